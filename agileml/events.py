@@ -148,15 +148,6 @@ class BackedUp:
 
 
 @dataclass(frozen=True, slots=True)
-class ObjectiveReported:
-    """Sum and count of the application's objective over all shards at the start of a clock."""
-
-    clock: int
-    total: float
-    count: float
-
-
-@dataclass(frozen=True, slots=True)
 class StopRequested:
     """Stop gracefully: save the model at the newest consistent clock and end."""
 
@@ -179,7 +170,6 @@ Event: TypeAlias = (
     | Installed
     | ClockCompleted
     | BackedUp
-    | ObjectiveReported
     | StopRequested
     | ModelSaved
 )
@@ -272,8 +262,8 @@ class Assign:
     """To a worker: who serves what, which shards are yours, and which clock comes next.
 
     ``routes`` names every partition. ``clock`` is the first clock that may be incomplete; deltas that
-    servers already have are dropped there, so starting too early is harmless. ``drain``: finish the
-    clock in hand within ``notice_s``, push it, answer Drained.
+    servers already have are dropped there, so starting too early is harmless. ``until``: the last clock
+    of the job. ``drain``: finish the clock in hand within ``notice_s``, push it, answer Drained.
     """
 
     machine: str
@@ -283,6 +273,7 @@ class Assign:
     backups: tuple[Route, ...]
     shards: tuple[int, ...]
     clock: int
+    until: int
     drain: bool = False
     notice_s: float = 0.0
 

@@ -14,7 +14,7 @@ from typing import Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from pricing_data.units import Instant, Seconds, UsdPerHour
+from pricing_data.units import Instant, UsdPerHour
 
 Times = npt.NDArray[np.int64]
 Prices = npt.NDArray[np.float64]
