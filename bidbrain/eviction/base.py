@@ -1,0 +1,87 @@
+"""What every estimator of evictions answers, so that no decision asks which one it has.
+
+An estimator is configuration; fitting it to what is known gives an immutable answerer. Models know
+markets, bid deltas and times; they refuse to know money owed, work and whose machines these are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from pricing_data.market import Market, PriceHistory
+from pricing_data.units import Instant, Seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """How much history stands behind an answer; shown beside every beta."""
+
+    span_s: Seconds
+    """From the first known price to now."""
+    used_s: Seconds
+    """Measure of the start instants that the answer averages over; 0 means that nothing is known."""
+
+    @property
+    def share(self) -> float:
+        """Share of the known history that was used, in [0, 1]."""
+        return self.used_s / self.span_s if self.span_s > 0 else 0.0
+
+    @property
+    def known(self) -> bool:
+        return self.used_s > 0
+
+
+class FittedMarkets(Protocol):
+    """Answers about machines of age ``age_s`` whose bid is ``bid_delta`` dollars per hour above the price.
+
+    A negative delta means that the eviction is under way: survival 0. Where nothing is known
+    (``evidence(...).known`` is false) answers are pessimistic, survival 0 and uptime 0: a market that we
+    know nothing about is never bought by mistake, and callers that show a beta can say why.
+    """
+
+    def survival(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> float:
+        """Probability, in [0, 1], of running ``horizon_s`` seconds longer. Falls with the horizon."""
+        ...
+
+    def eviction_probability(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> float:
+        """Beta: 1 - survival."""
+        ...
+
+    def expected_uptime(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> Seconds:
+        """E[min(time to eviction, horizon)], in [0, ``horizon_s``]: the integral of survival."""
+        ...
+
+    def median_time_to_eviction(self, market: Market, bid_delta: float, age_s: float) -> Seconds | None:
+        """None where half of the machines outlive what the history can show."""
+        ...
+
+    def evidence(self, market: Market, horizon_s: float) -> Evidence:
+        """What the answers for this market and horizon rest on."""
+        ...
+
+
+class MarketModel(Protocol):
+    """An estimator before it has seen anything."""
+
+    def fit(self, history: PriceHistory, now: Instant) -> FittedMarkets:
+        """Learn from what was known at ``now``; later rows of ``history`` are not looked at."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetime:
+    """How long one machine may still run: a fitted model, asked about one market, bid and age."""
+
+    evictions: FittedMarkets
+    market: Market
+    bid_delta: float
+    age_s: float = 0.0
+
+    def survival(self, horizon_s: float) -> float:
+        """See ``FittedMarkets.survival``."""
+        return self.evictions.survival(self.market, self.bid_delta, self.age_s, horizon_s)
+
+    def expected_uptime(self, horizon_s: float) -> Seconds:
+        """See ``FittedMarkets.expected_uptime``."""
+        return self.evictions.expected_uptime(self.market, self.bid_delta, self.age_s, horizon_s)
