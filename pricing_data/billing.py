@@ -1,0 +1,167 @@
+"""What is owed for one instance: the ledger's arithmetic, exact to the micro-dollar.
+
+Refuses floating point: a price is taken as the shortest decimal that denotes it (its ``repr``, so 0.0324
+is 324/10000), and every billing hour of an instance is rounded once, half up. Refuses to know the
+future: nothing depends on a price at or after the instance's end, or after ``now`` while it runs.
+
+Hours are counted from the instance's start and are half-open, [start + k h, start + (k + 1) h): an
+instance that ends on the stroke of an hour has used that hour whole and not begun the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from fractions import Fraction
+from itertools import pairwise
+from typing import Final, assert_never
+
+import numpy as np
+
+from pricing_data.market import MarketRules, Refund, Series
+from pricing_data.units import HOUR_S, Instant, MicroUsd, UsdPerHour
+
+_MINUTE_S: Final = 60
+_MICROS_PER_USD: Final = 1_000_000
+
+
+class End(StrEnum):
+    """Why an instance is no more. Only the provider's own doing can be refunded."""
+
+    EVICTED = "evicted"
+    RELEASED = "released"
+    FAILED = "failed"
+    """It died on its own, without a warning."""
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """One billing hour of one instance; the billed part of it is [start, end)."""
+
+    start: Instant
+    end: Instant
+    price: UsdPerHour
+    """In force at ``start``. Under per-second billing the amount follows later steps too."""
+    amount: MicroUsd
+    """Owed, net of the refund."""
+    refunded: MicroUsd
+    """Charged and given back."""
+
+
+def settle(
+    rules: MarketRules,
+    prices: Series | UsdPerHour,
+    start: Instant,
+    end: Instant | None,
+    kind: End | None,
+    now: Instant | None = None,
+) -> tuple[Charge, ...]:
+    """The charges of a spot instance that ran from ``start`` to ``end``, one per billing hour.
+
+    While it runs, ``end`` and ``kind`` are None and ``now`` says up to when to charge: under hourly billing
+    the hour begun at ``now`` whole, under per-second billing the seconds before ``now``.
+    An end at or before ``start`` (evicted while pending) costs nothing.
+    Raises ValueError where no price is known at the start, or neither ``end`` nor ``now`` is given.
+    """
+    if end is not None:
+        gross = _gross(rules, prices, start, end)
+        return (
+            tuple(_refunded(charge, rules, start, end) for charge in gross) if kind is End.EVICTED else gross
+        )
+    if now is None:
+        raise ValueError("a running instance is charged up to a moment: give end or now")
+    if rules.quantum_s == HOUR_S:
+        return _by_started_hours(prices, start, Instant(now + 1))
+    return _by_seconds(prices, start, now, now)
+
+
+def settle_on_demand(
+    rules: MarketRules, price: UsdPerHour, start: Instant, end: Instant | None, now: Instant | None = None
+) -> tuple[Charge, ...]:
+    """The charges of an instance that is not revocable: as ``settle``, at one price and never refunded."""
+    return settle(rules, price, start, end, End.RELEASED, now)
+
+
+def _gross(
+    rules: MarketRules, prices: Series | UsdPerHour, start: Instant, end: Instant
+) -> tuple[Charge, ...]:
+    if end <= start:
+        return ()
+    if rules.quantum_s == HOUR_S:
+        return _by_started_hours(prices, start, end)
+    return _by_seconds(prices, start, Instant(max(end, start + rules.minimum_s)), end)
+
+
+def _by_started_hours(prices: Series | UsdPerHour, start: Instant, until: Instant) -> tuple[Charge, ...]:
+    """Every hour begun before ``until``, whole, at the price in force when it began."""
+    charges = []
+    for opens in range(start, until, HOUR_S):
+        price = _in_force(prices, opens)
+        charges.append(_charge(opens, opens + HOUR_S, price, _exact(price) * HOUR_S))
+    return tuple(charges)
+
+
+def _by_seconds(
+    prices: Series | UsdPerHour, start: Instant, until: Instant, known: Instant
+) -> tuple[Charge, ...]:
+    """Every second in [start, until); seconds from ``known`` on (the minimum charge) at its last price."""
+    charges = []
+    for opens in range(start, until, HOUR_S):
+        closes = min(opens + HOUR_S, until)
+        price_seconds = sum(
+            (_exact(price) * seconds for price, seconds in _steps(prices, opens, closes, known)), Fraction()
+        )
+        charges.append(_charge(opens, closes, _in_force(prices, opens), price_seconds))
+    return tuple(charges)
+
+
+def _steps(
+    prices: Series | UsdPerHour, opens: int, closes: int, known: int
+) -> Iterator[tuple[UsdPerHour, int]]:
+    """The prices in force within [opens, closes) and for how many seconds each."""
+    if not isinstance(prices, Series):
+        yield prices, closes - opens
+        return
+    after = int(np.searchsorted(prices.times, opens, side="right"))
+    before = int(np.searchsorted(prices.times, min(closes, known), side="left"))
+    cuts = [opens, *prices.times[after:before].tolist(), closes]
+    for begins, ends in pairwise(cuts):
+        yield _in_force(prices, begins), ends - begins
+
+
+def _in_force(prices: Series | UsdPerHour, moment: int) -> UsdPerHour:
+    if not isinstance(prices, Series):
+        return prices
+    price = prices.at(Instant(moment))
+    if price is None:
+        raise ValueError(f"no price is known at {moment}: the series begins later")
+    return price
+
+
+def _exact(price: UsdPerHour) -> Fraction:
+    return Fraction(repr(float(price)))
+
+
+def _charge(opens: int, closes: int, price: UsdPerHour, price_seconds: Fraction) -> Charge:
+    """``price_seconds``: the integral of the hourly price over the billed seconds."""
+    owed = price_seconds / HOUR_S * _MICROS_PER_USD
+    return Charge(Instant(opens), Instant(closes), price, MicroUsd(int(owed + Fraction(1, 2))), MicroUsd(0))
+
+
+def _refunded(charge: Charge, rules: MarketRules, start: Instant, end: Instant) -> Charge:
+    """What remains of ``charge`` when the provider ended the instance at ``end``."""
+    match rules.refund:
+        case Refund.NOTHING:
+            free = False
+        case Refund.EVICTED_HOUR:
+            free = charge.start <= end < charge.start + HOUR_S
+        case Refund.FIRST_HOUR:
+            free = end < start + HOUR_S
+        case Refund.FIRST_MINUTE:
+            free = end < start + _MINUTE_S
+        case _:
+            assert_never(rules.refund)
+    if not free:
+        return charge
+    return Charge(charge.start, charge.end, charge.price, MicroUsd(0), charge.amount)

@@ -1,0 +1,116 @@
+"""The layouts of recorded price files: which column means what, and which market a row speaks of.
+
+Refuses to open files. A layout is recognised by its header alone; further columns may be there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from pricing_data.market import Market
+
+
+class Semantics(StrEnum):
+    """What a row of the file says about the time between rows."""
+
+    EVENT_STREAM = "event stream"
+    """The price changed at that instant and holds until the next row."""
+    POLLED = "polled change log"
+    """The price was *seen* then; it changed somewhere since the poll before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """One kind of file. ``identity``: the columns that name a market, in the order ``market`` takes them."""
+
+    time: str
+    identity: tuple[str, ...]
+    price: str
+    also: tuple[str, ...]
+    """Further columns that must be there."""
+    semantics: Semantics
+    market: Callable[..., Market]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (self.time, *self.identity, *self.also, self.price)
+
+
+_ZONE_ID: Final = re.compile(r"([a-z]{2})([nsewc]{1,2})(\d+)-az\d+")
+_COMPASS: Final = {"n": "north", "s": "south", "e": "east", "w": "west", "c": "central"}
+
+
+def _aws(region: str, zone: str, instance_type: str) -> Market:
+    return Market("aws", region, zone, instance_type)
+
+
+def _aws_by_zone_id(zone_id: str, instance_type: str) -> Market:
+    """The region is spelled out from the id ("apne1-az4" is in ap-northeast-1)."""
+    match = _ZONE_ID.fullmatch(zone_id)
+    if match is None:
+        return Market("aws", zone_id.partition("-")[0], zone_id, instance_type)
+    area, direction, number = match.groups()
+    return Market("aws", f"{area}-{''.join(_COMPASS[c] for c in direction)}-{number}", zone_id, instance_type)
+
+
+def _gcp(region: str, machine_type: str) -> Market:
+    return Market("gcp", region, region, machine_type)
+
+
+def _azure(region: str, sku: str) -> Market:
+    return Market("azure", region, region, sku)
+
+
+LAYOUTS: Final = (
+    Layout(
+        time="timestamp_utc",
+        identity=("region", "zone", "instance_type"),
+        price="price_usd_hour",
+        also=("product",),
+        semantics=Semantics.EVENT_STREAM,
+        market=_aws,
+    ),
+    Layout(
+        time="timestamp_utc",
+        identity=("zone_id", "instance_type"),
+        price="price_usd_hour",
+        also=("product",),
+        semantics=Semantics.EVENT_STREAM,
+        market=_aws_by_zone_id,
+    ),
+    Layout(
+        time="observed_utc",
+        identity=("region", "sku"),
+        price="spot_usd_hour",
+        also=(),
+        semantics=Semantics.POLLED,
+        market=_azure,
+    ),
+    Layout(
+        time="observed_utc",
+        identity=("region", "machine_type"),
+        price="spot_usd_hour",
+        also=("ondemand_usd_hour",),
+        semantics=Semantics.POLLED,
+        market=_gcp,
+    ),
+    Layout(
+        time="date",
+        identity=("region", "sku"),
+        price="lowpriority_usd_hour",
+        also=(),
+        semantics=Semantics.POLLED,
+        market=_azure,
+    ),
+)
+
+
+def recognised(header: Sequence[str]) -> Layout | None:
+    """The layout whose columns are all in ``header``; None where there is none, or a column stands twice."""
+    if len(set(header)) < len(header):
+        return None
+    return next((layout for layout in LAYOUTS if set(layout.columns) <= set(header)), None)

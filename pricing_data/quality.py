@@ -1,0 +1,194 @@
+"""Which rows of a price file can be believed, and what is said about the others.
+
+Pure: arrays in, arrays and findings out. Refuses to know files, formats or clouds, and refuses to repair:
+a row is used as it stands or it is quarantined, never bent into shape. The one liberty taken is order:
+rows that stand out of order within their market are sorted in, and that is a finding too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from pricing_data.market import Prices, Series, Times
+
+Mask = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
+
+EXAMPLES_KEPT: Final = 5
+
+
+class Flaw(StrEnum):
+    """What was noticed about a row."""
+
+    FIELDS = "wrong number of fields"
+    TIME = "unreadable time"
+    PRICE = "unreadable price"
+    NOT_FINITE = "price is not finite"
+    NEGATIVE = "negative price"
+    ZERO = "price of zero"
+    CONFLICT = "second price for the same moment"
+    UNORDERED = "out of order"
+    APPROXIMATE = "approximate time"
+
+    @property
+    def quarantines(self) -> bool:
+        """Whether such a row is kept out of the series."""
+        return self not in (Flaw.UNORDERED, Flaw.APPROXIMATE)
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    line: int
+    """Counted from 1; the header is line 1."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """``count`` rows share this flaw; the first few of them are shown."""
+
+    flaw: Flaw
+    count: int
+    examples: tuple[Example, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Parsed rows in file order, column by column, all of shape (n,).
+
+    ``codes`` number the markets from 0. ``listed`` is False where the source said that the market had no
+    price at that moment; the price of such a row is 0.
+    """
+
+    lines: Ints
+    codes: Ints
+    times: Times
+    prices: Prices
+    listed: Mask
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The believed rows of one market: its price steps, and when it was seen to be gone again."""
+
+    series: Series
+    delisted: Times
+
+
+@dataclass(frozen=True, slots=True)
+class Sorted:
+    """What became of the rows: each is used, counted here, or on a line with a quarantining flaw."""
+
+    steps: dict[int, Steps]
+    """By market code."""
+    flaws: dict[Flaw, Ints]
+    """The lines that have each flaw."""
+    used: int
+    heartbeats: int
+    duplicates: int
+    unlisted: int
+    first: int | None
+    last: int | None
+
+
+def finding(flaw: Flaw, lines: Iterable[int], text_of: Callable[[int], str]) -> Finding:
+    """Count ``lines`` and quote the first of them."""
+    ordered = sorted(lines)
+    return Finding(flaw, len(ordered), tuple(Example(n, text_of(n)) for n in ordered[:EXAMPLES_KEPT]))
+
+
+def sort_out(rows: Rows) -> Sorted:
+    """Quarantine what cannot be believed, order the rest, and keep the rows that change a price."""
+    flaws, bad = _unbelievable(rows)
+    rows = _take(rows, np.flatnonzero(~bad))
+    flaws[Flaw.UNORDERED] = rows.lines[_out_of_order(rows)]
+    rows = _take(rows, np.lexsort((rows.times, rows.codes)))  # stable: the file's order breaks ties
+    first_of_moment = _first_of_moment(rows)
+    repeated = first_of_moment != np.arange(len(rows.lines))
+    same = _same_price(rows, first_of_moment)
+    flaws[Flaw.CONFLICT] = rows.lines[repeated & ~same]
+    kept = _take(rows, np.flatnonzero(~repeated))
+    changed = _changes(kept)
+    return Sorted(
+        steps=_per_market(kept, changed),
+        flaws={flaw: lines for flaw, lines in flaws.items() if len(lines)},
+        used=int(np.count_nonzero(changed & kept.listed)),
+        heartbeats=int(np.count_nonzero(~changed & kept.listed)),
+        duplicates=int(np.count_nonzero(repeated & same)),
+        unlisted=int(np.count_nonzero(~kept.listed)),
+        first=int(kept.times.min()) if len(kept.times) else None,
+        last=int(kept.times.max()) if len(kept.times) else None,
+    )
+
+
+def _unbelievable(rows: Rows) -> tuple[dict[Flaw, Ints], Mask]:
+    not_finite = ~np.isfinite(rows.prices)
+    with np.errstate(invalid="ignore"):
+        negative = rows.prices < 0
+    masks = {
+        Flaw.NOT_FINITE: not_finite,
+        Flaw.NEGATIVE: negative & ~not_finite,
+        Flaw.ZERO: (rows.prices == 0) & rows.listed,
+    }
+    bad = np.logical_or.reduce(list(masks.values()))
+    return {flaw: rows.lines[mask] for flaw, mask in masks.items()}, bad
+
+
+def _take(rows: Rows, index: npt.NDArray[np.intp]) -> Rows:
+    return Rows(
+        rows.lines[index], rows.codes[index], rows.times[index], rows.prices[index], rows.listed[index]
+    )
+
+
+def _out_of_order(rows: Rows) -> Mask:
+    """Rows with an earlier time than some row of their market that stands before them in the file."""
+    late = np.zeros(len(rows.times), dtype=np.bool_)
+    if len(late) == 0:
+        return late
+    by_market = np.argsort(rows.codes, kind="stable")
+    times, codes = rows.times[by_market], rows.codes[by_market]
+    # Lifting each market above all times of the one before makes one running maximum serve them all.
+    lifted = times - times.min() + codes * (times.max() - times.min() + 1)
+    late[by_market] = lifted < np.maximum.accumulate(lifted)
+    return late
+
+
+def _first_of_moment(rows: Rows) -> Ints:
+    """For each row, the index of the first row of the same market and moment. Rows are ordered."""
+    index = np.arange(len(rows.lines))
+    repeats = np.zeros(len(index), dtype=np.bool_)
+    repeats[1:] = (np.diff(rows.codes) == 0) & (np.diff(rows.times) == 0)
+    return np.asarray(np.maximum.accumulate(np.where(repeats, 0, index)), dtype=np.int64)
+
+
+def _same_price(rows: Rows, other: Ints) -> Mask:
+    return np.asarray((rows.prices == rows.prices[other]) & (rows.listed == rows.listed[other]))
+
+
+def _changes(rows: Rows) -> Mask:
+    """False for heartbeats: the market's row before says the same."""
+    changed = np.ones(len(rows.lines), dtype=np.bool_)
+    before = np.maximum(np.arange(len(changed)) - 1, 0)
+    changed[1:] = ((rows.codes != rows.codes[before]) | ~_same_price(rows, before))[1:]
+    return changed
+
+
+def _per_market(rows: Rows, changed: Mask) -> dict[int, Steps]:
+    steps: dict[int, Steps] = {}
+    rows = _take(rows, np.flatnonzero(changed))
+    if len(rows.codes) == 0:
+        return steps
+    borders = np.flatnonzero(np.diff(rows.codes)) + 1
+    for begin, end in zip((0, *borders), (*borders, len(rows.codes)), strict=True):
+        times, listed = rows.times[begin:end], rows.listed[begin:end]
+        if listed.any():
+            series = Series(times[listed], rows.prices[begin:end][listed])
+            gone = times[~listed & (times > series.times[0])]
+            steps[int(rows.codes[begin])] = Steps(series, gone)
+    return steps

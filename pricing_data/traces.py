@@ -1,0 +1,259 @@
+"""Recorded price files -> price steps per market.
+
+Parsing only: which columns mean what. Which rows can be believed is ``quality.py``'s business, and what a
+price does to anybody is nobody's here. The layout is told by the header (``layouts.py``), never by the
+file's name; CSV in UTF-8, plain or gzipped. Times without a zone are UTC.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import zlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from pricing_data import quality
+from pricing_data.errors import TraceError
+from pricing_data.layouts import LAYOUTS, Layout, Semantics, recognised
+from pricing_data.market import Market, PriceHistory, Prices, Series, Times
+from pricing_data.quality import Finding, Flaw, Mask
+from pricing_data.units import Instant, parse_instant
+
+Filter = Callable[[Market], bool]
+
+_AWS_PRODUCTS: Final = frozenset({"Linux/UNIX", "Linux/UNIX (Amazon VPC)"})
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """Prices of many markets from one source, and how much of the source could be used.
+
+    ``rows_read = rows_used + rows_heartbeat + rows_duplicate + rows_unlisted + rows_quarantined +
+    rows_left_out``. Heartbeats repeat their market's price, duplicates repeat a row, unlisted rows say
+    that the market had no price, rows left out belong to markets (or products) nobody asked for.
+    """
+
+    label: str
+    semantics: Semantics
+    generated: bool
+    series: Mapping[Market, Series]
+    delisted: Mapping[Market, Times]
+    """When a market that had a price was seen without one (often never); its series does not show it."""
+    findings: tuple[Finding, ...]
+    rows_read: int
+    rows_used: int
+    rows_heartbeat: int
+    rows_duplicate: int
+    rows_unlisted: int
+    rows_quarantined: int
+    rows_left_out: int
+    first: Instant
+    last: Instant
+    """The last row that was understood, heartbeats included: what is known reaches until here."""
+
+    @property
+    def history(self) -> PriceHistory:
+        return PriceHistory.of(self.series)
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """The well-formed rows of a file, and where the others are."""
+
+    layout: Layout
+    header: tuple[str, ...]
+    rows: Sequence[Sequence[str]]
+    lines: quality.Ints
+    misshapen: quality.Ints
+    """Lines with more or fewer fields than the header."""
+
+    @classmethod
+    def parse(cls, name: str, lines: Sequence[str]) -> _Table:
+        if not lines:
+            raise TraceError(name, None, "an empty file", "a header and rows", "Fetch the file again.")
+        reader = csv.reader(lines)
+        try:
+            header = tuple(field.strip() for field in next(reader, ()))
+            layout = recognised(header)
+            rows = list(reader)
+        except csv.Error as error:
+            raise TraceError(name, reader.line_num, str(error), "CSV", "Check how it was written.") from error
+        if layout is None:
+            known = "; or ".join(",".join(layout.columns) for layout in LAYOUTS)
+            found = f"the columns {','.join(header)[:120]!r}"
+            raise TraceError(name, 1, found, f"those of a price file: {known}", "Rename its columns.")
+        width = len(header)
+        good = [number for number, row in enumerate(rows, start=2) if len(row) == width]
+        if len(good) == len(rows):
+            return cls(layout, header, rows, np.array(good, np.int64), np.empty(0, np.int64))
+        bad = [number for number, row in enumerate(rows, start=2) if row and len(row) != width]
+        rows = [row for row in rows if len(row) == width]
+        return cls(layout, header, rows, np.array(good, np.int64), np.array(bad, np.int64))
+
+    def column(self, name: str) -> list[str]:
+        place = self.header.index(name)
+        return [row[place] for row in self.rows]
+
+    def is_in(self, name: str, values: Collection[str]) -> Mask:
+        """For each row, whether its ``name`` is one of ``values``."""
+        return np.fromiter((text in values for text in self.column(name)), np.bool_, len(self.rows))
+
+
+def _text(path: Path, name: str) -> str:
+    """The decoded, decompressed content. A file is gzip if it begins like gzip, whatever it is called."""
+    expected = "a price file, CSV or gzipped CSV"
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise TraceError(name, None, "no such file", expected, "Check the path.") from None
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        raise TraceError(name, None, why.lower(), expected, "Check the path and its permissions.") from error
+    if content[:2] == b"\x1f\x8b":
+        try:
+            content = gzip.decompress(content)
+        except (EOFError, OSError, zlib.error) as error:
+            found = f"gzip data that cannot be unpacked ({error})"
+            raise TraceError(name, None, found, "a whole gzip file", "Fetch the file again.") from error
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        found = f"bytes that are not UTF-8 text ({content[error.start : error.start + 4].hex(' ')})"
+        raise TraceError(name, line, found, expected, "Convert it to CSV in UTF-8.") from error
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise TraceError(name, line, "binary data", expected, "Convert it to CSV in UTF-8.")
+    return text
+
+
+def _parsed_times(texts: Sequence[str]) -> tuple[Times, Mask]:
+    """Instants, and which of them could be read."""
+    values = np.zeros(len(texts), np.int64)
+    known = np.ones(len(texts), np.bool_)
+    for index, text in enumerate(texts):
+        try:
+            values[index] = parse_instant(text)
+        except (ValueError, OverflowError):
+            known[index] = False
+    return values, known
+
+
+def _parsed_prices(texts: Sequence[str], may_be_empty: bool) -> tuple[Prices, Mask, Mask]:
+    """Prices, which of them could be read, and which rows list a price at all."""
+    values = np.zeros(len(texts), np.float64)
+    known = np.ones(len(texts), np.bool_)
+    listed = np.ones(len(texts), np.bool_)
+    for index, text in enumerate(texts):
+        try:
+            values[index] = float(text)
+        except ValueError:
+            listed[index] = not may_be_empty or bool(text.strip())
+            known[index] = not listed[index]
+    return values, known, listed
+
+
+def read_trace(
+    path: Path | str, *, only: Filter | None = None, label: str | None = None, generated: bool = False
+) -> Recording:
+    """Read a recorded price file; ``only`` picks markets, ``label`` is what people are shown as its name.
+
+    Bad rows are quarantined and reported as findings. Raises TraceError where the file cannot be read
+    as a price file at all, or holds no usable row.
+    """
+    name = str(path)
+    lines = _text(Path(path), name).splitlines()
+    table = _Table.parse(name, lines)
+    markets, codes = _markets(table)
+    wanted = np.array([only is None or only(market) for market in markets], dtype=np.bool_)
+    taken = wanted[codes] & _right_product(table)
+    unreadable, rows = _readable(table, codes, taken)
+    result = quality.sort_out(rows)
+    flaws = {
+        Flaw.FIELDS: table.misshapen,
+        **unreadable,
+        **result.flaws,
+        Flaw.APPROXIMATE: _approximate(table, taken),
+    }
+    findings = tuple(
+        quality.finding(flaw, where.tolist(), lambda line: lines[line - 1])
+        for flaw, where in flaws.items()
+        if len(where)
+    )
+    if result.first is None or result.last is None or not result.steps:
+        raise _nothing_usable(name, findings, markets, int(np.count_nonzero(taken)))
+    return Recording(
+        label=label or name,
+        semantics=table.layout.semantics,
+        generated=generated,
+        series={markets[code]: steps.series for code, steps in result.steps.items()},
+        delisted={
+            markets[code]: steps.delisted for code, steps in result.steps.items() if len(steps.delisted)
+        },
+        findings=findings,
+        rows_read=len(table.rows) + len(table.misshapen),
+        rows_used=result.used,
+        rows_heartbeat=result.heartbeats,
+        rows_duplicate=result.duplicates,
+        rows_unlisted=result.unlisted,
+        rows_quarantined=sum(found.count for found in findings if found.flaw.quarantines),
+        rows_left_out=int(np.count_nonzero(~taken)),
+        first=Instant(result.first),
+        last=Instant(result.last),
+    )
+
+
+def _markets(table: _Table) -> tuple[list[Market], quality.Ints]:
+    """The markets of the file in order of appearance, and each row's place in that list."""
+    keys = list(zip(*(table.column(column) for column in table.layout.identity), strict=True))
+    code_of = {key: code for code, key in enumerate(dict.fromkeys(keys))}
+    codes = np.fromiter(map(code_of.__getitem__, keys), np.int64, len(keys))
+    return [table.layout.market(*key) for key in code_of], codes
+
+
+def _right_product(table: _Table) -> Mask:
+    """AWS prices several operating systems in one stream; only Linux is ours."""
+    if "product" not in table.layout.also:
+        return np.ones(len(table.rows), np.bool_)
+    return table.is_in("product", _AWS_PRODUCTS)
+
+
+def _approximate(table: _Table, taken: Mask) -> quality.Ints:
+    if "time_quality" not in table.header:
+        return np.empty(0, np.int64)
+    return table.lines[taken & table.is_in("time_quality", ("approx",))]
+
+
+def _readable(
+    table: _Table, codes: quality.Ints, taken: Mask
+) -> tuple[dict[Flaw, quality.Ints], quality.Rows]:
+    """The taken rows whose time and price are what they should be, and the lines of those that are not."""
+    polled = table.layout.semantics is Semantics.POLLED
+    times, time_known = _parsed_times(table.column(table.layout.time))
+    prices, price_known, listed = _parsed_prices(table.column(table.layout.price), may_be_empty=polled)
+    flaws = {
+        Flaw.TIME: table.lines[taken & ~time_known],
+        Flaw.PRICE: table.lines[taken & time_known & ~price_known],
+    }
+    good = np.flatnonzero(taken & time_known & price_known)
+    return flaws, quality.Rows(table.lines[good], codes[good], times[good], prices[good], listed[good])
+
+
+def _nothing_usable(
+    name: str, findings: Sequence[Finding], markets: Sequence[Market], taken: int
+) -> TraceError:
+    if markets and not taken:
+        offered = ", ".join(sorted(map(str, markets))[:8]) + (", ..." if len(markets) > 8 else "")
+        advice = f"The file holds {len(markets)} markets: {offered}."
+        return TraceError(name, None, "no row of the markets asked for", "at least one", advice)
+    worst = max(findings, key=lambda finding: finding.count, default=None)
+    if worst is None:
+        return TraceError(name, None, "no row with a price", "at least one", "Fetch the file again.")
+    example = worst.examples[0]
+    found = f"no usable row ({worst.flaw}: {worst.count} rows, such as {example.text[:80]!r})"
+    return TraceError(name, example.line, found, "rows with a time and a price", "Check how it was written.")
