@@ -119,7 +119,11 @@ class Drained:
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """A server holds and serves this partition under this epoch."""
+    """A server holds and serves this partition under this epoch: the answer to Create, Handover and Restore.
+
+    It serves requests that carry this very epoch and refuses others, so that nobody writes to a copy
+    before the controller knows of it and has published its route.
+    """
 
     machine: str
     partition: int
@@ -154,6 +158,9 @@ class StopRequested:
 
 @dataclass(frozen=True, slots=True)
 class ModelSaved:
+    """The partitions that this server holds are written below ``path``."""
+
+    machine: str
     path: str
 
 
@@ -192,9 +199,11 @@ class Create:
 class Handover:
     """To the serving server: stop serving, send everything of the partition to ``target``.
 
-    ``keep_backup``: go on as the partition's BackupPS (stage 1 to 2). ``to_backup``: the target already
-    holds the backup, so only what it lacks is sent, with the end-of-life flag (stage 2 to 1, or when
-    the whole transient tier leaves).
+    The copy stays frozen until Forget, whole enough to be handed over again should the target die, or
+    to be served again: then ``target`` is the machine itself. ``keep_backup``: go on as the partition's
+    BackupPS (stage 1 to 2). ``to_backup``: the target already holds the backup, so only what it lacks is
+    sent, with the end-of-life flag (stage 2 to 1, or when the whole transient tier leaves). A target that
+    is not the backup pushes to it again whatever it may lack, since the source may be gone by then.
     """
 
     machine: str
@@ -209,7 +218,10 @@ class Handover:
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """To the backup: send the state at clock B to ``target`` (or serve it yourself, if that is you)."""
+    """To the keeper of a lost partition: undo to clock B, take on ``generation``, send that to ``target``.
+
+    The keeper is the backup, and stays it unless ``target`` is itself: then it serves, without a backup.
+    """
 
     machine: str
     partition: int
@@ -222,7 +234,7 @@ class Restore:
 
 @dataclass(frozen=True, slots=True)
 class Rollback:
-    """To a surviving server: undo this partition's clocks after ``clock`` and take on ``generation``."""
+    """To a surviving server or backup: undo this partition's clocks after ``clock``, take on ``generation``."""
 
     machine: str
     partition: int
@@ -233,7 +245,10 @@ class Rollback:
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """To a server: drop a partition that now lives elsewhere (its hand-over was installed)."""
+    """To a server: drop any copy of an epoch before ``epoch``, under which the partition lives elsewhere.
+
+    Also one that is still on its way: it must not be installed when it comes.
+    """
 
     machine: str
     partition: int
@@ -242,7 +257,10 @@ class Forget:
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """To a server: every partition is backed up to clock ``clock``; apply it, drop what undoes it."""
+    """To a server: every partition is backed up to clock ``clock``; drop what undoes it.
+
+    Repeated to each server that starts to serve a partition, since it may not have heard before.
+    """
 
     machine: str
     generation: int
@@ -261,7 +279,8 @@ class Route:
 class Assign:
     """To a worker: who serves what, which shards are yours, and which clock comes next.
 
-    ``routes`` names every partition. ``clock`` is the first clock that may be incomplete; deltas that
+    ``routes`` names every partition; one on its way is still shown where it was served last, and refused
+    there until a later version says where it went. ``clock`` is the first clock that may be incomplete; deltas that
     servers already have are dropped there, so starting too early is harmless. ``until``: the last clock
     of the job. ``drain``: finish the clock in hand within ``notice_s``, push it, answer Drained.
     """

@@ -1,0 +1,71 @@
+"""Who should own what: the target the controller steers towards, never the way there.
+
+Partitions and shards are spread by one rule: everybody has a quota, what already lies well stays,
+what must move goes to a previous owner if that one has room, and else to whoever has most room.
+Names in, names out: this module knows neither roles nor events.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+
+def quotas(total: int, weights: Mapping[str, float], held: Mapping[str, int]) -> dict[str, int]:
+    """Share ``total`` items out in proportion to ``weights`` (largest remainders).
+
+    Of equal remainders the one who holds more now wins, which saves a move, and then the earlier in
+    ``weights``. The sum is ``total`` unless there is nobody.
+
+    >>> quotas(5, {"a": 1, "b": 1}, held={"b": 3})
+    {'a': 2, 'b': 3}
+    """
+    whole = sum(weights.values())
+    exact = {name: total * weight / whole for name, weight in weights.items()}
+    result = {name: math.floor(share) for name, share in exact.items()}
+    by_remainder = sorted(weights, key=lambda name: (result[name] - exact[name], -held.get(name, 0)))
+    for name in by_remainder[: total - sum(result.values())]:
+        result[name] += 1
+    return result
+
+
+def spread(claims: Sequence[Sequence[str]], weights: Mapping[str, float]) -> tuple[str | None, ...]:
+    """An owner for every item; None only where ``weights`` names nobody.
+
+    ``claims[i]`` lists the item's present owner first and then its previous ones, the latest first;
+    names that are not in ``weights`` have no claim.
+
+    >>> spread([["a"], ["a"], ["gone", "b"]], {"a": 1, "b": 1})
+    ('a', 'a', 'b')
+    """
+    if not weights:
+        return (None,) * len(claims)
+    held = {name: sum(claim[:1] == [name] for claim in map(list, claims)) for name in weights}
+    room = quotas(len(claims), weights, held)
+    owners: list[str | None] = [None] * len(claims)
+    for item, claim in enumerate(claims):
+        if claim and room.get(claim[0], 0) > 0:
+            owners[item] = claim[0]
+            room[claim[0]] -= 1
+    for item, claim in enumerate(claims):
+        if owners[item] is None:
+            heir = next((name for name in claim if room.get(name, 0) > 0), None)
+            if heir is None:
+                heir = max(room, key=lambda name: room[name])
+            owners[item] = heir
+            room[heir] -= 1
+    return tuple(owners)
+
+
+def actives(
+    available: Sequence[str], serving: frozenset[str], transient: int, share: float, most: int
+) -> list[str]:
+    """Which transient machines run an ActivePS.
+
+    ``available``: machines that could, the longest-running first; ``serving``: those that do now, which
+    come first because keeping them moves nothing; ``transient``: how many transient machines take part;
+    ``share``: the part of them to use (half by default, Harlap 4.2.3), at least one and at most ``most``,
+    the number of partitions.
+    """
+    wanted = min(most, max(1, math.ceil(share * transient)))
+    return sorted(available, key=lambda name: name not in serving)[:wanted]
