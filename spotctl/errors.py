@@ -1,0 +1,113 @@
+"""What can go wrong, named by what the caller does next.
+
+    SpotctlError                1  the job failed, or something below could not be done
+    ├── UsageError              2  the command line or a file is wrong; nothing was started
+    │   └── JobFileError        2  the same, with every problem of the file and where it stands
+    ├── NothingToDo             3  already running, and --if-running said to leave it at that
+    ├── DeadlineInfeasible      6  a deadline or a budget cannot be met, or was missed
+    ├── Interrupted             7  a person or a signal ended it; the message says what is left
+    └── ProviderError           1  a cloud refused; raised by providers only
+        ├── CredentialsRejected 4  drop this cloud for the rest of the run
+        ├── CapacityUnavailable 5  try another market
+        ├── QuotaExceeded       5  tell the user: asking again changes nothing
+        ├── Throttled           1  wait, then ask again
+        └── InstanceNotFound    1  already gone: a release of it is done
+
+The number is the exit code when nothing above handles the error. A message says what was tried and
+what to try; it is complete without the traceback. This module imports nothing, so that the core may
+raise these errors and the command line may catch them without loading anything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+class SpotctlError(Exception):
+    """Base of all errors that are not bugs."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class UsageError(SpotctlError):
+    """The command line or a file it names is wrong."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong in a file. ``line`` and ``column`` count from 1, as editors do."""
+
+    file: str
+    line: int
+    column: int
+    field: str
+    """Dotted path of the key ("resources.spot.cpus"); empty where the file as a whole is meant."""
+    message: str
+
+    def __str__(self) -> str:
+        subject = f"{self.field}: " if self.field else ""
+        return f"{self.file}:{self.line}:{self.column}: {subject}{self.message}"
+
+
+class JobFileError(UsageError):
+    """All problems of one job file, in the order of the file."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(sorted(problems, key=lambda problem: (problem.line, problem.column)))
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+class NothingToDo(SpotctlError):
+    """The job runs already."""
+
+    exit_code = 3
+
+
+class DeadlineInfeasible(SpotctlError):
+    """No allowed choice meets the deadline or the budget."""
+
+    exit_code = 6
+
+
+class Interrupted(SpotctlError):
+    """Ended from outside; the message says whether the job goes on or was torn down."""
+
+    exit_code = 7
+
+
+class ProviderError(SpotctlError):
+    """A provider could not do what it was asked to."""
+
+
+class CredentialsRejected(ProviderError):
+    """The cloud does not let us in, or not do this."""
+
+    exit_code = 4
+
+
+class CapacityUnavailable(ProviderError):
+    """This market has no machines to give now."""
+
+    exit_code = 5
+
+
+class QuotaExceeded(ProviderError):
+    """The account may not hold more of these."""
+
+    exit_code = 5
+
+
+class Throttled(ProviderError):
+    """Asked too often. ``retry_after_s`` is the provider's own advice, where it gave any."""
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class InstanceNotFound(ProviderError):
+    """The provider knows no such instance (any more)."""

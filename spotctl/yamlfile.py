@@ -1,0 +1,327 @@
+"""Strict reading of YAML: every problem of a file is found, and each says where it stands.
+
+Rule 1: meaning comes from the text as written, not from YAML's guesses: ``on`` is a word, ``1e-3`` a
+number, and ``1:30`` is not ninety.
+Rule 2: reading goes on after a problem, with a stand-in for the value, so that one run shows them all.
+Rule 3: the code that reads is the schema. A key nobody asked for is unknown; the nearest key that
+somebody did ask for is what was meant.
+
+This module knows nothing of jobs. What a field means is said where it is read.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, NoReturn, Self, TypeAlias, TypeVar
+
+import yaml
+
+from pricing_data.units import Seconds, parse_duration
+from spotctl.errors import JobFileError, Problem, UsageError
+
+T = TypeVar("T")
+Reader: TypeAlias = Callable[[yaml.Node], T]
+"""Turns a node into a value or raises Mismatch."""
+
+_NULL: Final = "tag:yaml.org,2002:null"
+_UNTAGGED: Final = frozenset(
+    f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "timestamp", "value", "merge")
+)
+"""What YAML guesses of plain scalars; every other tag was written by somebody."""
+_WHOLE: Final = re.compile(r"[-+]?\d{1,18}")
+_LONGEST_S: Final = 10 * 365 * 86400
+"""Longer ones are slips of the keyboard, and later than a date can say."""
+
+
+class Mismatch(Exception):
+    """A node does not hold what was expected. ``node`` is the innermost one at fault."""
+
+    def __init__(self, node: yaml.Node, message: str) -> None:
+        super().__init__(message)
+        self.node = node
+
+
+class Document:
+    """One file being read: where problems are collected until the whole of it has been seen."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self._problems: list[Problem] = []
+
+    def report(self, mark: yaml.Mark | None, field: str, message: str) -> None:
+        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+        self._problems.append(Problem(self.file, line, column, field, message))
+
+    def refuse(self, mark: yaml.Mark | None, message: str) -> NoReturn:
+        """Report what makes reading on pointless. Raises JobFileError with all problems so far."""
+        self.report(mark, "", message)
+        raise JobFileError(self._problems)
+
+    def raise_if_wrong(self) -> None:
+        """Raises JobFileError with all problems reported so far."""
+        if self._problems:
+            raise JobFileError(self._problems)
+
+
+class Section:
+    """One mapping of a document, entered with ``with``; leaving it reports the keys nobody asked for.
+
+    A section that is absent where it need not be present is read as if it were empty. One that was
+    already reported as missing or malformed is silent about its own missing keys.
+    """
+
+    def __init__(self, document: Document, path: str, node: yaml.MappingNode | None, *, silent: bool) -> None:
+        self._document = document
+        self._path = path
+        self._silent = silent
+        self._mark = node.start_mark if node else None
+        self._asked: dict[str, None] = {}
+        self._rejected: set[str] = set()
+        self._entries: dict[str, tuple[yaml.Node, yaml.Node]] = {}
+        for key, value in node.value if node else ():
+            self._enter(key, value)
+
+    def _enter(self, key: yaml.Node, value: yaml.Node) -> None:
+        if not isinstance(key, yaml.ScalarNode):
+            self._document.report(key.start_mark, self._path, f"found {shown(key)} as a key, expected a word")
+        elif key.value in self._entries:
+            first = self._entries[key.value][0].start_mark.line + 1
+            message = f"found a second time, expected once (first in line {first})"
+            self._document.report(key.start_mark, self._field(key.value), message)
+        else:
+            self._entries[key.value] = (key, value)
+
+    def _field(self, key: str) -> str:
+        return f"{self._path}.{key}" if self._path else key
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        known = ", ".join(sorted(self._asked))
+        for name in self._entries.keys() - self._asked.keys() - self._rejected:
+            message = f"unknown key, expected one of {known}{hint(name, self._asked)}"
+            self._document.report(self._entries[name][0].start_mark, self._field(name), message)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._entries
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The keys as written; for mappings whose keys are the user's own."""
+        return tuple(self._entries)
+
+    def get(self, key: str, read: Reader[T], default: T) -> T:
+        """The value of an optional key; ``default`` where it is absent, or wrong (which is reported)."""
+        self._asked[key] = None
+        if key not in self._entries:
+            return default
+        try:
+            return read(self._entries[key][1])
+        except Mismatch as mismatch:
+            self._document.report(mismatch.node.start_mark, self._field(key), str(mismatch))
+            return default
+
+    def need(self, key: str, read: Reader[T], stand_in: T, expected: str) -> T:
+        """The value of a key that must be there; ``expected`` says what to write when it is not."""
+        if key not in self._entries and not self._silent:
+            self._document.report(self._mark, self._field(key), f"missing, expected {expected}")
+        return self.get(key, read, stand_in)
+
+    def need_any(self, keys: Sequence[str], expected: str) -> None:
+        """At least one of ``keys`` must be there."""
+        if not self._silent and not any(key in self._entries for key in keys):
+            self._document.report(self._mark, self._path, f"missing, expected {expected}")
+
+    def section(self, key: str, expected: str | None = None) -> Section:
+        """The mapping below ``key``, which must be there when ``expected`` says what to write."""
+        self._asked[key] = None
+        path = self._field(key)
+        if key not in self._entries:
+            if expected is not None and not self._silent:
+                self._document.report(self._mark, path, f"missing, expected {expected}")
+            return Section(self._document, path, None, silent=expected is not None)
+        node = self._entries[key][1]
+        if not isinstance(node, yaml.MappingNode):
+            message = f"found {shown(node)}, expected a mapping" + (f": {expected}" if expected else "")
+            self._document.report(node.start_mark, path, message)
+            return Section(self._document, path, None, silent=True)
+        return Section(self._document, path, node, silent=False)
+
+    def reject(self, key: str, message: str) -> None:
+        """Report a key that is known but cannot be there, or cannot have its value, beside the others."""
+        self._rejected.add(key)
+        mark = self._entries[key][1].start_mark if key in self._entries else self._mark
+        self._document.report(mark, self._field(key), message)
+
+
+def open_document(text: str, file: str) -> tuple[Document, Section]:
+    """The document and its outermost mapping. Raises JobFileError where ``text`` is no YAML mapping.
+
+    PyYAML's own scanner is used, although libyaml's is faster: these files have a hundred lines, and the
+    binding of libyaml overflows the C stack on deep nesting, which kills the process.
+    """
+    document = Document(file)
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        context = f" {error.context}" if error.context else ""
+        document.refuse(error.problem_mark, f"not YAML: {error.problem}{context}")
+    except yaml.reader.ReaderError as error:
+        mark = yaml.Mark(file, 0, text.count("\n", 0, error.position), 0, "", 0)
+        document.refuse(mark, f"not YAML: found the control character {chr(error.character)!r}")
+    except RecursionError:
+        document.refuse(None, "nested too deeply, expected keys and values")
+    if node is None:
+        document.refuse(None, "found an empty file, expected keys and values")
+    if not isinstance(node, yaml.MappingNode):
+        document.refuse(node.start_mark, f"found {shown(node)}, expected keys and values")
+    return document, Section(document, "", node, silent=False)
+
+
+def read_text(path: Path) -> str:
+    """The whole of a small UTF-8 file. Raises UsageError that names what stands in the way."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        found = f"found byte {error.object[error.start]:#04x} at offset {error.start}"
+        raise UsageError(f"{path}: {found}, expected text in UTF-8") from error
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def shown(node: yaml.Node) -> str:
+    """How a message names what was found."""
+    if isinstance(node, yaml.MappingNode):
+        return "a mapping"
+    if isinstance(node, yaml.SequenceNode):
+        return "a list"
+    if node.tag == _NULL:
+        return "nothing"
+    written = str(node.value)
+    return repr(written if len(written) <= 40 else f"{written[:37]}...")
+
+
+def hint(word: str, known: Iterable[str]) -> str:
+    """' (did you mean x?)' where one of ``known`` is near."""
+    nearest = difflib.get_close_matches(word, list(known), n=1)
+    return f" (did you mean {nearest[0]}?)" if nearest else ""
+
+
+# ---- readers -----------------------------------------------------------------------------------
+
+
+def _scalar(node: yaml.Node, expected: str) -> str:
+    if not isinstance(node, yaml.ScalarNode) or node.tag == _NULL:
+        raise Mismatch(node, f"found {shown(node)}, expected {expected}")
+    if node.tag not in _UNTAGGED:
+        raise Mismatch(node, f"found the tag {node.tag}, expected {expected} without a tag")
+    return str(node.value)
+
+
+def word(expected: str, pattern: str = r".*\S.*") -> Reader[str]:
+    """Text that matches all of ``pattern``."""
+
+    def read(node: yaml.Node) -> str:
+        text = _scalar(node, expected)
+        if re.fullmatch(pattern, text) is None:
+            raise Mismatch(node, f"found {shown(node)}, expected {expected}")
+        return text
+
+    return read
+
+
+def one_of(*choices: str) -> Reader[str]:
+    def read(node: yaml.Node) -> str:
+        expected = f"one of {', '.join(choices)}"
+        text = _scalar(node, expected)
+        if text not in choices:
+            raise Mismatch(node, f"found {shown(node)}, expected {expected}{hint(text, choices)}")
+        return text
+
+    return read
+
+
+def switch(yes: str = "true", no: str = "false") -> Reader[bool]:
+    """One of two words."""
+
+    def read(node: yaml.Node) -> bool:
+        text = _scalar(node, f"{yes} or {no}")
+        if text not in (yes, no):
+            raise Mismatch(node, f"found {shown(node)}, expected {yes} or {no}")
+        return text == yes
+
+    return read
+
+
+def whole(least: int) -> Reader[int]:
+    """A whole number of at least ``least``."""
+
+    def read(node: yaml.Node) -> int:
+        expected = f"a whole number of at least {least}"
+        text = _scalar(node, expected)
+        if _WHOLE.fullmatch(text) is None or int(text) < least:
+            raise Mismatch(node, f"found {shown(node)}, expected {expected}")
+        return int(text)
+
+    return read
+
+
+def number(expected: str, accept: Callable[[float], bool]) -> Reader[float]:
+    """A finite number that ``accept`` agrees to; ``expected`` says in words which those are."""
+
+    def read(node: yaml.Node) -> float:
+        text = _scalar(node, expected)
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value) or not accept(value):
+            raise Mismatch(node, f"found {shown(node)}, expected {expected}")
+        return value
+
+    return read
+
+
+def duration(*, positive: bool = False) -> Reader[Seconds]:
+    """A time span with its unit. A bare number is refused: seconds and minutes look alike."""
+
+    def read(node: yaml.Node) -> Seconds:
+        expected = "a duration with its unit, like 90s, 2m, 6h or 1h30m"
+        text = _scalar(node, expected)
+        try:
+            value = parse_duration(text)
+        except ValueError:
+            raise Mismatch(node, f"found {shown(node)}, expected {expected}") from None
+        if positive and value <= 0:
+            raise Mismatch(node, f"found {shown(node)}, expected a duration above zero")
+        if value > _LONGEST_S:
+            raise Mismatch(node, f"found {shown(node)}, expected at most ten years")
+        return value
+
+    return read
+
+
+def list_of(read_one: Reader[T], expected: str) -> Reader[tuple[T, ...]]:
+    """A list of at least one element, none of them twice."""
+
+    def read(node: yaml.Node) -> tuple[T, ...]:
+        if not isinstance(node, yaml.SequenceNode) or not node.value:
+            found = "an empty list" if isinstance(node, yaml.SequenceNode) else shown(node)
+            raise Mismatch(node, f"found {found}, expected {expected}")
+        values: list[T] = []
+        for element in node.value:
+            value = read_one(element)
+            if value in values:
+                raise Mismatch(element, f"found {shown(element)} a second time, expected it once")
+            values.append(value)
+        return tuple(values)
+
+    return read
