@@ -49,8 +49,8 @@ GCP: Final = MarketRules(
     notice_s=30,
     cleared_by_bid=False,
     source=(
-        "Compute Engine, 'Spot VMs': https://docs.cloud.google.com/compute/docs/instances/spot. Confirmed: no "
-        "maximum lifetime (24 h is the older preemptible VMs' limit) and 30 s notice, where nothing else is "
+        "Compute Engine, 'Spot VMs': https://docs.cloud.google.com/compute/docs/instances/spot. Confirmed: "
+        "no maximum lifetime (24 h is the older preemptible VMs' limit); 30 s notice where nothing else is "
         "asked for. That a preemption within the first minute is free was confirmed from course notes only."
     ),
 )

@@ -1,0 +1,67 @@
+"""Instance types and Linux on-demand list prices, as published, with the date each came into force.
+
+Refuses to guess: what is not in the files beside this one is None, and a price is not carried back to a
+time before it was announced. ``SOURCES.md`` says where every figure is from and how it was checked.
+"""
+
+from __future__ import annotations
+
+import csv
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Self
+
+from pricing_data.market import InstanceType
+from pricing_data.units import Instant, UsdPerHour, parse_instant
+
+_ListPrices = tuple[tuple[Instant, UsdPerHour], ...]
+"""(valid from, price), ascending."""
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """``Catalogue.bundled()`` is the one that ships; tests and other sources make their own."""
+
+    instance_types: Mapping[tuple[str, str], InstanceType]
+    """By (cloud, name)."""
+    list_prices: Mapping[tuple[str, str, str], _ListPrices]
+    """By (cloud, region, instance type)."""
+
+    @classmethod
+    def bundled(cls) -> Self:
+        types = {
+            (row["cloud"], row["instance_type"]): InstanceType(
+                cloud=row["cloud"],
+                name=row["instance_type"],
+                vcpus=int(row["vcpus"]),
+                memory_gib=float(row["memory_gib"]),
+                gpus=int(row["gpus"]),
+            )
+            for row in _rows("instance_types.csv")
+        }
+        prices: dict[tuple[str, str, str], _ListPrices] = {}
+        for row in _rows("on_demand.csv"):
+            key = (row["cloud"], row["region"], row["instance_type"])
+            valid = (parse_instant(row["valid_from"]), UsdPerHour(float(row["usd_hour"])))
+            prices[key] = tuple(sorted((*prices.get(key, ()), valid)))
+        return cls(types, prices)
+
+    def instance_type(self, cloud: str, name: str) -> InstanceType | None:
+        return self.instance_types.get((cloud, name))
+
+    def on_demand(self, cloud: str, region: str, name: str, at: Instant) -> UsdPerHour | None:
+        """The list price in force at ``at``; None where it is unknown, or earlier than what is known."""
+        prices = self.list_prices.get((cloud, region, name), ())
+        index = bisect_right(prices, at, key=lambda valid: valid[0])
+        return prices[index - 1][1] if index else None
+
+    def types(self, cloud: str) -> tuple[InstanceType, ...]:
+        """All known types of ``cloud``, by name."""
+        mine = (found for (owner, _), found in self.instance_types.items() if owner == cloud)
+        return tuple(sorted(mine, key=lambda found: found.name))
+
+
+def _rows(file: str) -> Iterator[dict[str, str]]:
+    yield from csv.DictReader(files(__name__).joinpath(file).read_text(encoding="utf-8").splitlines())
