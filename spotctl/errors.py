@@ -5,13 +5,16 @@
     │   └── JobFileError        2  the same, with every problem of the file and where it stands
     ├── NothingToDo             3  already running, and --if-running said to leave it at that
     ├── DeadlineInfeasible      6  a deadline or a budget cannot be met, or was missed
+    ├── LedgerError             1  the record of a run cannot be read or written
     ├── Interrupted             7  a person or a signal ended it; the message says what is left
+    ├── LedgerError             1  a run's record cannot be opened or read; nothing was changed
     └── ProviderError           1  a cloud refused; raised by providers only
         ├── CredentialsRejected 4  drop this cloud for the rest of the run
         ├── CapacityUnavailable 5  try another market
         ├── QuotaExceeded       5  tell the user: asking again changes nothing
         ├── Throttled           1  wait, then ask again
-        └── InstanceNotFound    1  already gone: a release of it is done
+        ├── InstanceNotFound    1  already gone: a release of it is done
+        └── BadRequest          1  we asked for something that does not exist: a bug, stop
 
 The number is the exit code when nothing above handles the error. A message says what was tried and
 what to try; it is complete without the traceback. This module imports nothing, so that the core may
@@ -73,10 +76,18 @@ class DeadlineInfeasible(SpotctlError):
     exit_code = 6
 
 
+class LedgerError(SpotctlError):
+    """The record of a run cannot be read or written."""
+
+
 class Interrupted(SpotctlError):
     """Ended from outside; the message says whether the job goes on or was torn down."""
 
     exit_code = 7
+
+
+class LedgerError(SpotctlError):
+    """The file that holds a run's entries is not what it should be."""
 
 
 class ProviderError(SpotctlError):
@@ -99,6 +110,10 @@ class QuotaExceeded(ProviderError):
     """The account may not hold more of these."""
 
     exit_code = 5
+
+
+class BadRequest(ProviderError):
+    """The request makes no sense to the provider: asking again would not help, nor would asking elsewhere."""
 
 
 class Throttled(ProviderError):
