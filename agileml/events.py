@@ -234,7 +234,7 @@ class Restore:
 
 @dataclass(frozen=True, slots=True)
 class Rollback:
-    """To a surviving server or backup: undo this partition's clocks after ``clock``, take on ``generation``."""
+    """To a surviving server or backup: undo the clocks after ``clock`` and take on ``generation``."""
 
     machine: str
     partition: int
@@ -280,9 +280,9 @@ class Assign:
     """To a worker: who serves what, which shards are yours, and which clock comes next.
 
     ``routes`` names every partition; one on its way is still shown where it was served last, and refused
-    there until a later version says where it went. ``clock`` is the first clock that may be incomplete; deltas that
-    servers already have are dropped there, so starting too early is harmless. ``until``: the last clock
-    of the job. ``drain``: finish the clock in hand within ``notice_s``, push it, answer Drained.
+    there until a later version says where it went. ``clock`` is the first clock that may be incomplete;
+    deltas that servers already have are dropped there, so starting too early is harmless. ``until``: the
+    last clock of the job. ``drain``: finish the clock in hand within ``notice_s``, push it, answer Drained.
     """
 
     machine: str

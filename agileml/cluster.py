@@ -1,0 +1,305 @@
+"""What the elasticity controller knows, as one value.
+
+Everything it ever decides follows from this value, which follows from the events it was told: a
+restarted controller folds its journal and goes on. Here are the facts, the questions that can be asked
+of them and the invariants they must keep; what follows from them is decided in ``moves``, ``recovery``,
+``assignments`` and ``announcements``.
+
+Symbols: B is ``consistent``, the clock that every backup holds; N is ``len(partitions)``; S is
+``len(shards)``; s is ``setup.staleness``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Self, TypeAlias
+
+from agileml.events import (
+    Assign,
+    Command,
+    Event,
+    Route,
+    ServerLost,
+    ServerReady,
+    Setup,
+    Stage,
+    Tier,
+    WorkerLost,
+    WorkerReady,
+)
+from agileml.stages import PLACEMENTS
+
+Commands = tuple[Command, ...]
+RoleEvent: TypeAlias = ServerReady | WorkerReady | ServerLost | WorkerLost
+
+
+class InvalidTransition(RuntimeError):
+    """An event that cannot have happened; the message ends with the events that led here."""
+
+
+class BrokenInvariant(RuntimeError):
+    """A state that must never be reached; the message ends with the events that led here."""
+
+
+class Phase(StrEnum):
+    """Of the whole job."""
+
+    STARTING = "starting"  # some partition was never served yet
+    TRAINING = "training"
+    SAVING = "saving"  # all clocks are done; the reliable machines write the model
+    FINISHED = "finished"
+    FAILED = "failed"  # state that existed nowhere else is gone
+
+
+class Standing(StrEnum):
+    """Of one partition."""
+
+    ABSENT = "absent"  # nobody was asked to make it
+    CREATING = "creating"  # its owner makes it from initial values
+    SERVED = "served"
+    MOVING = "moving"  # its source, frozen, sends it to its owner
+    FROZEN = "frozen"  # the owner-to-be died: the source alone has it, nobody serves it
+    LOST = "lost"  # who served it died: its backup has it, at B
+    RESTORING = "restoring"  # its backup sends its owner the state at B
+
+
+ON_ITS_WAY = frozenset({Standing.CREATING, Standing.MOVING, Standing.RESTORING})
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    incarnation: int
+    endpoint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    incarnation: int
+    orders: Assign | None = None
+    """What it was told last; None before it takes part."""
+    drained: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    name: str
+    tier: Tier
+    cores: int
+    server: Server | None = None
+    worker: Worker | None = None
+    dead_server: int = -1
+    """The highest incarnation known to be gone: a late word from it or an earlier one is stale."""
+    dead_worker: int = -1
+    proven: bool = False
+    """Both roles were up at some time. A role that restarts does not change the ratio of the stage."""
+    leaving: bool = False
+    notice_s: float = 0.0
+    took_part: bool = False
+    safe: bool = False
+    """Said to be safe to kill."""
+
+    @property
+    def can_compute(self) -> bool:
+        return self.worker is not None and not self.leaving
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """One of the N cuts of the model, and how its one owner came by it.
+
+    ``completed`` and ``backed`` are clocks of the present generation: what the serving copy and the
+    backup are known to hold.
+    """
+
+    number: int
+    standing: Standing = Standing.ABSENT
+    owner: str | None = None
+    """Who serves it, or will once it has arrived."""
+    epoch: int = 0
+    """When ``owner`` became the owner."""
+    source: str | None = None
+    """Who holds a frozen copy while it is on its way."""
+    backup: str | None = None
+    route: Route | None = None
+    """Where it was served last."""
+    completed: int = 0
+    backed: int = 0
+
+    @property
+    def safe_clock(self) -> int:
+        """The clock that survives the loss of every transient machine."""
+        return self.completed if self.backup is None else self.backed
+
+    @property
+    def keeper(self) -> str | None:
+        """Who can produce its state at B although nobody serves it."""
+        return self.backup or self.source
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One of the S cuts of the input. Every worker has loaded all of it: previous owners are a preference."""
+
+    owner: str | None = None
+    previous: tuple[str, ...] = ()
+
+    def given_to(self, owner: str | None) -> Shard:
+        if owner == self.owner:
+            return self
+        earlier = (self.owner, *self.previous) if self.owner is not None else self.previous
+        return Shard(owner, tuple(name for name in earlier if name != owner))
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    setup: Setup
+    partitions: tuple[Partition, ...]
+    shards: tuple[Shard, ...]
+    until: int
+    """The last clock; a stop brings it nearer."""
+    phase: Phase = Phase.STARTING
+    machines: Mapping[str, Machine] = field(default_factory=dict)
+    """In the order in which they joined."""
+    stage: Stage = Stage.ONE
+    reached: Stage | None = None
+    """The stage whose layout was last completely in place."""
+    generation: int = 0
+    epoch: int = 0
+    version: int = 0
+    consistent: int = 0
+    progress: tuple[int, int] = (0, 0)
+    """The clocks last reported upwards: completed, consistent."""
+    saving: frozenset[str] = frozenset()
+    """Whose part of the model is not written yet."""
+    strangers: tuple[RoleEvent, ...] = ()
+    """Roles that reported before their machine was announced: the two come by different channels."""
+    departed: frozenset[str] = frozenset()
+    story: tuple[Event, ...] = ()
+    """The latest events, for error messages."""
+
+    @classmethod
+    def start(cls, setup: Setup) -> Self:
+        """A job without machines. Raises ValueError where the setup describes no job."""
+        if min(setup.partitions, setup.shards, setup.clocks) < 1 or setup.staleness < 0:
+            raise ValueError(
+                f"a job needs partitions, shards and clocks, and a staleness of at least 0: {setup}"
+            )
+        return cls(
+            setup,
+            partitions=tuple(Partition(number) for number in range(setup.partitions)),
+            shards=(Shard(),) * setup.shards,
+            until=setup.clocks,
+        )
+
+    # ---- questions -----------------------------------------------------------------------------
+
+    @property
+    def completed(self) -> int:
+        """The highest clock that every partition has completed."""
+        return min(partition.completed for partition in self.partitions)
+
+    @property
+    def settled(self) -> bool:
+        return all(partition.standing is Standing.SERVED for partition in self.partitions)
+
+    def server(self, name: str | None) -> Server | None:
+        """The live server of a machine; None when the machine or its server is gone."""
+        machine = self.machines.get(name) if name is not None else None
+        return machine.server if machine else None
+
+    def endpoint(self, name: str) -> str:
+        server = self.server(name)
+        if server is None:
+            raise self.broken(f"{name} has no server to speak of")
+        return server.endpoint
+
+    def servers(self, tier: Tier) -> tuple[str, ...]:
+        """Machines of a tier that may be given partitions, the longest-running first."""
+        return tuple(
+            machine.name
+            for machine in self.machines.values()
+            if machine.tier is tier and machine.server and not machine.leaving
+            if machine.proven or tier is Tier.RELIABLE
+        )
+
+    def workers(self) -> tuple[Machine, ...]:
+        """Machines that the stage lets compute, and if none of them can, all that can."""
+        able = tuple(machine for machine in self.machines.values() if machine.can_compute)
+        meant = tuple(machine for machine in able if machine.tier in PLACEMENTS[self.stage].computing)
+        return meant or able
+
+    def taking_part(self, tier: Tier) -> int:
+        """How many machines of a tier count for the stage."""
+        members = (machine for machine in self.machines.values() if machine.tier is tier)
+        return sum(machine.proven and not machine.leaving for machine in members)
+
+    def holds_shards(self, name: str) -> bool:
+        return any(shard.owner == name for shard in self.shards)
+
+    def holds_state(self, name: str) -> bool:
+        return any(name in (p.owner, p.source, p.backup) for p in self.partitions)
+
+    # ---- changes -------------------------------------------------------------------------------
+
+    def with_machine(self, machine: Machine) -> Cluster:
+        return replace(self, machines={**self.machines, machine.name: machine})
+
+    def without_machine(self, name: str) -> Cluster:
+        remaining = {key: machine for key, machine in self.machines.items() if key != name}
+        return replace(self, machines=remaining, departed=self.departed | {name})
+
+    def with_partitions(self, changed: Iterable[Partition]) -> Cluster:
+        new = {partition.number: partition for partition in changed}
+        return replace(self, partitions=tuple(new.get(old.number, old) for old in self.partitions))
+
+    # ---- errors --------------------------------------------------------------------------------
+
+    def broken(self, what: str) -> BrokenInvariant:
+        return BrokenInvariant(self.told(what))
+
+    def told(self, what: str) -> str:
+        """``what``, with the story so far."""
+        lines = "\n  ".join(map(str, self.story))
+        return f"{what}\nin {self.phase}, generation {self.generation}, epoch {self.epoch}, after\n  {lines}"
+
+    def check(self) -> None:
+        """Raise BrokenInvariant, with the story, unless the invariants of a settled step hold.
+
+        Numbered as in the documentation of the state machines. The one about the clock that never moves
+        backwards (4) speaks of two states and is checked by ``elastic.step``.
+        """
+        if self.phase is Phase.TRAINING:
+            for partition in self.partitions:
+                self._check_owner(partition)
+                self._check_backup(partition)
+            self._check_shards()
+        for partition in self.partitions:
+            if not self.consistent <= partition.safe_clock <= partition.completed:
+                raise self.broken(f"5: B is {self.consistent}, but {partition}")
+        for machine in self.machines.values():
+            if machine.safe and (self.holds_shards(machine.name) or self.holds_state(machine.name)):
+                raise self.broken(f"{machine.name} was said to be safe to kill, and it is not")
+
+    def _check_owner(self, partition: Partition) -> None:
+        if partition.standing not in ON_ITS_WAY | {Standing.SERVED} or self.server(partition.owner) is None:
+            raise self.broken(f"1: nobody serves or will serve {partition}")
+        if partition.standing is Standing.MOVING and self.server(partition.source) is None:
+            raise self.broken(f"1: nobody sends {partition}")
+
+    def _check_backup(self, partition: Partition) -> None:
+        owner = self.machines[partition.owner or ""]
+        if partition.backup is None:
+            if owner.tier is not Tier.RELIABLE:
+                raise self.broken(f"2: a transient machine alone has {partition}")
+        elif self.machines[partition.backup].tier is not Tier.RELIABLE or not self.server(partition.backup):
+            raise self.broken(f"2: the backup is not on a live reliable machine: {partition}")
+
+    def _check_shards(self) -> None:
+        if not self.workers():
+            return
+        for number, shard in enumerate(self.shards):
+            machine = self.machines.get(shard.owner or "")
+            if machine is None or machine.worker is None or machine.worker.drained:
+                raise self.broken(f"3: no live worker has shard {number}: {shard}")

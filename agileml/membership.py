@@ -1,0 +1,145 @@
+"""Machines and roles that come, are warned and go: what each of these events makes true.
+
+These handlers only record facts. Which partitions must then move, be restored or be rolled back is
+read off the state by the rules of ``moves`` and ``recovery``, so an event in the middle of a
+transition needs no case of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from agileml.cluster import Cluster, Commands, Machine, Partition, Phase, RoleEvent, Server, Standing, Worker
+from agileml.events import (
+    EvictionWarned,
+    Failed,
+    MachineJoined,
+    MachineLost,
+    MachineReleased,
+    ServerLost,
+    ServerReady,
+    Tier,
+    WorkerLost,
+    WorkerReady,
+)
+
+Result = tuple[Cluster, Commands]
+
+
+def machine_joined(cluster: Cluster, event: MachineJoined) -> Result:
+    """Known from now on. Machine names are unique in a job: one that left does not come back."""
+    if event.machine in cluster.machines or event.machine in cluster.departed:
+        return cluster, ()
+    cluster = cluster.with_machine(Machine(event.machine, event.tier, event.cores))
+    early = tuple(word for word in cluster.strangers if word.machine == event.machine)
+    cluster = replace(cluster, strangers=tuple(word for word in cluster.strangers if word not in early))
+    commands: Commands = ()
+    for word in early:
+        cluster, more = role_changed(cluster, word)
+        commands += more
+    return cluster, commands
+
+
+def role_changed(cluster: Cluster, event: RoleEvent) -> Result:
+    """A role came up or died. Words from an incarnation that is known to be gone are stale."""
+    if event.machine in cluster.departed:
+        return cluster, ()
+    machine = cluster.machines.get(event.machine)
+    if machine is None:
+        return replace(cluster, strangers=(*cluster.strangers, event)), ()
+    match event:
+        case ServerReady():
+            return _server_ready(cluster, machine, event)
+        case ServerLost():
+            return _server_lost(cluster, machine, event.incarnation)
+        case WorkerReady():
+            return _worker_ready(cluster, machine, event.incarnation), ()
+        case WorkerLost():
+            return _worker_lost(cluster, machine, event.incarnation), ()
+
+
+def _server_ready(cluster: Cluster, machine: Machine, event: ServerReady) -> Result:
+    known = machine.server.incarnation if machine.server else machine.dead_server
+    if event.incarnation <= known:
+        return cluster, ()
+    cluster, commands = _server_lost(cluster, machine, event.incarnation - 1)
+    if cluster.phase is Phase.FAILED:
+        return cluster, commands
+    machine = replace(cluster.machines[machine.name], server=Server(event.incarnation, event.endpoint))
+    return cluster.with_machine(_proven(machine)), commands
+
+
+def _server_lost(cluster: Cluster, machine: Machine, incarnation: int) -> Result:
+    """Every incarnation up to this one is gone, and what it held."""
+    dead = replace(machine, dead_server=max(machine.dead_server, incarnation))
+    if machine.server is None or machine.server.incarnation > incarnation:
+        return cluster.with_machine(dead), ()
+    return state_gone(cluster.with_machine(replace(dead, server=None)), machine.name)
+
+
+def _worker_ready(cluster: Cluster, machine: Machine, incarnation: int) -> Cluster:
+    known = machine.worker.incarnation if machine.worker else machine.dead_worker
+    if incarnation <= known:
+        return cluster
+    return cluster.with_machine(
+        _proven(replace(machine, worker=Worker(incarnation), dead_worker=incarnation - 1))
+    )
+
+
+def _worker_lost(cluster: Cluster, machine: Machine, incarnation: int) -> Cluster:
+    """Its shards go to others at the first incomplete clock; what it had delivered stays delivered."""
+    dead = replace(machine, dead_worker=max(machine.dead_worker, incarnation))
+    if machine.worker and machine.worker.incarnation <= incarnation:
+        dead = replace(dead, worker=None)
+    return cluster.with_machine(dead)
+
+
+def _proven(machine: Machine) -> Machine:
+    up = machine.server is not None and machine.worker is not None
+    return replace(machine, proven=machine.proven or up)
+
+
+def machines_warned(cluster: Cluster, event: EvictionWarned) -> Result:
+    """The first warning of a machine counts. Reliable machines are never revoked: theirs mean nothing."""
+    for name in event.machines:
+        machine = cluster.machines.get(name)
+        if machine and machine.tier is Tier.TRANSIENT and not machine.leaving:
+            cluster = cluster.with_machine(replace(machine, leaving=True, notice_s=event.notice_s))
+    return cluster, ()
+
+
+def machine_gone(cluster: Cluster, event: MachineLost | MachineReleased) -> Result:
+    """Lost and released differ only in what the machine still held, and the state knows that."""
+    if event.machine not in cluster.machines:
+        strangers = tuple(word for word in cluster.strangers if word.machine != event.machine)
+        return replace(cluster, strangers=strangers, departed=cluster.departed | {event.machine}), ()
+    return state_gone(cluster.without_machine(event.machine), event.machine)
+
+
+# ---- what a dead server takes with it ------------------------------------------------------------
+
+
+def state_gone(cluster: Cluster, name: str) -> Result:
+    """The server of ``name`` is no more. Fails the job where it alone held something."""
+    involved = tuple(p for p in cluster.partitions if name in (p.owner, p.source, p.backup))
+    after = tuple(_without(partition, name, cluster.phase) for partition in involved)
+    only_here = [old.number for old, new in zip(involved, after, strict=True) if new is None]
+    if only_here:
+        why = f"the server of {name} is gone, and with it the only copy of partitions {only_here}"
+        return replace(cluster, phase=Phase.FAILED), (Failed(why),)
+    return cluster.with_partitions(new for new in after if new is not None), ()
+
+
+def _without(partition: Partition, name: str, phase: Phase) -> Partition | None:
+    """``partition`` after its copy on ``name`` died; None if nothing else can stand in for it."""
+    if phase is Phase.STARTING:  # nothing was learned yet: initial values can be made again
+        return Partition(partition.number)
+    if partition.backup == name:
+        return None
+    if partition.standing is Standing.MOVING and partition.owner == name:
+        return replace(partition, standing=Standing.FROZEN, owner=None)
+    if partition.backup is None:
+        return None
+    # An owner-to-be that lives may have received it already, and is told what to do with that.
+    owner = None if partition.owner == name else partition.owner
+    return replace(partition, standing=Standing.LOST, owner=owner, source=None)
