@@ -7,7 +7,6 @@
     ├── DeadlineInfeasible      6  a deadline or a budget cannot be met, or was missed
     ├── LedgerError             1  the record of a run cannot be read or written
     ├── Interrupted             7  a person or a signal ended it; the message says what is left
-    ├── LedgerError             1  a run's record cannot be opened or read; nothing was changed
     └── ProviderError           1  a cloud refused; raised by providers only
         ├── CredentialsRejected 4  drop this cloud for the rest of the run
         ├── CapacityUnavailable 5  try another market
@@ -84,10 +83,6 @@ class Interrupted(SpotctlError):
     """Ended from outside; the message says whether the job goes on or was torn down."""
 
     exit_code = 7
-
-
-class LedgerError(SpotctlError):
-    """The file that holds a run's entries is not what it should be."""
 
 
 class ProviderError(SpotctlError):
