@@ -1,0 +1,108 @@
+"""Beta from recorded prices alone: a machine is evicted when the price exceeds its bid (Harlap 4.3.1).
+
+Only sound where the price clears by bid (AWS until November 2017); elsewhere evictions follow capacity,
+which prices do not show.
+
+    s            a start instant: any moment whose window lies in the known history
+    p(s)         the price it is granted at
+    delta        its bid is p(s) + delta
+    T(s)         time to eviction: from s to the first later step whose price exceeds the bid
+
+Exact and weighted by time over *all* starts, not sampled (``first_passage.py`` does the sums). A price
+holds until the next one recorded, gaps included.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from bidbrain.eviction.base import Evidence
+from bidbrain.eviction.first_passage import Passages, Steps
+from pricing_data.market import Market, PriceHistory
+from pricing_data.units import HOUR_S, Instant, Seconds
+
+
+@dataclass(frozen=True, slots=True)
+class PriceCrossing:
+    """The papers' estimator. Starts count only if ``window_s`` and the horizon both fit before now.
+
+    One set of starts for all horizons up to ``window_s`` makes beta grow with the horizon.
+    """
+
+    window_s: int = HOUR_S
+
+    def fit(self, history: PriceHistory, now: Instant) -> FittedPriceCrossing:
+        """Learn from the rows of ``history`` with time <= ``now``. Lazy: a market costs when asked about."""
+        return FittedPriceCrossing(history.as_of(now), now, self.window_s)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FittedPriceCrossing:
+    """Answers of ``PriceCrossing``, computed when first asked for and remembered.
+
+    ``age_s`` is ignored: a start says how long its price level had lasted, not how old a machine was.
+    """
+
+    history: PriceHistory
+    now: Instant
+    window_s: int
+    _steps: dict[Market, Steps] = field(default_factory=dict, repr=False)
+    _passages: dict[tuple[Market, float], Passages] = field(default_factory=dict, repr=False)
+    _answers: dict[tuple[Market, float, float], tuple[float, float]] = field(default_factory=dict, repr=False)
+
+    def survival(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> float:  # noqa: ARG002
+        """1 - beta; 0 for a negative delta, and where no start is known."""
+        return self._answer(market, bid_delta, horizon_s)[0]
+
+    def eviction_probability(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> float:
+        """Beta: share of the starts whose price exceeds their bid within ``horizon_s``."""
+        return 1.0 - self.survival(market, bid_delta, age_s, horizon_s)
+
+    def expected_uptime(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> Seconds:  # noqa: ARG002
+        """Mean of min(T, ``horizon_s``) over the starts; 0 where survival is 0 by default."""
+        return Seconds(self._answer(market, bid_delta, horizon_s)[1])
+
+    def median_time_to_eviction(self, market: Market, bid_delta: float, age_s: float) -> Seconds | None:  # noqa: ARG002
+        """Median of T over the starts that were watched long enough; 0 for a negative delta.
+
+        How long is enough is found by doubling: the shortest of 1, 2, 4 ... windows in which half of
+        the starts are evicted. None where the history shows no such window.
+        """
+        if bid_delta < 0:
+            return Seconds(0.0)
+        watched_s = float(self.window_s)
+        while self._market(market).starts_s(watched_s) > 0:
+            passages = self._passage(market, bid_delta)
+            if passages.within(watched_s, watched_s)[0] <= 0.5:
+                return Seconds(passages.median(watched_s))
+            watched_s *= 2
+        return None
+
+    def evidence(self, market: Market, horizon_s: float) -> Evidence:
+        """Span of the known prices, and the measure of the starts behind answers for ``horizon_s``."""
+        steps = self._market(market)
+        return Evidence(Seconds(steps.now_s), Seconds(steps.starts_s(self._watched(horizon_s))))
+
+    def _answer(self, market: Market, bid_delta: float, horizon_s: float) -> tuple[float, float]:
+        """(survival, expected uptime)."""
+        key = (market, bid_delta, horizon_s)
+        if key not in self._answers:
+            watched_s = self._watched(horizon_s)
+            known = self._market(market).starts_s(watched_s) > 0
+            passages = self._passage(market, bid_delta) if known and bid_delta >= 0 else None
+            self._answers[key] = passages.within(horizon_s, watched_s) if passages else (0.0, 0.0)
+        return self._answers[key]
+
+    def _watched(self, horizon_s: float) -> float:
+        return max(horizon_s, self.window_s)
+
+    def _passage(self, market: Market, bid_delta: float) -> Passages:
+        key = (market, bid_delta)
+        if key not in self._passages:
+            self._passages[key] = Passages.of(self._market(market), bid_delta)
+        return self._passages[key]
+
+    def _market(self, market: Market) -> Steps:
+        if market not in self._steps:
+            self._steps[market] = Steps.of(self.history.series(market), self.now)
+        return self._steps[market]

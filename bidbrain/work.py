@@ -1,0 +1,117 @@
+"""Expected useful time and expected work of a footprint (Harlap 4.3.1, equations 4.2 and 4.3).
+
+    k        count         instances of an allocation (working ones)
+    nu       cores         work per instance and second
+    omega    uptime_s      expected time that the allocation still computes
+    beta     1 - survival  probability that it is evicted in the time it is held for
+    Delta t  useful_time   omega less what changes and evictions cost
+    sigma    sigma_s       time lost when the footprint changes
+    lambda   lambda_s      time lost when anything is evicted
+    phi      efficiency    share of ideal speed
+    W        work          core-seconds
+
+The paper says of omega only that it is reduced where an eviction is expected. Here omega is
+E[min(time to eviction, time left)]: cutting at the median would make E jump where beta passes one half.
+
+Money is refused here, and so is where the numbers come from: arrays in, arrays out. The last axis runs
+over the allocations of one footprint, any axes before it over footprints that are compared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from bidbrain.model import Reliable, Scaling
+from pricing_data.units import HOUR_S
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Allocations:
+    """Footprints as columns, each of shape (..., n): one entry per allocation."""
+
+    count: Floats
+    cores: Floats
+    left_s: Floats
+    """Time each is held for, from now."""
+    uptime_s: Floats
+    """omega, at most ``left_s``."""
+    survival: Floats
+    """1 - beta over ``left_s``."""
+    charge: Floats
+    """Expected dollars, all instances, over ``left_s``."""
+
+    def beside(self, others: Allocations) -> Allocations:
+        """These and ``others`` in one footprint; leading axes broadcast."""
+        leading = np.broadcast_shapes(self.count.shape[:-1], others.count.shape[:-1])
+
+        def join(name: str) -> Floats:
+            parts = (getattr(self, name), getattr(others, name))
+            return np.concatenate([np.broadcast_to(p, (*leading, p.shape[-1])) for p in parts], axis=-1)
+
+        return Allocations(*(join(column.name) for column in fields(self)))
+
+
+def reliable_column(transient: Allocations, reliable: Reliable, scaling: Scaling) -> Allocations:
+    """The reliable machines beside ``transient``, shape (..., 1): never evicted, idle in stage 3.
+
+    Cost and work are counted over the mean time left of the transient cores, so that a dollar of theirs
+    is spread over as many cores in the middle of an hour as at its start. The paper gives no hour for
+    them; for a footprint at the start of its hour (its example), and for an empty one, this is an hour.
+    """
+    cores = transient.count * transient.cores
+    total = cores.sum(axis=-1, keepdims=True)
+    weighted = (cores * transient.left_s).sum(axis=-1, keepdims=True)
+    window = np.where(total > 0, weighted / np.where(total > 0, total, 1.0), HOUR_S)
+    works = _stage(transient, reliable, scaling) < 3
+    count = np.full_like(window, reliable.count)
+    return Allocations(
+        count=np.where(works, count, 0.0),
+        cores=np.full_like(window, reliable.cores),
+        left_s=window,
+        uptime_s=window,
+        survival=np.ones_like(window),
+        charge=count * reliable.price * window / HOUR_S,
+    )
+
+
+def _stage(transient: Allocations, reliable: Reliable, scaling: Scaling) -> npt.NDArray[np.int64]:
+    instances = transient.count.sum(axis=-1, keepdims=True)
+    stages = [scaling.stage(int(n), reliable.count) for n in instances.flat]
+    return np.array(stages, dtype=np.int64).reshape(instances.shape)
+
+
+def eviction_of_any(footprint: Allocations) -> Floats:
+    """1 - prod_j (1 - beta_j), shape (...): that at least one allocation is evicted (in 4.2)."""
+    evicted: Floats = 1.0 - footprint.survival.prod(axis=-1)
+    return evicted
+
+
+def useful_time(footprint: Allocations, scaling: Scaling, *, changes: bool) -> Floats:
+    """Delta t in seconds, shape (..., n) (equation 4.2); sigma is paid only where the footprint ``changes``.
+
+        Delta t_i = omega_i - (1 - prod_j (1 - beta_j)) lambda - sigma
+
+    Never below zero: an allocation about to end can lose no more time than it has.
+    """
+    lost: Floats = eviction_of_any(footprint)[..., None] * scaling.lambda_s
+    if changes:
+        lost = lost + scaling.sigma_s
+    return np.maximum(footprint.uptime_s - lost, 0.0)
+
+
+def expected_work(footprint: Allocations, scaling: Scaling, *, changes: bool) -> Floats:
+    """W in core-seconds, shape (...) (equation 4.3): W = phi sum_i k_i Delta t_i nu_i.
+
+    phi is read from the scaling curve at the footprint's working instances.
+    """
+    ideal = footprint.count * footprint.cores * useful_time(footprint, scaling, changes=changes)
+    instances = footprint.count.sum(axis=-1)
+    efficiency = np.array([scaling.efficiency(n) for n in instances.flat]).reshape(instances.shape)
+    work: Floats = ideal.sum(axis=-1) * efficiency
+    return work
