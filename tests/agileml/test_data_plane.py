@@ -1,0 +1,274 @@
+"""Servers and workers together, told what to do by hand: hand-overs, roll-backs, back-ups and drains."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from agileml.events import (
+    Advance,
+    BackedUp,
+    Create,
+    Drained,
+    Forget,
+    Handover,
+    Restore,
+    Rollback,
+    SaveModel,
+    Setup,
+)
+from agileml.messages import Moved, ProtocolError, Read, ReadPart, Reply
+from agileml.server import Role
+from tests.agileml.fabric import Fabric, assignment, peer, serial
+
+SETUP = Setup(partitions=2, shards=4, clocks=6)
+
+
+def created(setup: Setup = SETUP, machines: tuple[str, ...] = ("r", "a", "b")) -> Fabric:
+    """All partitions created on "r", two workers."""
+    fabric = Fabric(setup, machines)
+    for partition in range(setup.partitions):
+        fabric.command(Create("r", partition, 1, 0))
+    for name in ("w1", "w2"):
+        fabric.add_worker(name)
+    return fabric
+
+
+def start(
+    fabric: Fabric,
+    owners: tuple[str, str] = ("r", "r"),
+    epochs: tuple[int, int] = (1, 1),
+    version: int = 1,
+    generation: int = 0,
+    clock: int = 1,
+) -> None:
+    for machine, shards in (("w1", (0, 2)), ("w2", (1, 3))):
+        fabric.assign(
+            assignment(
+                fabric,
+                machine,
+                shards,
+                owners,
+                epochs=epochs,
+                version=version,
+                generation=generation,
+                clock=clock,
+            )
+        )
+
+
+def hand_over(
+    fabric: Fabric, source: str, target: str, epoch: int, *, keep: bool, back: bool = False
+) -> None:
+    for partition in range(SETUP.partitions):
+        endpoint = peer(target).endpoint
+        fabric.command(Handover(source, partition, target, endpoint, epoch, 0, keep, back))
+
+
+def advance(fabric: Fabric, generation: int = 0) -> int:
+    """Play the controller's part of working out B from what is backed up; returns it."""
+    backed = [event for event in fabric.events if isinstance(event, BackedUp)]
+    consistent = min(max((e.clock for e in backed if e.partition == p), default=0) for p in range(2))
+    for name in fabric.servers:
+        fabric.command(Advance(name, generation, consistent))
+    return consistent
+
+
+def run_to_the_end(fabric: Fabric) -> None:
+    """Bit for bit the plain loop's model."""
+    for _ in range(SETUP.clocks):
+        fabric.run()
+        advance(fabric)
+    fabric.command(SaveModel("r", SETUP.clocks))
+    assert fabric.model().tobytes() == serial(SETUP, SETUP.clocks).tobytes()
+
+
+def step(fabric: Fabric, pieces: int) -> None:
+    """A few pieces of work, so that what follows falls in the middle of a clock."""
+    fabric.deliver()
+    for _ in range(pieces):
+        for machine in fabric.workers:
+            fabric.compute_one(machine)
+        fabric.deliver()
+
+
+def test_two_workers_compute_what_a_plain_loop_computes() -> None:
+    fabric = created()
+    start(fabric)
+    fabric.run()
+    assert fabric.completed(0) == fabric.completed(1) == [1, 2, 3, 4, 5, 6]
+    run_to_the_end(fabric)
+
+
+@pytest.mark.parametrize("pieces", [0, 1, 2, 3, 5])
+def test_stage_one_to_two_to_one_in_the_middle_of_a_clock(pieces: int) -> None:
+    fabric = created()
+    start(fabric)
+    step(fabric, pieces)
+    hand_over(fabric, "r", "a", 2, keep=True)
+    fabric.run()  # what is sent to the old owner meanwhile is refused
+    assert fabric.servers["r"].role(0) is Role.BACKUP
+    start(fabric, ("a", "a"), (2, 2), version=2)
+    step(fabric, 3)
+    hand_over(fabric, "a", "r", 3, keep=False, back=True)
+    fabric.deliver()
+    assert fabric.servers["r"].role(0) is Role.SERVING
+    start(fabric, ("r", "r"), (3, 3), version=3)
+    for partition in range(2):
+        fabric.command(Forget("a", partition, 3))
+    assert fabric.servers["a"].role(0) is None
+    run_to_the_end(fabric)
+
+
+def test_between_actives_the_new_one_repeats_what_the_backup_may_lack() -> None:
+    fabric = created()
+    start(fabric)
+    hand_over(fabric, "r", "a", 2, keep=True)
+    fabric.deliver()
+    start(fabric, ("a", "a"), (2, 2), version=2)
+    reader = fabric.servers.pop("r")  # what is pushed now is lost on the way
+    step(fabric, 2)
+    assert fabric.completed(0) == [1]
+    hand_over(fabric, "a", "b", 3, keep=False)
+    fabric.servers["r"] = reader
+    fabric.deliver()
+    del fabric.servers["a"]
+    start(fabric, ("b", "b"), (3, 3), version=3)
+    run_to_the_end(fabric)
+
+
+def test_a_hand_over_is_called_off_when_its_target_dies() -> None:
+    fabric = created()
+    start(fabric)
+    step(fabric, 1)
+    del fabric.servers["b"]
+    hand_over(fabric, "r", "b", 2, keep=True)
+    fabric.deliver()
+    hand_over(fabric, "r", "r", 3, keep=False)
+    assert fabric.servers["r"].role(1) is Role.SERVING
+    start(fabric, ("r", "r"), (3, 3), version=2)
+    run_to_the_end(fabric)
+
+
+def on_two_actives() -> Fabric:
+    """Partition 0 on "a", 1 on "b", both backed up by "r"; trained as far as the back-up bound allows."""
+    fabric = created()
+    for partition, active in enumerate(("a", "b")):
+        fabric.command(Handover("r", partition, active, peer(active).endpoint, 2, 0, True, False))
+    fabric.deliver()
+    start(fabric, ("a", "b"), (2, 2))
+    fabric.run()
+    return fabric
+
+
+@pytest.mark.parametrize("consistent", [0, 1, 2])
+@pytest.mark.parametrize("new_owner", ["r", "a"])
+def test_a_lost_active_costs_the_clocks_since_b_and_no_bit(consistent: int, new_owner: str) -> None:
+    fabric = on_two_actives()
+    assert fabric.completed(0) == [1, 2]  # no further: clock 3 is not read before clock 1 is known backed up
+    del fabric.servers["b"]
+    fabric.command(Restore("r", 1, new_owner, peer(new_owner).endpoint, 3, 1, consistent))
+    start(fabric, ("a", new_owner), (2, 3), version=2, generation=1, clock=consistent + 1)
+    fabric.deliver()  # the new generation is asked of "a" before it knows of it
+    fabric.command(Rollback("a", 0, 2, 1, consistent))
+    fabric.deliver()
+    if new_owner == "r":  # partition 1 has no backup any more: what it completed counts
+        fabric.events += [BackedUp("r", 1, 1, clock) for clock in range(SETUP.clocks + 1)]
+    run_to_the_end(fabric)
+
+
+def test_a_backup_returns_to_b_when_the_first_push_of_a_generation_says_so() -> None:
+    fabric = on_two_actives()
+    for partition, active in enumerate(("a", "b")):
+        fabric.command(Rollback(active, partition, 2, 1, 1))
+    start(fabric, ("a", "b"), (2, 2), version=2, generation=1, clock=2)
+    run_to_the_end(fabric)
+
+
+def test_a_dead_workers_half_pushed_clock_is_not_counted_twice() -> None:
+    fabric = created()
+    fabric.command(Handover("r", 1, "a", peer("a").endpoint, 2, 0, False, False))
+    fabric.deliver()
+    start(fabric, ("r", "a"), (1, 2))
+    fabric.deliver()
+    unreached = fabric.servers.pop("a")
+    while fabric.compute_one("w1"):
+        pass
+    del fabric.workers["w1"]
+    fabric.servers["a"] = unreached
+    whole = assignment(fabric, "w2", (0, 1, 2, 3), ("r", "a"), epochs=(1, 2), version=2)
+    fabric.assign(whole)
+    fabric.run()
+    fabric.command(SaveModel("a", SETUP.clocks))
+    run_to_the_end(fabric)
+
+
+def test_a_drained_worker_pushes_the_clock_in_hand_and_starts_no_other() -> None:
+    fabric = created()
+    start(fabric)
+    step(fabric, 1)
+    fabric.assign(assignment(fabric, "w1", (), ("r", "r"), version=2, drain=True))
+    assert Drained("w1", 1) not in fabric.events
+    fabric.run()
+    assert fabric.events.count(Drained("w1", 1)) == 1
+    assert fabric.completed(0) == [1]
+    fabric.assign(assignment(fabric, "w2", (0, 1, 2, 3), ("r", "r"), version=2))
+    run_to_the_end(fabric)
+
+
+def test_too_short_a_notice_abandons_the_clock_in_hand() -> None:
+    fabric = created()
+    start(fabric)
+    step(fabric, 1)
+    fabric.assign(assignment(fabric, "w1", (), ("r", "r"), version=2, drain=True))
+    fabric.take("w1", fabric.workers["w1"].abandon())
+    assert Drained("w1", 1) in fabric.events
+    fabric.assign(assignment(fabric, "w2", (0, 1, 2, 3), ("r", "r"), version=2))
+    run_to_the_end(fabric)
+
+
+def test_starting_too_early_is_harmless() -> None:
+    fabric = created()
+    start(fabric)
+    step(fabric, 6)
+    assert fabric.completed(0) == [1, 2, 3]
+    late = fabric.add_worker("w3")
+    fabric.assign(assignment(fabric, "w3", (0, 1), ("r", "r"), clock=1))
+    fabric.deliver()
+    assert late.clock == 3  # clock 3 is over here, so 2 is over everywhere
+    run_to_the_end(fabric)
+
+
+def test_staleness_lets_a_worker_run_ahead_by_s_clocks_and_no_more() -> None:
+    setup = Setup(partitions=2, shards=4, clocks=20, staleness=2)
+    fabric = created(setup)
+    fabric.assign(assignment(fabric, "w1", (0, 2), ("r", "r")))
+    fabric.run()
+    assert fabric.workers["w1"].clock == 4  # which reads clock 1
+    assert fabric.completed(0) == []
+    fabric.assign(assignment(fabric, "w2", (1, 3), ("r", "r")))
+    fabric.run()
+    assert fabric.completed(0)[-1] == 20
+
+
+def test_stale_epochs_are_refused_and_newer_ones_wait() -> None:
+    server = created().servers["r"]
+    part = ReadPart(0, 0, np.array([0]))
+    assert server.handle("w", Read(1, 0, 1, (part,))) == (Reply("w", Moved(1, 0)),)
+    assert server.handle("w", Read(2, 0, 1, (ReadPart(0, 2, part.rows),))) == ()
+    assert server.handle("w", Read(3, 1, 1, (ReadPart(0, 1, part.rows),))) == ()
+
+
+def test_forgetting_a_served_partition_is_a_bug_and_told_so() -> None:
+    fabric = created()
+    with pytest.raises(ProtocolError, match="told to forget partition 0 it serves"):
+        fabric.command(Forget("r", 0, 1))
+
+
+def test_a_copy_that_is_forgotten_on_its_way_is_not_installed() -> None:
+    fabric = created()
+    hand_over(fabric, "r", "b", 2, keep=False)
+    for partition in range(2):
+        fabric.command(Forget("b", partition, 3))
+    fabric.deliver()
+    assert fabric.servers["b"].role(0) is None
