@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pricing_data.traces import Recording, read_trace
+from pricing_data.traces import Filter, Recording, read_trace
 
 
-def bundled_market() -> Recording:
+def bundled_market(*, only: Filter | None = None) -> Recording:
     """AWS us-east-1 as it might have been in June 2016: nine markets, 35 days from 2016-06-01."""
     path = Path(__file__).with_name("market.csv.gz")
-    return read_trace(path, label="bundled market (generated)", generated=True)
+    return read_trace(path, only=only, label="bundled market (generated)", generated=True)

@@ -1,0 +1,98 @@
+"""The loop: record and fold a fact, record and fold what follows from it, then carry that out.
+
+Nothing is executed before it is durable. What a crash leaves between recording and executing is seen
+by ``unexecuted`` when the run is resumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import Protocol
+
+from pricing_data.market import PriceHistory
+from spotctl.control import events as e
+from spotctl.control.evolve import begin, evolve
+from spotctl.control.state import Phase, State
+from spotctl.control.step import plan
+from spotctl.ledger import Ledger
+
+
+class World(Protocol):
+    """Where facts come from and commands go."""
+
+    def next(self) -> e.Fact:
+        """The next fact; waits for it as long as it takes."""
+        ...
+
+    def recorded(self) -> None:
+        """All facts that ``next`` returned are durable."""
+        ...
+
+    def execute(self, command: e.Command) -> None:
+        """Carry out a durable command. An expected refusal becomes a fact; only bugs raise."""
+        ...
+
+
+class Observer(Protocol):
+    """Whoever watches a run: the live view, the JSON lines, a test."""
+
+    def on_entry(self, state: State, entry: e.Entry) -> None:
+        """``state`` is the fold up to and including ``entry``."""
+        ...
+
+
+def drive(state: State, world: World, ledger: Ledger, observer: Observer) -> State:
+    """Run until the job is closed; the final state."""
+    while state.phase is not Phase.CLOSED:
+        fact = world.next()
+        state = _record(state, fact, ledger, observer)
+        commands = plan(state)
+        for command in commands:
+            state = _record(state, command, ledger, observer)
+        if commands or not isinstance(fact, (e.PriceChanged, e.Woke)):  # those two can be had again
+            ledger.commit()
+            world.recorded()
+        for command in commands:
+            world.execute(command)
+    ledger.commit()
+    return state
+
+
+def _record(state: State, entry: e.Entry, ledger: Ledger, observer: Observer) -> State:
+    ledger.append(entry)
+    state = evolve(state, entry)
+    observer.on_entry(state, entry)
+    return state
+
+
+def start(terms_entry: e.JobStarted, history: PriceHistory, ledger: Ledger, observer: Observer) -> State:
+    """Open a ledger with the terms of its run."""
+    ledger.append(terms_entry)
+    ledger.commit()
+    state = begin(terms_entry, history)
+    observer.on_entry(state, terms_entry)
+    return state
+
+
+def fold(entries: Sequence[e.Entry], history: PriceHistory) -> State:
+    """The state a ledger stands for. Without the history of before the start (an empty one), everything
+    but the estimates of evictions comes out the same."""
+    first = entries[0]
+    if not isinstance(first, e.JobStarted):
+        raise ValueError(f"a ledger begins with JobStarted, not with {type(first).__name__}")
+    return reduce(evolve, entries[1:], begin(first, history))
+
+
+def unexecuted(entries: Sequence[e.Entry], state: State) -> tuple[e.Command, ...]:
+    """Commands on record of which the world may not have heard: requests without an answer, releases of
+    instances that have not ended. Executing them again is harmless (see the provider's contract)."""
+    pending: list[e.Command] = []
+    for entry in entries:
+        if isinstance(entry, e.Acquire):
+            allocation = state.allocations[entry.allocation]
+            if not allocation.instances and allocation.refused is None:
+                pending.append(entry)
+        elif isinstance(entry, e.Release) and any(state.instances[name].live for name in entry.instances):
+            pending.append(entry)
+    return tuple(pending)

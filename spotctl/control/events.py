@@ -1,0 +1,298 @@
+"""What is written in the ledger: facts (what happened) and commands (what was asked for).
+
+Rule 1: a recorded command is a fact. It is folded the moment it is made, so nothing is asked for
+twice, and a crash between recording and executing leaves evidence.
+Rule 2: every entry carries the nominal time ``at``. In the local world nominal time is sped up; no
+entry holds a duration that was measured in real seconds, except ``Stalled``, which no decision reads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+from bidbrain.model import Decision
+from pricing_data.billing import End
+from pricing_data.market import Market
+from pricing_data.units import Instant, UsdPerHour
+from spotctl.control.terms import Terms
+
+
+class Ask(StrEnum):
+    """What somebody asked of a running job."""
+
+    CANCEL = "cancel"
+    """End gracefully: the model is saved, the machines are released."""
+    DOWN = "down"
+    """Take the machines away now."""
+
+
+class Outcome(StrEnum):
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    TAKEN_DOWN = "taken down"
+
+
+# ---- facts ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class JobStarted:
+    at: Instant
+    terms: Terms
+
+
+@dataclass(frozen=True, slots=True)
+class PriceChanged:
+    at: Instant
+    market: Market
+    price: UsdPerHour
+
+
+@dataclass(frozen=True, slots=True)
+class Woke:
+    at: Instant
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """The provider accepted the allocation; its instances exist from now on, not yet running."""
+
+    at: Instant
+    allocation: str
+    instances: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    at: Instant
+    allocation: str
+    error: str
+    """Name of the provider error, which says what to do (see spotctl.errors)."""
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class InstancesRunning:
+    """Billing starts."""
+
+    at: Instant
+    instances: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionWarned:
+    """The provider will take these instances at ``ends_at``; it never takes that back."""
+
+    at: Instant
+    instances: tuple[str, ...]
+    ends_at: Instant
+
+
+@dataclass(frozen=True, slots=True)
+class InstancesEnded:
+    """Billing ends."""
+
+    at: Instant
+    instances: tuple[str, ...]
+    end: End
+
+
+@dataclass(frozen=True, slots=True)
+class MachineJoined:
+    """The instance takes part in training."""
+
+    at: Instant
+    instance: str
+
+
+@dataclass(frozen=True, slots=True)
+class SafeToKill:
+    """Nothing of the training would be lost with this instance."""
+
+    at: Instant
+    instance: str
+
+
+@dataclass(frozen=True, slots=True)
+class Progressed:
+    """All shards completed ``clock``; the reliable machines hold the state at ``consistent``."""
+
+    at: Instant
+    clock: int
+    consistent: int
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectiveReported:
+    at: Instant
+    clock: int
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class StageEntered:
+    at: Instant
+    stage: int
+
+
+@dataclass(frozen=True, slots=True)
+class RolledBack:
+    """Training went back to clock ``to``; ``redone`` completed clocks are computed again."""
+
+    at: Instant
+    to: int
+    redone: int
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingFinished:
+    at: Instant
+    clock: int
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingFailed:
+    at: Instant
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerDown:
+    """spotctl was not there from ``at`` to ``until``: nothing that happened between was acted upon."""
+
+    at: Instant
+    until: Instant
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    at: Instant
+    ask: Ask
+
+
+@dataclass(frozen=True, slots=True)
+class Stalled:
+    """Nominal time stood still for a due real effect. ``done``: it came before its floor ran out."""
+
+    at: Instant
+    effect: str
+    real_s: float
+    done: bool
+
+
+Fact: TypeAlias = (
+    JobStarted
+    | PriceChanged
+    | Woke
+    | Granted
+    | Refused
+    | InstancesRunning
+    | EvictionWarned
+    | InstancesEnded
+    | MachineJoined
+    | SafeToKill
+    | Progressed
+    | ObjectiveReported
+    | StageEntered
+    | RolledBack
+    | TrainingFinished
+    | TrainingFailed
+    | ControllerDown
+    | Asked
+    | Stalled
+)
+
+# ---- commands ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A decision of BidBrain's, with what it weighed. Its effects follow as commands of their own."""
+
+    at: Instant
+    decision: Decision
+
+
+@dataclass(frozen=True, slots=True)
+class Acquire:
+    """Ask the provider for instances. ``allocation`` is the idempotency token; ``bid`` None is on-demand."""
+
+    at: Instant
+    allocation: str
+    market: Market
+    count: int
+    bid: UsdPerHour | None
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    at: Instant
+    instances: tuple[str, ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class TellJoin:
+    """To the training: these machines are yours from now on."""
+
+    at: Instant
+    instances: tuple[str, ...]
+    reliable: bool
+    cores: int
+
+
+@dataclass(frozen=True, slots=True)
+class TellWarning:
+    """To the training: these machines go at ``ends_at``; make them safe to kill."""
+
+    at: Instant
+    instances: tuple[str, ...]
+    ends_at: Instant
+
+
+@dataclass(frozen=True, slots=True)
+class TellLost:
+    """To the training: these machines went without having been safe to kill."""
+
+    at: Instant
+    instances: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TellReleased:
+    """To the training: these machines went after they were safe to kill."""
+
+    at: Instant
+    instances: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TellStop:
+    """To the training: save the model and stop."""
+
+    at: Instant
+
+
+@dataclass(frozen=True, slots=True)
+class WakeAt:
+    at: Instant
+    when: Instant
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """The run is over: nothing is left to wait for."""
+
+    at: Instant
+    outcome: Outcome
+    exit_code: int
+    why: str
+
+
+Tell: TypeAlias = TellJoin | TellWarning | TellLost | TellReleased | TellStop
+Command: TypeAlias = Decided | Acquire | Release | Tell | WakeAt | Close
+Entry: TypeAlias = Fact | Command

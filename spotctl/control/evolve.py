@@ -1,0 +1,286 @@
+"""``evolve(state, entry)``: what an entry of the ledger means for the state. Total over all entries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from bidbrain.eviction.base import MarketModel
+from bidbrain.eviction.price_crossing import PriceCrossing
+from bidbrain.model import Action
+from pricing_data.billing import End
+from pricing_data.market import PriceHistory
+from pricing_data.units import HOUR_S, Instant
+from spotctl.control import events as e
+from spotctl.control.lifecycle import after
+from spotctl.control.state import Allocation, Instance, Phase, State
+
+DECISION_INTERVAL_S: Final = 120
+"""BidBrain considers new allocations every two minutes (Harlap 4.4)."""
+REFIT_INTERVAL_S: Final = HOUR_S
+"""Beta is refitted hourly (decision 13)."""
+RELEASE_LEAD_S: Final = 30
+"""An allocation that is not renewed is released this long before its paid hour ends."""
+
+MODEL: Final[MarketModel] = PriceCrossing()
+
+
+def begin(started: e.JobStarted, history: PriceHistory) -> State:
+    """The state after the first entry. ``history``: what is known before the start; later rows are cut."""
+    known = history.as_of(started.at)
+    return State(
+        now=started.at,
+        terms=started.terms,
+        history=known,
+        evictions=MODEL.fit(known, started.at),
+        fitted_at=started.at,
+    )
+
+
+def evolve(state: State, entry: e.Entry) -> State:
+    """The state after ``entry``. Time never runs backwards: late news of the past is folded at ``now``."""
+    if state.closed is not None:
+        return state
+    now = max(state.now, entry.at)
+    moved = replace(state, now=now)
+    handler = _HANDLERS.get(type(entry))
+    moved = moved if handler is None else handler(moved, entry)
+    return _refit(moved)
+
+
+def _refit(state: State) -> State:
+    hours = (state.now - state.fitted_at) // REFIT_INTERVAL_S
+    if hours == 0 or state.phase is Phase.CLOSED:
+        return state
+    at = Instant(state.fitted_at + hours * REFIT_INTERVAL_S)
+    return replace(state, evictions=MODEL.fit(state.history.as_of(at), at), fitted_at=at)
+
+
+# ---- prices and time ----------------------------------------------------------------------------
+
+
+def _price(state: State, entry: e.PriceChanged) -> State:
+    times = state.history.series(entry.market).times
+    if len(times) and entry.at <= int(times[-1]):
+        return state  # known from the history that came before the start
+    return replace(state, history=state.history.appended(entry.market, entry.at, entry.price))
+
+
+def _woke(state: State, _: e.Woke) -> State:
+    return replace(state, alarm=None)
+
+
+def _wake_at(state: State, entry: e.WakeAt) -> State:
+    return replace(state, alarm=entry.when)
+
+
+def _down(state: State, entry: e.ControllerDown) -> State:
+    return replace(state, blind_until=entry.until)
+
+
+# ---- machines -----------------------------------------------------------------------------------
+
+
+def _with(state: State, *changed: Instance) -> State:
+    return replace(state, instances={**state.instances, **{i.name: i for i in changed}})
+
+
+def _step(instance: Instance, entry: e.Entry, **changes: Any) -> Instance:
+    life = after(instance.life, type(entry), f"{instance} at {entry.at}")
+    return replace(instance, life=life, **changes)
+
+
+def _acquire(state: State, entry: e.Acquire) -> State:
+    decision = state.last_decision if entry.bid is not None else None
+    weighed = next((w for w in decision.weighed if w.chosen), None) if decision else None
+    allocation = Allocation(
+        entry.allocation,
+        entry.market,
+        entry.count,
+        entry.bid,
+        requested_at=entry.at,
+        beta=None if weighed is None else weighed.beta,
+    )
+    return replace(state, allocations={**state.allocations, entry.allocation: allocation})
+
+
+def _granted(state: State, entry: e.Granted) -> State:
+    allocation = replace(state.allocations[entry.allocation], instances=entry.instances)
+    state = replace(state, allocations={**state.allocations, allocation.name: allocation})
+    return _with(state, *(Instance(name, entry.allocation) for name in entry.instances))
+
+
+def _refused(state: State, entry: e.Refused) -> State:
+    allocation = replace(state.allocations[entry.allocation], refused=f"{entry.error}: {entry.detail}")
+    return replace(state, allocations={**state.allocations, allocation.name: allocation})
+
+
+def _running(state: State, entry: e.InstancesRunning) -> State:
+    return _with(state, *(_step(state.instances[n], entry, running_at=entry.at) for n in entry.instances))
+
+
+def _warned(state: State, entry: e.EvictionWarned) -> State:
+    warned = [
+        _step(state.instances[name], entry, warned_at=entry.at, ends_at=entry.ends_at)
+        for name in entry.instances
+    ]
+    allocations = {i.allocation for i in warned}
+    return replace(
+        _with(state, *warned),
+        evicted_allocations=state.evicted_allocations + len(allocations),
+        decide_from=None if state.decide_from is None else state.now,
+    )
+
+
+def _ended(state: State, entry: e.InstancesEnded) -> State:
+    ended = [
+        _step(state.instances[name], entry, ended_at=entry.at, end=entry.end) for name in entry.instances
+    ]
+    state = _with(state, *ended)
+    training = state.phase in (Phase.TRAINING, Phase.STOPPING)
+    lost = [i for i in ended if i.told_join and not i.safe and training and entry.end is not End.RELEASED]
+    state = replace(state, failures=state.failures + len(lost))
+    reliable = next((instance for instance in lost if state.is_reliable(instance)), None)
+    if reliable is None:
+        return state
+    failure = f"the reliable machine {reliable.name} was lost with the only safe copy of the model"
+    return replace(state, phase=Phase.CLOSING, training_over_at=state.now, failure=failure)
+
+
+def _release(state: State, entry: e.Release) -> State:
+    return _with(state, *(_step(state.instances[name], entry) for name in entry.instances))
+
+
+# ---- training -----------------------------------------------------------------------------------
+
+
+def _tell_join(state: State, entry: e.TellJoin) -> State:
+    return _with(state, *(replace(state.instances[name], told_join=True) for name in entry.instances))
+
+
+def _tell_warning(state: State, entry: e.TellWarning) -> State:
+    return _with(
+        state,
+        *(replace(state.instances[n], told_warning=True, ends_at=entry.ends_at) for n in entry.instances),
+    )
+
+
+def _tell_gone(state: State, entry: e.TellLost | e.TellReleased) -> State:
+    return _with(state, *(replace(state.instances[name], told_gone=True) for name in entry.instances))
+
+
+def _tell_stop(state: State, _: e.TellStop) -> State:
+    return replace(state, phase=Phase.STOPPING)
+
+
+def _joined(state: State, entry: e.MachineJoined) -> State:
+    instance = state.instances[entry.instance]
+    state = _with(state, replace(instance, joined=True, joined_at=entry.at))
+    if state.phase is not Phase.STARTING:
+        return state
+    return replace(state, phase=Phase.TRAINING, training_started_at=state.now, decide_from=state.now)
+
+
+def _safe(state: State, entry: e.SafeToKill) -> State:
+    return _with(state, replace(state.instances[entry.instance], safe=True))
+
+
+def _progressed(state: State, entry: e.Progressed) -> State:
+    return replace(
+        state, clock=max(state.clock, entry.clock), consistent=max(state.consistent, entry.consistent)
+    )
+
+
+def _objective(state: State, entry: e.ObjectiveReported) -> State:
+    delta = state.terms.stop.objective_delta
+    settled = (
+        delta is not None and state.objective is not None and abs(state.objective - entry.value) <= delta
+    )
+    return replace(
+        state,
+        objective=entry.value,
+        objective_clock=entry.clock,
+        objective_settled=state.objective_settled or settled,
+    )
+
+
+def _stage(state: State, entry: e.StageEntered) -> State:
+    if entry.stage == state.stage:
+        return state
+    return replace(state, stage=entry.stage, stage_transitions=state.stage_transitions + 1)
+
+
+def _rolled_back(state: State, entry: e.RolledBack) -> State:
+    return replace(state, clock=entry.to, clocks_redone=state.clocks_redone + entry.redone)
+
+
+def _finished(state: State, entry: e.TrainingFinished) -> State:
+    return replace(
+        state, phase=Phase.CLOSING, clock=entry.clock, model=entry.model, training_over_at=state.now
+    )
+
+
+def _training_failed(state: State, entry: e.TrainingFailed) -> State:
+    return replace(state, phase=Phase.CLOSING, failure=entry.why, training_over_at=state.now)
+
+
+def _asked(state: State, entry: e.Asked) -> State:
+    return replace(state, asked=entry.ask)
+
+
+# ---- decisions ----------------------------------------------------------------------------------
+
+
+def _decided(state: State, entry: e.Decided) -> State:
+    decision = entry.decision
+    state = replace(state, last_decision=decision, decisions=state.decisions + 1)
+    if decision.holding is not None:
+        return _renewal(state, decision.action, state.allocations[decision.holding])
+    return replace(state, decide_from=Instant(entry.at + DECISION_INTERVAL_S))
+
+
+def _renewal(state: State, action: Action, allocation: Allocation) -> State:
+    """Settled until the hour's end; where the next hour is not wanted, the instances go before it begins."""
+    ends = state.hour_ends(allocation)
+    settled = replace(allocation, renewed_until=ends)
+    state = replace(state, allocations={**state.allocations, allocation.name: settled})
+    if action is Action.RENEW:
+        return state
+    leave_at = Instant(ends - RELEASE_LEAD_S)
+    return _with(state, *(replace(i, ends_at=leave_at) for i in state.of(allocation.name) if i.stays))
+
+
+def _close(state: State, entry: e.Close) -> State:
+    return replace(state, phase=Phase.CLOSED, closed=entry)
+
+
+_HANDLERS: Final[Mapping[type, Callable[[State, Any], State]]] = {
+    e.PriceChanged: _price,
+    e.Woke: _woke,
+    e.WakeAt: _wake_at,
+    e.ControllerDown: _down,
+    e.Acquire: _acquire,
+    e.Granted: _granted,
+    e.Refused: _refused,
+    e.InstancesRunning: _running,
+    e.EvictionWarned: _warned,
+    e.InstancesEnded: _ended,
+    e.Release: _release,
+    e.TellJoin: _tell_join,
+    e.TellWarning: _tell_warning,
+    e.TellLost: _tell_gone,
+    e.TellReleased: _tell_gone,
+    e.TellStop: _tell_stop,
+    e.MachineJoined: _joined,
+    e.SafeToKill: _safe,
+    e.Progressed: _progressed,
+    e.ObjectiveReported: _objective,
+    e.StageEntered: _stage,
+    e.RolledBack: _rolled_back,
+    e.TrainingFinished: _finished,
+    e.TrainingFailed: _training_failed,
+    e.Asked: _asked,
+    e.Decided: _decided,
+    e.Close: _close,
+}

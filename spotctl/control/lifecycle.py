@@ -1,0 +1,57 @@
+"""The life of one instance: an enum and a table, every edge with the real event behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+
+from spotctl.control import events
+
+
+class Life(StrEnum):
+    PENDING = "pending"
+    RUNNING = "running"
+    WARNED = "warned"
+    ENDING = "ending"
+    ENDED = "ended"
+
+
+class InvalidTransition(Exception):
+    """An event that cannot follow what the ledger says happened so far. Always a bug."""
+
+
+_EDGES: Final[Mapping[tuple[Life, type], Life]] = {
+    # The provider reports the instance up; billing starts.
+    (Life.PENDING, events.InstancesRunning): Life.RUNNING,
+    # The price crossed the bid while the instance was still starting.
+    (Life.PENDING, events.EvictionWarned): Life.WARNED,
+    (Life.WARNED, events.InstancesRunning): Life.WARNED,
+    # The warning of the provider: irrevocable.
+    (Life.RUNNING, events.EvictionWarned): Life.WARNED,
+    # The provider and we may both end it; whoever comes first is what the bill says.
+    (Life.ENDING, events.EvictionWarned): Life.ENDING,
+    (Life.ENDING, events.InstancesRunning): Life.ENDING,
+    # We asked the provider to end it.
+    (Life.PENDING, events.Release): Life.ENDING,
+    (Life.RUNNING, events.Release): Life.ENDING,
+    (Life.WARNED, events.Release): Life.ENDING,
+    # Gone: evicted, released, or died by itself.
+    (Life.PENDING, events.InstancesEnded): Life.ENDED,
+    (Life.RUNNING, events.InstancesEnded): Life.ENDED,
+    (Life.WARNED, events.InstancesEnded): Life.ENDED,
+    (Life.ENDING, events.InstancesEnded): Life.ENDED,
+}
+
+
+def after(life: Life, event: type, story: str) -> Life:
+    """The state that ``event`` leads to; InvalidTransition, with ``story``, where it cannot happen."""
+    try:
+        return _EDGES[life, event]
+    except KeyError:
+        raise InvalidTransition(f"{event.__name__} while {life}: {story}") from None
+
+
+def edges() -> tuple[tuple[str, str, str], ...]:
+    """(from, event, to), for the diagram in the docs."""
+    return tuple((before.value, event.__name__, then.value) for (before, event), then in _EDGES.items())

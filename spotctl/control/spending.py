@@ -1,0 +1,79 @@
+"""What the run owes so far: every instance settled by the rules of its market, exactly.
+
+A function of the state, so the running job, its budget and the bill at the end add up the same rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pricing_data.billing import Charge, settle, settle_on_demand
+from pricing_data.market import Market
+from pricing_data.units import MicroUsd
+from spotctl.control.state import Instance, State
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceBill:
+    """One instance's charges, an hour each."""
+
+    instance: Instance
+    market: Market
+    reliable: bool
+    charges: tuple[Charge, ...]
+
+    @property
+    def amount(self) -> MicroUsd:
+        """Owed, net of refunds."""
+        return MicroUsd(sum(charge.amount for charge in self.charges))
+
+    @property
+    def refunded(self) -> MicroUsd:
+        return MicroUsd(sum(charge.refunded for charge in self.charges))
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """``spot`` is net of ``refunded``; ``total`` = spot + on-demand (decision 9)."""
+
+    spot: MicroUsd
+    on_demand: MicroUsd
+    refunded: MicroUsd
+
+    @property
+    def total(self) -> MicroUsd:
+        return MicroUsd(self.spot + self.on_demand)
+
+
+def bills(state: State) -> Iterator[InstanceBill]:
+    """The bill of every instance that ever ran, up to ``state.now``."""
+    for instance in state.instances.values():
+        if instance.running_at is None:
+            continue
+        allocation = state.allocations[instance.allocation]
+        yield InstanceBill(
+            instance, allocation.market, allocation.reliable, _charges(state, instance, allocation.market)
+        )
+
+
+def spent(state: State) -> Spending:
+    """The sum of all bills."""
+    spot = on_demand = refunded = 0
+    for bill in bills(state):
+        refunded += bill.refunded
+        if bill.reliable:
+            on_demand += bill.amount
+        else:
+            spot += bill.amount
+    return Spending(MicroUsd(spot), MicroUsd(on_demand), MicroUsd(refunded))
+
+
+def _charges(state: State, instance: Instance, market: Market) -> tuple[Charge, ...]:
+    assert instance.running_at is not None
+    rules, now = state.terms.rules, None if instance.ended_at is not None else state.now
+    if state.is_reliable(instance):
+        price = state.terms.tradable(market).on_demand
+        return settle_on_demand(rules, price, instance.running_at, instance.ended_at, now)
+    series = state.history.series(market)
+    return settle(rules, series, instance.running_at, instance.ended_at, instance.end, now)

@@ -1,0 +1,165 @@
+"""What the core knows: a fold of the ledger, and questions about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from bidbrain.eviction.base import FittedMarkets
+from bidbrain.model import Decision
+from pricing_data.billing import End
+from pricing_data.market import Market, PriceHistory
+from pricing_data.units import HOUR_S, Instant, UsdPerHour
+from spotctl.control.events import Ask, Close
+from spotctl.control.lifecycle import Life
+from spotctl.control.terms import Terms
+
+
+class Phase(StrEnum):
+    STARTING = "starting"
+    """The reliable machines are being had; nothing trains yet."""
+    TRAINING = "training"
+    STOPPING = "stopping"
+    """The model is being saved: a stop was asked for."""
+    CLOSING = "closing"
+    """Training is over, one way or the other; machines are being released."""
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One machine, from grant to end."""
+
+    name: str
+    allocation: str
+    life: Life = Life.PENDING
+    running_at: Instant | None = None
+    warned_at: Instant | None = None
+    ends_at: Instant | None = None
+    """When it will go, once it was warned or is being retired by us."""
+    ended_at: Instant | None = None
+    end: End | None = None
+    told_join: bool = False
+    told_warning: bool = False
+    told_gone: bool = False
+    joined: bool = False
+    joined_at: Instant | None = None
+    safe: bool = False
+
+    @property
+    def live(self) -> bool:
+        return self.life is not Life.ENDED
+
+    @property
+    def stays(self) -> bool:
+        """Neither warned nor on its way out."""
+        return self.life in (Life.PENDING, Life.RUNNING) and self.ends_at is None
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """Instances of one market, asked for together at one bid (None: on-demand)."""
+
+    name: str
+    market: Market
+    count: int
+    bid: UsdPerHour | None
+    requested_at: Instant
+    instances: tuple[str, ...] = ()
+    refused: str | None = None
+    renewed_until: Instant | None = None
+    """The end of the billing hour that was already decided upon."""
+    beta: float | None = None
+    """Eviction probability within its first hour, as estimated when it was asked for."""
+
+    @property
+    def reliable(self) -> bool:
+        return self.bid is None
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Everything a decision may depend on. ``history`` holds no price later than ``now``."""
+
+    now: Instant
+    terms: Terms
+    history: PriceHistory
+    evictions: FittedMarkets
+    fitted_at: Instant
+    phase: Phase = Phase.STARTING
+    allocations: Mapping[str, Allocation] = field(default_factory=dict)
+    instances: Mapping[str, Instance] = field(default_factory=dict)
+    alarm: Instant | None = None
+    last_decision: Decision | None = None
+    decisions: int = 0
+    decide_from: Instant | None = None
+    """When the next acquisition may be considered; None before training starts."""
+    blind_until: Instant | None = None
+    """End of the last time spotctl was down: nothing before it can be acted upon in time."""
+    stage: int = 1
+    stage_transitions: int = 0
+    clock: int = 0
+    consistent: int = 0
+    objective: float | None = None
+    objective_clock: int = 0
+    objective_settled: bool = False
+    evicted_allocations: int = 0
+    failures: int = 0
+    clocks_redone: int = 0
+    training_started_at: Instant | None = None
+    training_over_at: Instant | None = None
+    asked: Ask | None = None
+    failure: str | None = None
+    model: str | None = None
+    closed: Close | None = None
+
+    # ---- questions ----------------------------------------------------------------------------
+
+    def of(self, allocation: str) -> tuple[Instance, ...]:
+        """The instances of an allocation, in the order they were granted."""
+        return tuple(self.instances[name] for name in self.allocations[allocation].instances)
+
+    def live(self) -> Iterator[Instance]:
+        return (instance for instance in self.instances.values() if instance.live)
+
+    def is_reliable(self, instance: Instance) -> bool:
+        return self.allocations[instance.allocation].reliable
+
+    def cores(self, instance: Instance) -> int:
+        return self.terms.tradable(self.allocations[instance.allocation].market).cores
+
+    def hour_ends(self, allocation: Allocation) -> Instant:
+        """End of the billing hour the allocation is in; an hour from now while nothing runs yet."""
+        started = [i.running_at for i in self.of(allocation.name) if i.running_at is not None]
+        if not started:
+            return Instant(self.now + HOUR_S)
+        first = min(started)
+        return Instant(first + ((self.now - first) // HOUR_S + 1) * HOUR_S)
+
+    def held_until(self, allocation: Allocation) -> Instant:
+        """As ``hour_ends``, and an hour more once the next one was decided for."""
+        ends = self.hour_ends(allocation)
+        return Instant(ends + HOUR_S) if allocation.renewed_until == ends else ends
+
+    def locked_price(self, allocation: Allocation) -> UsdPerHour:
+        """The price the current billing hour is charged at: the one in force when it began."""
+        if allocation.bid is None:
+            return self.terms.tradable(allocation.market).on_demand
+        started = any(i.running_at is not None for i in self.of(allocation.name))
+        at = Instant(self.hour_ends(allocation) - HOUR_S) if started else self.now
+        price = self.history.price(allocation.market, at)
+        if price is None:
+            raise ValueError(f"no price of {allocation.market} is known at {at}")
+        return price
+
+    @property
+    def work_done(self) -> float:
+        """Core-seconds, at the nominal work of a clock."""
+        return self.clock * self.terms.core_seconds_per_clock
+
+    @property
+    def work_left(self) -> float | None:
+        """Core-seconds to go; None where the job does not end by clocks."""
+        clocks = self.terms.stop.clocks
+        return None if clocks is None else max(0, clocks - self.clock) * self.terms.core_seconds_per_clock

@@ -1,0 +1,309 @@
+"""``plan(state)``: what to do now. Rules in order, each seeing what the ones before it decided.
+
+Rule 1: ``plan`` of a state in which its own commands are folded is empty: nothing is asked for twice.
+Rule 2: nothing here waits. A rule that needs a later moment lets ``_alarm`` ask for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import reduce
+from itertools import groupby
+from typing import Final
+
+from bidbrain.decide import decide, renew_or_terminate
+from bidbrain.model import Action, Holding, Observation, Offer, Reliable
+from pricing_data.units import HOUR_S, Instant, later
+from spotctl.control import events as e
+from spotctl.control.evolve import RELEASE_LEAD_S, evolve
+from spotctl.control.lifecycle import Life
+from spotctl.control.spending import spent
+from spotctl.control.state import Allocation, Instance, Phase, State
+
+RENEWAL_LEAD_S: Final = 180
+"""How long before the end of a billing hour it is decided whether to begin another one."""
+
+Commands = Iterator[e.Command]
+
+
+def plan(state: State) -> tuple[e.Command, ...]:
+    """The commands that follow from ``state``, in the order they are to be executed."""
+    commands: list[e.Command] = []
+    if state.phase is Phase.CLOSED:
+        return ()
+    for rule in _RULES:
+        while batch := tuple(rule(state)):
+            commands.extend(batch)
+            state = reduce(evolve, batch, state)
+    return tuple(commands)
+
+
+# ---- the reliable machines ----------------------------------------------------------------------
+
+
+def _reliable(state: State) -> Commands:
+    """Reliable machines come first and are never given up (Harlap 4.3.2)."""
+    if not state.allocations and state.asked is None:
+        terms = state.terms
+        yield e.Acquire(state.now, "r1", terms.reliable.market, terms.reliable_count, None)
+
+
+# ---- what the training has to know --------------------------------------------------------------
+
+
+def _tell(state: State) -> Commands:
+    if state.phase is Phase.CLOSING:
+        return
+    yield from _tell_joins(state)
+    yield from _tell_warnings(state)
+    gone = [i for i in state.instances.values() if not i.live and i.told_join and not i.told_gone]
+    lost = tuple(i.name for i in gone if not i.safe)
+    released = tuple(i.name for i in gone if i.safe)
+    if lost:
+        yield e.TellLost(state.now, lost)
+    if released:
+        yield e.TellReleased(state.now, released)
+
+
+def _tell_joins(state: State) -> Commands:
+    new = [i for i in state.live() if i.life is Life.RUNNING and i.ends_at is None and not i.told_join]
+    for name, group in groupby(new, key=lambda i: i.allocation):
+        allocation = state.allocations[name]
+        members = tuple(group)
+        names = tuple(i.name for i in members)
+        yield e.TellJoin(state.now, names, allocation.reliable, state.cores(members[0]))
+
+
+def _tell_warnings(state: State) -> Commands:
+    warned = [i for i in state.live() if i.ends_at is not None and i.told_join and not i.told_warning]
+    for (_, ends_at), group in groupby(warned, key=lambda i: (i.allocation, i.ends_at)):
+        assert ends_at is not None
+        if state.blind_until is not None and ends_at <= state.blind_until:
+            continue  # it came and went while spotctl was down: an effective failure
+        yield e.TellWarning(state.now, tuple(i.name for i in group), ends_at)
+
+
+# ---- decisions ----------------------------------------------------------------------------------
+
+
+def _renewals(state: State) -> Commands:
+    """Shortly before an allocation's hour ends: is another one worth it? (Harlap 4.3.2) One at a time."""
+    due = (a for a in state.allocations.values() if _deciding(state) and _renewal_due(state, a))
+    allocation = next(due, None)
+    if allocation is not None:
+        yield e.Decided(state.now, renew_or_terminate(observation(state), allocation.name))
+
+
+def _acquisitions(state: State) -> Commands:
+    if not _deciding(state) or state.decide_from is None or state.now < state.decide_from:
+        return
+    decision = decide(observation(state))
+    yield e.Decided(state.now, decision)
+    if decision.action is Action.ACQUIRE:
+        assert decision.market is not None
+        assert decision.bid is not None
+        spot = sum(1 for a in state.allocations.values() if not a.reliable)
+        yield e.Acquire(state.now, f"s{spot + 1}", decision.market, decision.count, decision.bid)
+
+
+def _deciding(state: State) -> bool:
+    blind = state.blind_until is not None and state.now < state.blind_until
+    return state.phase is Phase.TRAINING and state.asked is None and not blind
+
+
+def _renewal_due(state: State, allocation: Allocation) -> bool:
+    if allocation.reliable or state.terms.rules.quantum_s < HOUR_S:
+        return False
+    if not any(i.stays and i.life is Life.RUNNING for i in state.of(allocation.name)):
+        return False
+    ends = state.hour_ends(allocation)
+    return allocation.renewed_until != ends and ends - state.now <= RENEWAL_LEAD_S
+
+
+def observation(state: State) -> Observation:
+    """What BidBrain is shown: nothing later than ``state.now``."""
+    terms = state.terms
+    offers = []
+    for tradable in terms.spot:
+        price = state.history.price(tradable.market, state.now)
+        if price is not None:
+            offers.append(Offer(tradable.market, price, tradable.on_demand, tradable.cores))
+    return Observation(
+        now=state.now,
+        rules=terms.rules,
+        reliable=Reliable(terms.reliable_count, terms.reliable.on_demand, terms.reliable.cores),
+        footprint=tuple(_holdings(state)),
+        offers=tuple(offers),
+        limits=terms.limits,
+        scaling=terms.scaling,
+        evictions=state.evictions,
+    )
+
+
+def _holdings(state: State) -> Iterator[Holding]:
+    for allocation in state.allocations.values():
+        staying = [i for i in state.of(allocation.name) if i.stays]
+        if allocation.bid is None or allocation.refused is not None or not staying:
+            continue
+        yield Holding(
+            id=allocation.name,
+            market=allocation.market,
+            count=allocation.count,
+            cores=state.cores(staying[0]),
+            bid=allocation.bid,
+            price=state.locked_price(allocation),
+            hour_ends=state.held_until(allocation),
+            counts_for=len(staying),
+            started=staying[0].running_at,
+        )
+
+
+# ---- ends ---------------------------------------------------------------------------------------
+
+
+def _stops(state: State) -> Commands:
+    """A graceful stop: somebody asked, the money is spent, the time is up, or the objective has settled."""
+    if state.phase is Phase.TRAINING and _stop_reason(state) is not None:
+        yield e.TellStop(state.now)
+
+
+def _stop_reason(state: State) -> str | None:
+    stop, started = state.terms.stop, state.training_started_at
+    if state.asked is e.Ask.CANCEL:
+        return "it was cancelled"
+    if state.objective_settled:
+        return "the objective has settled"
+    if stop.seconds is not None and started is not None and state.now - started >= stop.seconds:
+        return "its training time is up"
+    return "the budget is spent" if _over_budget(state) else None
+
+
+def _over_budget(state: State) -> bool:
+    return state.terms.budget is not None and spent(state).total >= state.terms.budget
+
+
+def _releases(state: State) -> Commands:
+    """Machines that are no longer needed, or whose paid hour is about to end unrenewed."""
+    wanted: dict[str, list[str]] = {}
+    for instance in state.live():
+        why = _release_reason(state, instance)
+        if why is not None and instance.life is not Life.ENDING:
+            wanted.setdefault(why, []).append(instance.name)
+    for why, names in wanted.items():
+        yield e.Release(state.now, tuple(names), why)
+
+
+def _release_reason(state: State, instance: Instance) -> str | None:
+    if state.asked is e.Ask.DOWN:
+        return "taken down"
+    if state.phase is Phase.CLOSING or (state.asked is not None and state.phase is Phase.STARTING):
+        return _closing_reason(state, instance)
+    if instance.warned_at is None and instance.ends_at is not None:
+        if instance.safe:
+            return "not renewed, and safe to end"
+        if state.now >= instance.ends_at:
+            return "its paid hour ends"
+    return None
+
+
+def _closing_reason(state: State, instance: Instance) -> str | None:
+    drained = state.terms.drain and state.failure is None and state.asked is None
+    allocation = state.allocations[instance.allocation]
+    if not drained or allocation.reliable or instance.running_at is None:
+        return "the job is over"
+    if state.now >= state.hour_ends(allocation) - RELEASE_LEAD_S:
+        return "its paid hour ends without an eviction"
+    return None
+
+
+def _closes(state: State) -> Commands:
+    over = state.phase is Phase.CLOSING or state.asked is e.Ask.DOWN
+    refused = _reliable_refusal(state)
+    early = state.phase is Phase.STARTING and (state.asked is not None or refused is not None)
+    if not (over or early) or any(True for _ in state.live()) or _outstanding(state):
+        return
+    yield _closing(state, refused)
+
+
+def _outstanding(state: State) -> bool:
+    """Requests that the provider has not answered yet: their machines would be nobody's."""
+    return any(not a.instances and a.refused is None for a in state.allocations.values())
+
+
+def _reliable_refusal(state: State) -> str | None:
+    return next((a.refused for a in state.allocations.values() if a.reliable and a.refused), None)
+
+
+def _closing(state: State, refused: str | None) -> e.Close:
+    if state.failure is not None:
+        return e.Close(state.now, e.Outcome.FAILED, 1, state.failure)
+    if state.asked is e.Ask.DOWN:
+        return e.Close(state.now, e.Outcome.TAKEN_DOWN, 7, "it was taken down; the model was not saved")
+    if state.asked is e.Ask.CANCEL:
+        return e.Close(state.now, e.Outcome.CANCELLED, 7, "it was cancelled")
+    if refused is not None:
+        return e.Close(state.now, e.Outcome.FAILED, 5, f"no reliable machine could be had: {refused}")
+    if state.work_left and _over_budget(state):
+        return e.Close(state.now, e.Outcome.FAILED, 6, "the budget was spent before the work was done")
+    deadline, over = state.terms.deadline_s, state.training_over_at
+    if deadline is not None and over is not None and over - state.terms.start > deadline:
+        return e.Close(state.now, e.Outcome.DONE, 6, "the work was done after its deadline")
+    return e.Close(state.now, e.Outcome.DONE, 0, "the work is done")
+
+
+# ---- time ---------------------------------------------------------------------------------------
+
+
+def _alarm(state: State) -> Commands:
+    when = next_wake(state)
+    if when is not None and when != state.alarm:
+        yield e.WakeAt(state.now, when)
+
+
+def next_wake(state: State) -> Instant | None:
+    """The next moment at which a rule may have something to say although nothing happened."""
+    return min((at for at in _moments(state) if at > state.now), default=None)
+
+
+def _moments(state: State) -> Iterator[Instant]:
+    if state.phase is Phase.CLOSED:
+        return
+    if state.blind_until is not None:
+        yield state.blind_until
+    if state.decide_from is not None and _deciding(state):
+        yield state.decide_from
+    stop, started = state.terms.stop, state.training_started_at
+    if stop.seconds is not None and started is not None and state.phase is Phase.TRAINING:
+        yield later(started, stop.seconds)
+    for allocation in state.allocations.values():
+        yield from _allocation_moments(state, allocation)
+
+
+def _allocation_moments(state: State, allocation: Allocation) -> Iterator[Instant]:
+    live = [i for i in state.of(allocation.name) if i.live]
+    for instance in live:
+        if instance.ends_at is not None and instance.warned_at is None:
+            yield instance.ends_at
+    if allocation.reliable or state.terms.rules.quantum_s < HOUR_S:
+        return
+    if not any(i.life is Life.RUNNING for i in live):
+        return
+    ends = state.hour_ends(allocation)
+    if state.phase is Phase.CLOSING:
+        yield Instant(ends - RELEASE_LEAD_S)
+    elif allocation.renewed_until != ends:
+        yield Instant(ends - RENEWAL_LEAD_S)
+    else:
+        yield ends
+
+
+_RULES: Final[tuple[Callable[[State], Commands], ...]] = (
+    _reliable,
+    _stops,
+    _renewals,
+    _acquisitions,
+    _tell,
+    _releases,
+    _closes,
+    _alarm,
+)

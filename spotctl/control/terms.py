@@ -1,0 +1,61 @@
+"""What a run was started with: everything the core needs to know of its job, fixed for the run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bidbrain.model import Limits, Scaling
+from pricing_data.market import Market, MarketRules
+from pricing_data.units import Instant, MicroUsd, Seconds, UsdPerHour
+
+
+@dataclass(frozen=True, slots=True)
+class Tradable:
+    """A market the job may use: its on-demand price and the cores of one instance (the papers' nu)."""
+
+    market: Market
+    on_demand: UsdPerHour
+    cores: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """When training is done: whichever comes first of those that are set."""
+
+    clocks: int | None
+    seconds: Seconds | None = None
+    objective_delta: float | None = None
+    """Stop once two reports of the objective in a row differ by no more than this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The terms of one run.
+
+    ``core_seconds_per_clock``: nominal work of one clock, in core-seconds. ``deadline_s`` counts from
+    the start. ``prices``: how the prices are to be called wherever they are shown.
+    """
+
+    job: str
+    run: str
+    seed: int
+    start: Instant
+    rules: MarketRules
+    reliable: Tradable
+    reliable_count: int
+    spot: tuple[Tradable, ...]
+    limits: Limits
+    scaling: Scaling
+    stop: Stop
+    core_seconds_per_clock: float
+    prices: str
+    deadline_s: Seconds | None = None
+    budget: MicroUsd | None = None
+    drain: bool = False
+
+    def tradable(self, market: Market) -> Tradable:
+        """The terms of one of the run's markets; KeyError for any other."""
+        for entry in (*self.spot, self.reliable):
+            if entry.market == market:
+                return entry
+        raise KeyError(str(market))

@@ -1,0 +1,134 @@
+"""The ledger of one run: every fact and every command, in order, durable before any effect.
+
+SQLite in WAL mode with ``synchronous=FULL``: what ``commit`` returned from survives SIGKILL and power
+loss. One process writes (the run's lock sees to that); any number may read meanwhile.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, get_args
+
+from pricing_data.units import Instant
+from spotctl.codec import CodecError, decode, encode
+from spotctl.control.events import Command, Entry
+from spotctl.errors import LedgerError
+from spotctl.timesource import wall_clock
+
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS entries (
+    number INTEGER PRIMARY KEY,
+    at INTEGER NOT NULL,
+    command INTEGER NOT NULL,
+    type TEXT NOT NULL,
+    body TEXT NOT NULL,
+    recorded REAL NOT NULL
+);
+CREATE TABLE IF NOT EXISTS notes (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS asks (number INTEGER PRIMARY KEY, what TEXT NOT NULL, asked REAL NOT NULL);
+"""
+_COMMANDS: Final = tuple(cls.__name__ for cls in get_args(Command))
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An entry as it stands in the ledger. ``recorded``: wall clock, seconds since the epoch."""
+
+    number: int
+    entry: Entry
+    recorded: float
+
+    @property
+    def is_command(self) -> bool:
+        return type(self.entry).__name__ in _COMMANDS
+
+
+class Ledger:
+    """Open with ``Ledger.at(path)``; ``Ledger.in_memory()`` for worlds that have nothing to lose."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._db = connection
+        self._next = self._count() + 1
+
+    @classmethod
+    def at(cls, path: Path) -> Ledger:
+        """Open or create. Raises LedgerError where the file is no ledger or cannot be opened."""
+        try:
+            connection = sqlite3.connect(path, timeout=10, isolation_level=None)
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA synchronous=FULL")
+            connection.executescript(_SCHEMA)
+        except sqlite3.Error as error:
+            raise LedgerError(f"{path} cannot be opened as a ledger: {error}") from error
+        return cls(connection)
+
+    @classmethod
+    def in_memory(cls) -> Ledger:
+        connection = sqlite3.connect(":memory:", isolation_level=None)
+        connection.executescript(_SCHEMA)
+        return cls(connection)
+
+    def _count(self) -> int:
+        return int(self._db.execute("SELECT coalesce(max(number), 0) FROM entries").fetchone()[0])
+
+    def append(self, entry: Entry) -> int:
+        """Write one entry into the open transaction; its number. Not durable before ``commit``."""
+        if not self._db.in_transaction:
+            self._db.execute("BEGIN IMMEDIATE")
+        number, (kind, body) = self._next, encode(entry)
+        self._db.execute(
+            "INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?)",
+            (number, entry.at, kind in _COMMANDS, kind, body, wall_clock()),
+        )
+        self._next += 1
+        return number
+
+    def note(self, key: str, value: str) -> None:
+        """A fact about the recording itself (message numbers, sources), in the open transaction."""
+        if not self._db.in_transaction:
+            self._db.execute("BEGIN IMMEDIATE")
+        self._db.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", (key, value))
+
+    def commit(self) -> None:
+        """Make everything since the last commit durable, all of it or none."""
+        if self._db.in_transaction:
+            self._db.execute("COMMIT")
+
+    def noted(self, key: str) -> str | None:
+        row = self._db.execute("SELECT value FROM notes WHERE key = ?", (key,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def rows(self, after: int = 0) -> Iterator[Row]:
+        """All rows with a number above ``after``. Raises LedgerError for an unreadable one."""
+        cursor = self._db.execute(
+            "SELECT number, type, body, recorded FROM entries WHERE number > ? ORDER BY number", (after,)
+        )
+        for number, kind, body, recorded in cursor:
+            try:
+                yield Row(number, decode(kind, body), recorded)
+            except CodecError as error:
+                raise LedgerError(f"entry {number} of the ledger: {error}") from error
+
+    def entries(self) -> tuple[Entry, ...]:
+        return tuple(row.entry for row in self.rows())
+
+    def last(self) -> tuple[Instant, float] | None:
+        """(nominal time, wall clock) of the last entry; None while the ledger is empty."""
+        row = self._db.execute("SELECT at, recorded FROM entries ORDER BY number DESC LIMIT 1").fetchone()
+        return None if row is None else (Instant(row[0]), float(row[1]))
+
+    def ask(self, what: str) -> None:
+        """Leave a request for the process that runs the job. May be called by any process."""
+        self._db.execute("INSERT INTO asks (what, asked) VALUES (?, ?)", (what, wall_clock()))
+
+    def asks(self, after: int) -> tuple[tuple[int, str], ...]:
+        """Requests with a number above ``after``."""
+        return tuple(
+            self._db.execute("SELECT number, what FROM asks WHERE number > ? ORDER BY number", (after,))
+        )
+
+    def close(self) -> None:
+        self._db.close()

@@ -1,0 +1,149 @@
+"""A provider that follows a price trace: it grants, warns and evicts as the trace says.
+
+It knows the whole trace, as the market does; whoever asks it learns only what has happened by the
+time it is asked. Under rules without a bid nothing is ever evicted by price.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pricing_data.billing import End
+from pricing_data.market import Market, MarketRules, PriceHistory
+from pricing_data.units import Instant, UsdPerHour
+from spotctl.errors import BadRequest, CapacityUnavailable, InstanceNotFound
+from spotctl.providers.base import Notice, Offering, Order, Report, Standing
+
+
+@dataclass(frozen=True, slots=True)
+class _Machine:
+    token: str
+    runs_from: Instant
+    warned_at: Instant | None
+    evicted_at: Instant | None
+    ended_at: Instant | None = None
+    end: End | None = None
+
+    def ended(self, now: Instant) -> tuple[Instant, End] | None:
+        """When and why it ended, if it has by ``now``."""
+        if self.ended_at is not None and self.end is not None:
+            return self.ended_at, self.end
+        if self.evicted_at is not None and self.evicted_at <= now:
+            return self.evicted_at, End.EVICTED
+        return None
+
+
+class SimulatedProvider:
+    """``clock`` tells nominal now; a granted instance runs ``boot_s`` seconds later."""
+
+    def __init__(
+        self, trace: PriceHistory, rules: MarketRules, boot_s: int, clock: Callable[[], Instant]
+    ) -> None:
+        self._trace = trace
+        self._rules = rules
+        self._boot_s = boot_s
+        self._clock = clock
+        self._orders: dict[str, tuple[str, ...]] = {}
+        self._machines: dict[str, _Machine] = {}
+
+    def offerings(self) -> tuple[Offering, ...]:
+        known = self._trace.as_of(self._clock())
+        return tuple(
+            Offering(market, UsdPerHour(float(series.prices[-1])), Instant(int(series.times[-1])))
+            for market in known.markets
+            if len(series := known.series(market))
+        )
+
+    def request(self, order: Order) -> tuple[str, ...]:
+        if order.token in self._orders:
+            return self._orders[order.token]
+        self._admit(order)
+        return self.restore(order, self._clock())
+
+    def restore(self, order: Order, requested_at: Instant) -> tuple[str, ...]:
+        """Take up an order that was granted at ``requested_at``: what it became follows from the trace."""
+        names = tuple(f"{order.token}-{number}" for number in range(1, order.count + 1))
+        warned_at = self._crossing(order.market, order.bid, requested_at)
+        evicted_at = None if warned_at is None else Instant(warned_at + self._rules.notice_s)
+        runs_from = Instant(requested_at + self._boot_s)
+        for name in names:
+            self._machines[name] = _Machine(order.token, runs_from, warned_at, evicted_at)
+        self._orders[order.token] = names
+        return names
+
+    def describe(self) -> tuple[Report, ...]:
+        now = self._clock()
+        return tuple(self._report(name, machine, now) for name, machine in self._machines.items())
+
+    def terminate(self, instances: Sequence[str]) -> None:
+        self._finish(instances, End.RELEASED)
+
+    def fail(self, instance: str) -> None:
+        """The instance died by itself, now."""
+        self._finish((instance,), End.FAILED)
+
+    def end(self, instance: str, at: Instant, end: End) -> None:
+        """Take up an end that is on record."""
+        self._machines[instance] = replace(self._machines[instance], ended_at=at, end=end)
+
+    def notices(self) -> tuple[Notice, ...]:
+        now = self._clock()
+        return tuple(
+            Notice(name, machine.warned_at, machine.evicted_at)
+            for name, machine in self._machines.items()
+            if machine.warned_at is not None and machine.evicted_at is not None
+            if machine.warned_at <= now
+            and (machine.ended_at is None or machine.warned_at <= machine.ended_at)
+        )
+
+    def next_change(self, after: Instant) -> Instant | None:
+        moments = (
+            moment
+            for machine in self._machines.values()
+            if machine.ended_at is None
+            for moment in (machine.runs_from, machine.warned_at, machine.evicted_at)
+            if moment is not None and moment > after
+        )
+        return min(moments, default=None)
+
+    def _admit(self, order: Order) -> None:
+        if order.count < 1:
+            raise BadRequest(f"an order of {order.count} instances makes no sense")
+        if order.bid is None:
+            return
+        price = self._trace.price(order.market, self._clock())
+        if price is None:
+            raise CapacityUnavailable(f"{order.market} is not traded at this time; try another market")
+        if self._rules.cleared_by_bid and price > order.bid:
+            raise CapacityUnavailable(
+                f"{order.market} costs {price} and the bid is {order.bid}; bid more or try another market"
+            )
+
+    def _crossing(self, market: Market, bid: UsdPerHour | None, since: Instant) -> Instant | None:
+        """The first price above the bid after ``since``."""
+        if bid is None or not self._rules.cleared_by_bid:
+            return None
+        series = self._trace.series(market)
+        first = int(np.searchsorted(series.times, since, side="right"))
+        above = np.flatnonzero(series.prices[first:] > bid)
+        return Instant(int(series.times[first + int(above[0])])) if len(above) else None
+
+    def _report(self, name: str, machine: _Machine, now: Instant) -> Report:
+        ended = machine.ended(now)
+        ran = machine.runs_from <= now and (ended is None or machine.runs_from < ended[0])
+        running_at = machine.runs_from if ran else None
+        if ended is not None:
+            return Report(name, machine.token, Standing.ENDED, running_at, *ended)
+        standing = Standing.RUNNING if ran else Standing.PENDING
+        return Report(name, machine.token, standing, running_at)
+
+    def _finish(self, instances: Sequence[str], end: End) -> None:
+        now = self._clock()
+        if unknown := [name for name in instances if name not in self._machines]:
+            raise InstanceNotFound(f"no such instance: {', '.join(unknown)}")
+        for name in instances:
+            if self._machines[name].ended(now) is None:
+                self.end(name, now, end)

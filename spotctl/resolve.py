@@ -1,0 +1,184 @@
+"""From what the user wrote to the terms of a run: markets, prices, rules, start.
+
+The shell's last word: everything here may read files and complain; nothing below it looks anything up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from bidbrain.model import Limits, Scaling
+from pricing_data.catalogue import Catalogue
+from pricing_data.errors import TraceError
+from pricing_data.market import Market, MarketRules, PriceHistory
+from pricing_data.rules import RULES, default_rules
+from pricing_data.snapshots import bundled_market
+from pricing_data.traces import Recording, read_trace
+from pricing_data.units import Instant, format_instant
+from spotctl.config import JobSpec
+from spotctl.control.terms import Stop, Terms, Tradable
+from spotctl.errors import UsageError
+
+HISTORY_BEFORE_START_S: Final = 30 * 86400
+"""Default start of a run over a trace: after this much history (decision 7)."""
+DEFAULT_CORE_SECONDS_PER_CLOCK: Final = 600.0
+"""Nominal work of a clock where the job file says nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class PriceOptions:
+    """Where prices come from, as given on the command line. ``trace`` None: the bundled market."""
+
+    trace: Path | None = None
+    markets: tuple[str, ...] = ()
+    """TYPE or TYPE@ZONE; empty: whatever the job allows."""
+    start: Instant | None = None
+    rules: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """All that a world needs. ``trace`` holds the future too: only providers may look at all of it."""
+
+    terms: Terms
+    trace: PriceHistory
+    recording: Recording
+
+
+def resolve(spec: JobSpec, options: PriceOptions, run: str, seed: int) -> Resolved:
+    """The terms of a run of ``spec``. Raises UsageError where prices, markets and job do not fit."""
+    catalogue = Catalogue.bundled()
+    recording = _recording(spec, options, catalogue)
+    label = recording.label
+    start = _start(recording, options)
+    tradable = _tradable(recording, start, catalogue, label)
+    rules = _rules(options, recording)
+    terms = Terms(
+        job=spec.name,
+        run=run,
+        seed=seed,
+        start=start,
+        rules=rules,
+        reliable=_reliable(spec, tradable[0].market, start, catalogue),
+        reliable_count=spec.reliable.instances,
+        spot=tradable,
+        limits=Limits(spec.spot.max_instances, spec.spot.max_per_allocation),
+        scaling=Scaling(
+            spec.scaling.phi,
+            spec.scaling.sigma,
+            spec.scaling.lambda_,
+            spec.scaling.stage2_above,
+            spec.scaling.stage3_above,
+        ),
+        stop=Stop(
+            spec.stop.clocks,
+            spec.stop.seconds,
+            spec.stop.converged.delta if spec.stop.converged is not None else None,
+        ),
+        core_seconds_per_clock=spec.local.core_seconds_per_clock or DEFAULT_CORE_SECONDS_PER_CLOCK,
+        prices=label,
+        deadline_s=spec.objective.deadline,
+        budget=spec.objective.budget,
+        drain=spec.drain,
+    )
+    return Resolved(terms, recording.history.only(t.market for t in tradable), recording)
+
+
+def _recording(spec: JobSpec, options: PriceOptions, catalogue: Catalogue) -> Recording:
+    wanted = _Wanted(spec, options.markets, catalogue)
+    if options.trace is None:
+        return bundled_market(only=wanted)
+    try:
+        return read_trace(options.trace, only=wanted)
+    except TraceError as error:
+        raise UsageError(str(error)) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """Which markets of a recording the job may use."""
+
+    spec: JobSpec
+    named: tuple[str, ...]
+    catalogue: Catalogue
+
+    def __call__(self, market: Market) -> bool:
+        if self.named:
+            return market.instance_type in self.named or str(market) in self.named
+        spot = self.spec.spot
+        return (
+            _among(spot.clouds, market.cloud)
+            and _among(spot.regions, market.region)
+            and _among(spot.zones, market.zone)
+            and _among(spot.instance_types, market.instance_type)
+            and self._large_enough(market)
+        )
+
+    def _large_enough(self, market: Market) -> bool:
+        spot = self.spec.spot
+        found = self.catalogue.instance_type(market.cloud, market.instance_type)
+        if found is None:
+            return spot.cpus is None and spot.memory_gib is None
+        enough_cpus = spot.cpus is None or spot.cpus.admits(found.vcpus)
+        return enough_cpus and (spot.memory_gib is None or spot.memory_gib.admits(found.memory_gib))
+
+
+def _among(allowed: Iterable[str], value: str) -> bool:
+    allowed = tuple(allowed)
+    return not allowed or value in allowed
+
+
+def _start(recording: Recording, options: PriceOptions) -> Instant:
+    start = options.start
+    if start is None:
+        start = Instant(recording.first + HISTORY_BEFORE_START_S)
+    if recording.first < start < recording.last:
+        return start
+    span = f"{format_instant(recording.first)} to {format_instant(recording.last)}"
+    if options.start is None:
+        raise UsageError(
+            f"{recording.label} covers {span}: too short for 30 days of history before the start; "
+            "name a start with --trace-start"
+        )
+    raise UsageError(f"--trace-start {format_instant(start)} is outside of {recording.label} ({span})")
+
+
+def _tradable(recording: Recording, start: Instant, catalogue: Catalogue, label: str) -> tuple[Tradable, ...]:
+    """The recording's markets of which the catalogue knows cores and on-demand price."""
+    known, unknown = [], []
+    for market in sorted(recording.series):
+        kind = catalogue.instance_type(market.cloud, market.instance_type)
+        price = catalogue.on_demand(market.cloud, market.region, market.instance_type, start)
+        if kind is None or price is None:
+            unknown.append(str(market))
+        else:
+            known.append(Tradable(market, price, kind.vcpus))
+    if not known:
+        lacking = f"; the catalogue knows nothing of {', '.join(unknown[:5])}" if unknown else ""
+        raise UsageError(f"no market in {label} may be used by this job{lacking}")
+    return tuple(known)
+
+
+def _rules(options: PriceOptions, recording: Recording) -> MarketRules:
+    if options.rules is not None:
+        if options.rules not in RULES:
+            raise UsageError(f"--rules {options.rules}: expected one of {', '.join(RULES)}")
+        return RULES[options.rules]
+    return default_rules(min(recording.series).cloud, recording.first)
+
+
+def _reliable(spec: JobSpec, near: Market, start: Instant, catalogue: Catalogue) -> Tradable:
+    """The reliable machines: where the spot machines are, unless the job says otherwise."""
+    wanted = spec.reliable
+    cloud, region = wanted.cloud or near.cloud, wanted.region or near.region
+    kind = catalogue.instance_type(cloud, wanted.instance_type)
+    price = catalogue.on_demand(cloud, region, wanted.instance_type, start)
+    if kind is None or price is None:
+        raise UsageError(
+            f"resources.reliable.instance_type: the catalogue knows no on-demand price of "
+            f"{wanted.instance_type} in {cloud} {region} on {format_instant(start)[:10]}; name another type"
+        )
+    return Tradable(Market(cloud, region, wanted.zone or near.zone, wanted.instance_type), price, kind.vcpus)

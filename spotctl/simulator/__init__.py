@@ -1,0 +1,1 @@
+"""Virtual counterparts of what is expensive: so far, the training."""

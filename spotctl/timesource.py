@@ -1,0 +1,164 @@
+"""What tells the time: the only module of spotctl that reads a clock.
+
+Nominal time is what the core sees and what is billed. Virtual time jumps. Paced time runs at most at
+``speed`` times real time and *holds* at the due moment of a real effect that is not done yet (a machine
+that should be training, a machine that should be safe to kill), until it is done or its real floor has
+run out: nominal notice windows are never squeezed below what a real process needs (decision 1).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from pricing_data.units import Instant
+
+_SLICE_S = 0.05
+"""Longest real wait before somebody else is looked at again."""
+
+
+def wall_clock() -> float:
+    """Seconds since the epoch, as the machine believes; for records, never for decisions."""
+    return time.time()
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """Something real that should be done by the nominal moment ``due``; ``floor_s`` real seconds of grace."""
+
+    name: str
+    due: Instant
+    floor_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Nominal time stood still for an effect, ``real_s`` seconds long."""
+
+    effect: Effect
+    real_s: float
+    done: bool
+
+
+class TimeSource(Protocol):
+    """Moves nominal time forward. ``now`` only changes inside ``advance``."""
+
+    @property
+    def now(self) -> Instant: ...
+
+    def advance(
+        self,
+        target: Instant | None,
+        poll: Callable[[float], bool],
+        unfinished: Callable[[], tuple[Effect, ...]],
+    ) -> None:
+        """Move towards ``target`` (None: nothing is scheduled, only the outside can bring news).
+
+        ``poll(seconds)`` waits for news from outside and says whether there is any: then ``advance``
+        returns early. ``unfinished`` lists the effects that time may not run past.
+        """
+        ...
+
+    def holds(self) -> tuple[Hold, ...]:
+        """Holds that ended since the last call."""
+        ...
+
+
+class VirtualTime:
+    """Jumps to the next thing that is scheduled; nothing outside exists."""
+
+    def __init__(self, start: Instant) -> None:
+        self._now = start
+
+    @property
+    def now(self) -> Instant:
+        return self._now
+
+    def advance(
+        self,
+        target: Instant | None,
+        poll: Callable[[float], bool],
+        unfinished: Callable[[], tuple[Effect, ...]],
+    ) -> None:
+        if target is None:
+            raise RuntimeError("nothing is scheduled: virtual time would stand still forever")
+        self._now = max(self._now, target)
+
+    def holds(self) -> tuple[Hold, ...]:
+        return ()
+
+
+class PacedTime:
+    """Real time, ``speed`` times as fast, with holds. Starts at nominal ``start``."""
+
+    def __init__(self, start: Instant, speed: float) -> None:
+        self._now = start
+        self._speed = speed
+        self._anchor = (float(start), time.monotonic())
+        self._held: dict[Effect, float] = {}
+        self._given_up: set[Effect] = set()
+        self._ended: list[Hold] = []
+
+    @property
+    def now(self) -> Instant:
+        return self._now
+
+    def holds(self) -> tuple[Hold, ...]:
+        ended, self._ended = tuple(self._ended), []
+        return ended
+
+    def advance(
+        self,
+        target: Instant | None,
+        poll: Callable[[float], bool],
+        unfinished: Callable[[], tuple[Effect, ...]],
+    ) -> None:
+        while True:
+            waiting = [effect for effect in unfinished() if effect not in self._given_up]
+            self._release(waiting)
+            limit = min([e.due for e in waiting] + ([] if target is None else [target]), default=None)
+            if self._reach(limit) and not self._hold([e for e in waiting if e.due <= self._now]):
+                if limit == target:
+                    return
+                continue  # a floor ran out: look again
+            if poll(self._patience(limit)):
+                self._reach(limit)
+                return
+
+    def _reach(self, limit: Instant | None) -> bool:
+        """Move to where the clock stands, never past ``limit``; whether ``limit`` is reached."""
+        nominal, real = self._anchor
+        stands = nominal + (time.monotonic() - real) * self._speed
+        if limit is not None and stands >= limit:
+            stands = max(float(limit), float(self._now))
+            self._anchor = (stands, time.monotonic()) if limit > self._now or self._held else self._anchor
+            self._now = max(self._now, limit)
+            return True
+        self._now = max(self._now, Instant(int(stands)))
+        return False
+
+    def _hold(self, due: list[Effect]) -> bool:
+        """Whether time has to stand still for one of ``due``; gives up on those whose floor ran out."""
+        real = time.monotonic()
+        for effect in due:
+            since = self._held.setdefault(effect, real)
+            if real - since >= effect.floor_s:
+                self._given_up.add(effect)
+                self._ended.append(Hold(effect, real - self._held.pop(effect), done=False))
+        if self._held:
+            self._anchor = (float(self._now), real)
+        return bool(self._held)
+
+    def _release(self, waiting: list[Effect]) -> None:
+        real = time.monotonic()
+        for effect in [effect for effect in self._held if effect not in waiting]:
+            self._ended.append(Hold(effect, real - self._held.pop(effect), done=True))
+
+    def _patience(self, limit: Instant | None) -> float:
+        if limit is None or self._held:
+            return _SLICE_S
+        nominal, real = self._anchor
+        due = real + (limit - nominal) / self._speed
+        return max(0.0, min(_SLICE_S, due - time.monotonic()))
