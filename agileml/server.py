@@ -377,6 +377,8 @@ class Server:
         kept = {p: held for p, held in self._held.items() if held.role is not Role.FROZEN}
         if any(held.state.clock < command.clock for held in kept.values()):
             return False
+        for held in kept.values():
+            held.state.rollback(command.clock)  # after a stop some may be further than the last clock
         self._out.append(
             Save(command.clock, tuple((p, held.state.values) for p, held in sorted(kept.items())))
         )
