@@ -36,8 +36,9 @@ def _claim(cluster: Cluster, number: int) -> tuple[str, ...]:
 
 
 def _drains(cluster: Cluster, name: str) -> bool:
+    """A worker that came up on a leaving machine has no orders, and nothing to finish."""
     machine = cluster.machines[name]
-    return machine.leaving and machine.worker is not None and not machine.worker.drained
+    return machine.leaving and machine.worker is not None and machine.worker.must_drain
 
 
 def give_orders(cluster: Cluster) -> Result:

@@ -52,6 +52,10 @@ class Phase(StrEnum):
     FINISHED = "finished"
     FAILED = "failed"  # state that existed nowhere else is gone
 
+    @property
+    def over(self) -> bool:
+        return self in (Phase.FINISHED, Phase.FAILED)
+
 
 class Standing(StrEnum):
     """Of one partition."""
@@ -80,6 +84,11 @@ class Worker:
     orders: Assign | None = None
     """What it was told last; None before it takes part."""
     drained: bool = False
+
+    @property
+    def must_drain(self) -> bool:
+        """Whether it may have a clock in hand that is worth finishing when its machine leaves."""
+        return self.orders is not None and not self.drained
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,5 +310,11 @@ class Cluster:
             return
         for number, shard in enumerate(self.shards):
             machine = self.machines.get(shard.owner or "")
-            if machine is None or machine.worker is None or machine.worker.drained:
-                raise self.broken(f"3: no live worker has shard {number}: {shard}")
+            worker = machine.worker if machine else None
+            if (
+                worker is None
+                or worker.drained
+                or worker.orders is None
+                or number not in worker.orders.shards
+            ):
+                raise self.broken(f"3: no live worker was given shard {number}: {shard}")
