@@ -1,0 +1,94 @@
+"""Messages that arrive once and in order, although packets and processes may be lost. Sans I/O.
+
+Both ends number what they send, keep it until the other end confirms it, and repeat it when told to.
+Confirmations are cumulative and explicit: an end confirms what it has made durable (or finished with),
+never merely what it received. An end that is rebuilt from a journal sends again under the same numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+Payload = TypeVar("Payload")
+
+_BATCH = 256
+"""Payloads in one packet: repeating a long backlog costs many packets, each of bounded size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Packet(Generic[Payload]):
+    """Consecutive payloads numbered from ``first``; everything up to ``confirmed`` came the other way."""
+
+    confirmed: int
+    first: int
+    payloads: tuple[Payload, ...]
+
+
+class Link(Generic[Payload]):
+    """One end. Numbers start at 1.
+
+    ``sent``: the last number used before (a rebuilt end that keeps no backlog goes on after it);
+    ``received``: the last number confirmed before; ``quiet``: send no payloads until the other end has
+    spoken, and so has said what it still lacks (for an end rebuilt with its whole history as backlog).
+    """
+
+    def __init__(self, sent: int = 0, received: int = 0, *, quiet: bool = False) -> None:
+        self._backlog: list[Payload] = []
+        self._dropped = sent  # numbers up to here are confirmed
+        self._offered = sent  # numbers up to here were sent at least once
+        self._received = received
+        self._confirmed = received
+        self._quiet = quiet
+
+    @property
+    def sent(self) -> int:
+        """The last number given out."""
+        return self._dropped + len(self._backlog)
+
+    @property
+    def unconfirmed(self) -> tuple[Payload, ...]:
+        return tuple(self._backlog)
+
+    @property
+    def received(self) -> int:
+        """The last number taken in."""
+        return self._received
+
+    def send(self, payload: Payload) -> None:
+        self._backlog.append(payload)
+
+    def receive(self, packet: Packet[Payload]) -> tuple[tuple[int, Payload], ...]:
+        """What is new, in order, with its numbers. A gap is left for the repetition to fill."""
+        self._quiet = False
+        confirmed = min(max(packet.confirmed, self._dropped), self.sent)
+        del self._backlog[: confirmed - self._dropped]
+        self._dropped = confirmed
+        self._offered = max(self._offered, confirmed)
+        if packet.first > self._received + 1:
+            return ()
+        new = tuple(enumerate(packet.payloads, packet.first))[self._received + 1 - packet.first :]
+        self._received += len(new)
+        return new
+
+    def replayed(self, number: int) -> None:
+        """A payload under this number is in the journal: it was received and is durable."""
+        self._received = self._confirmed = max(self._received, number)
+
+    def confirm(self) -> None:
+        """Everything received so far is durable: say so with the next packet."""
+        self._confirmed = self._received
+
+    def fresh(self) -> Packet[Payload] | None:
+        """What was never sent; None when there is nothing."""
+        return None if self._quiet or self._offered >= self.sent else self._packet(self._offered)
+
+    def repeat(self) -> Packet[Payload]:
+        """Everything unconfirmed (up to a bound); also a sign of life and a confirmation when empty."""
+        return Packet(self._confirmed, self._dropped + 1, ()) if self._quiet else self._packet(self._dropped)
+
+    def _packet(self, after: int) -> Packet[Payload]:
+        start = after - self._dropped
+        payloads = tuple(self._backlog[start : start + _BATCH])
+        self._offered = max(self._offered, after + len(payloads))
+        return Packet(self._confirmed, after + 1, payloads)

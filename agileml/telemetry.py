@@ -1,0 +1,70 @@
+"""What is told beside events and commands: the objective, and that a machine shall end.
+
+Pure. The objective of a clock is a sum over data shards, each computed by whoever owned the shard, from
+the same values it trained on: so it describes the model one clock before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ShardObjective:
+    """A data shard's part of the objective: a sum of ``count`` terms."""
+
+    shard: int
+    total: float
+    count: float
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectiveReport:
+    """From a worker: what its shards found before computing ``clock``."""
+
+    machine: str
+    clock: int
+    parts: tuple[ShardObjective, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectiveAt:
+    """Upwards: the objective of the model at the end of ``clock``."""
+
+    clock: int
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class EndMachine:
+    """To an agent: the job needs this machine no more; end its roles and yourself."""
+
+    machine: str
+
+
+class Objectives:
+    """Adds up the shards' parts; each clock is reported once, in order.
+
+    ``value(total, count)`` makes the objective of the sums, as the application defines it.
+    """
+
+    def __init__(self, shards: int, value: Callable[[float, float], float]) -> None:
+        self._shards = shards
+        self._value = value
+        self._parts: dict[int, dict[int, ShardObjective]] = {}
+        self._reported = -1
+
+    def add(self, report: ObjectiveReport) -> tuple[ObjectiveAt, ...]:
+        """What became known. Parts of a clock that is computed again are the same, and add nothing."""
+        clock = report.clock - 1
+        if clock <= self._reported:
+            return ()
+        self._parts.setdefault(clock, {}).update({part.shard: part for part in report.parts})
+        known = []
+        while len(self._parts.get(self._reported + 1, ())) == self._shards:
+            self._reported += 1
+            parts = [part for _, part in sorted(self._parts.pop(self._reported).items())]
+            total, count = sum(part.total for part in parts), sum(part.count for part in parts)
+            known.append(ObjectiveAt(self._reported, self._value(total, count)))
+        return tuple(known)

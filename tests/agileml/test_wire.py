@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import contextlib
+import json
+import typing
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agileml.events import Assign, MachineJoined, Route, Tier
+from agileml.link import Packet
+from agileml.messages import (
+    Install,
+    Message,
+    Patch,
+    Peer,
+    PendingDelta,
+    Read,
+    ReadPart,
+    ShardDelta,
+    Undo,
+    Update,
+    UpdatePart,
+)
+from agileml.telemetry import ObjectiveReport, ShardObjective
+from agileml.wire import (
+    Buffer,
+    Control,
+    WireError,
+    control_from_json,
+    control_to_json,
+    decode,
+    decode_packet,
+    encode,
+    encode_packet,
+)
+
+PATCH = Patch(np.array([1, 4, 6]), np.arange(6, dtype=np.float32).reshape(3, 2))
+EMPTY = Patch(np.empty(0, np.int64), np.empty((0, 2), np.float32))
+DELTA = ShardDelta(3, PATCH)
+
+MESSAGES: list[Message] = [
+    Read(1, 0, 5, (ReadPart(0, 2, PATCH.rows), ReadPart(1, 2, EMPTY.rows))),
+    Update(2, 0, 5, (UpdatePart(0, 2, (DELTA, ShardDelta(4, EMPTY))),)),
+    Install(0, 1, 2, 3, 4, 5, PATCH.values, (Undo(5, PATCH),), (PendingDelta(6, DELTA),), None),
+    Install(0, 1, 2, 3, 4, 5, PATCH.values, (), (), Peer("m", "ipc://x")),
+]
+ROUTES = (Route(0, "m1", "ipc://a", 3),)
+CONTROLS: list[Control] = [
+    MachineJoined("m1", Tier.TRANSIENT, 8),
+    Assign("m1", 1, 2, ROUTES, (), (1, 2), 7, 40, drain=True, notice_s=120.0),
+    ObjectiveReport("m1", 3, (ShardObjective(0, 1.5, 10.0),)),
+]
+
+
+def same(left: Any, right: Any) -> bool:
+    if isinstance(left, np.ndarray):
+        return bool(
+            left.dtype == right.dtype and left.shape == right.shape and left.tobytes() == right.tobytes()
+        )
+    if isinstance(left, tuple):
+        return len(left) == len(right) and all(same(a, b) for a, b in zip(left, right, strict=True))
+    if is_dataclass(left):
+        names = [field.name for field in fields(left)]
+        return type(left) is type(right) and all(same(getattr(left, n), getattr(right, n)) for n in names)
+    return bool(left == right)
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_a_message_survives_the_wire_with_every_bit(message: Message) -> None:
+    assert same(decode([bytes(frame) for frame in encode(message)]), message)
+
+
+def test_received_arrays_are_views_of_their_frames() -> None:
+    frames = [bytes(frame) for frame in encode(MESSAGES[0])]
+    read = decode(frames)
+    assert isinstance(read, Read)
+    assert np.shares_memory(read.parts[0].rows, np.frombuffer(frames[1], np.uint8))
+
+
+def test_control_messages_survive_json_and_packets() -> None:
+    assert [control_from_json(json.loads(json.dumps(control_to_json(item)))) for item in CONTROLS] == CONTROLS
+    packet = Packet(4, 9, tuple(CONTROLS))
+    assert decode_packet(encode_packet(packet)) == packet
+
+
+def test_every_control_type_has_a_name_of_its_own() -> None:
+    kinds = typing.get_args(Control)
+    assert len({kind.__name__ for kind in kinds}) == len(kinds)
+
+
+@given(st.lists(st.binary(max_size=80), max_size=4))
+@settings(max_examples=150, deadline=None)
+def test_random_bytes_are_refused(frames: list[bytes]) -> None:
+    with pytest.raises(WireError):
+        decode(frames)
+    with pytest.raises(WireError):
+        decode_packet(b"".join(frames))
+
+
+@given(st.sampled_from(MESSAGES), st.data())
+@settings(max_examples=150, deadline=None)
+def test_damaged_messages_are_refused_or_still_messages(message: Message, data: st.DataObject) -> None:
+    frames = [bytes(frame) for frame in encode(message)]
+    victim = data.draw(st.integers(0, len(frames) - 1))
+    damaged = bytearray(frames[victim])
+    match data.draw(st.sampled_from(["flip", "cut", "drop", "extra"])):
+        case "flip" if damaged:
+            damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+            frames[victim] = bytes(damaged)
+        case "cut":
+            frames[victim] = bytes(damaged[: data.draw(st.integers(0, len(damaged)))])
+        case "drop":
+            del frames[victim]
+        case _:
+            frames.append(b"")
+    received: list[Buffer] = list(frames)
+    with contextlib.suppress(WireError):
+        assert type(decode(received)) in typing.get_args(Message)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.sampled_from(CONTROLS), st.data())
+@settings(max_examples=150, deadline=None)
+def test_control_messages_with_wrong_fields_are_refused(control: Control, data: st.DataObject) -> None:
+    content = json.loads(json.dumps(control_to_json(control)))
+    name = data.draw(st.sampled_from(sorted(content)))
+    content[name] = data.draw(json_values)
+    with contextlib.suppress(WireError):
+        assert isinstance(control_from_json(content), typing.get_args(Control))
