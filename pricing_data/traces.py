@@ -76,7 +76,7 @@ class _Table:
     def parse(cls, name: str, lines: Sequence[str]) -> _Table:
         if not lines:
             raise TraceError(name, None, "an empty file", "a header and rows", "Fetch the file again.")
-        reader = csv.reader(lines)
+        reader = csv.reader(lines, skipinitialspace=True)
         try:
             header = tuple(field.strip() for field in next(reader, ()))
             layout = recognised(header)
@@ -153,8 +153,10 @@ def _parsed_prices(texts: Sequence[str], may_be_empty: bool) -> tuple[Prices, Ma
         try:
             values[index] = float(text)
         except ValueError:
-            listed[index] = not may_be_empty or bool(text.strip())
-            known[index] = not listed[index]
+            if may_be_empty and not text.strip():
+                listed[index] = False
+            else:
+                known[index] = False
     return values, known, listed
 
 
@@ -174,17 +176,7 @@ def read_trace(
     taken = wanted[codes] & _right_product(table)
     unreadable, rows = _readable(table, codes, taken)
     result = quality.sort_out(rows)
-    flaws = {
-        Flaw.FIELDS: table.misshapen,
-        **unreadable,
-        **result.flaws,
-        Flaw.APPROXIMATE: _approximate(table, taken),
-    }
-    findings = tuple(
-        quality.finding(flaw, where.tolist(), lambda line: lines[line - 1])
-        for flaw, where in flaws.items()
-        if len(where)
-    )
+    findings = _findings(lines, unreadable, result.flaws, {Flaw.APPROXIMATE: _approximate(table, taken)})
     if result.first is None or result.last is None or not result.steps:
         raise _nothing_usable(name, findings, markets, int(np.count_nonzero(taken)))
     return Recording(
@@ -192,9 +184,7 @@ def read_trace(
         semantics=table.layout.semantics,
         generated=generated,
         series={markets[code]: steps.series for code, steps in result.steps.items()},
-        delisted={
-            markets[code]: steps.delisted for code, steps in result.steps.items() if len(steps.delisted)
-        },
+        delisted={markets[code]: steps.delisted for code, steps in result.steps.items()},
         findings=findings,
         rows_read=len(table.rows) + len(table.misshapen),
         rows_used=result.used,
@@ -232,16 +222,26 @@ def _approximate(table: _Table, taken: Mask) -> quality.Ints:
 def _readable(
     table: _Table, codes: quality.Ints, taken: Mask
 ) -> tuple[dict[Flaw, quality.Ints], quality.Rows]:
-    """The taken rows whose time and price are what they should be, and the lines of those that are not."""
+    """The lines that do not parse, and the taken rows that do."""
     polled = table.layout.semantics is Semantics.POLLED
     times, time_known = _parsed_times(table.column(table.layout.time))
     prices, price_known, listed = _parsed_prices(table.column(table.layout.price), may_be_empty=polled)
     flaws = {
+        Flaw.FIELDS: table.misshapen,
         Flaw.TIME: table.lines[taken & ~time_known],
         Flaw.PRICE: table.lines[taken & time_known & ~price_known],
     }
     good = np.flatnonzero(taken & time_known & price_known)
     return flaws, quality.Rows(table.lines[good], codes[good], times[good], prices[good], listed[good])
+
+
+def _findings(lines: Sequence[str], *flaws: Mapping[Flaw, quality.Ints]) -> tuple[Finding, ...]:
+    return tuple(
+        quality.finding(flaw, where.tolist(), lambda line: lines[line - 1])
+        for group in flaws
+        for flaw, where in group.items()
+        if len(where)
+    )
 
 
 def _nothing_usable(
@@ -250,7 +250,7 @@ def _nothing_usable(
     if markets and not taken:
         offered = ", ".join(sorted(map(str, markets))[:8]) + (", ..." if len(markets) > 8 else "")
         advice = f"The file holds {len(markets)} markets: {offered}."
-        return TraceError(name, None, "no row of the markets asked for", "at least one", advice)
+        return TraceError(name, None, "no Linux row of the markets asked for", "at least one", advice)
     worst = max(findings, key=lambda finding: finding.count, default=None)
     if worst is None:
         return TraceError(name, None, "no row with a price", "at least one", "Fetch the file again.")
