@@ -63,7 +63,7 @@ class Converged:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """When the job is done: whichever comes first of those that are set, and one of them is."""
+    """When the job is done: whichever comes first of those that are set."""
 
     clocks: int | None = None
     seconds: Seconds | None = None

@@ -1,0 +1,77 @@
+"""Our values as the JSON that scripts may rely on.
+
+Rule 1: money is a string of dollars with six decimals, a time is RFC 3339 in UTC, a duration is a
+number of seconds, and what is not finite is null. The ledger's own encoding (``codec``) is another
+one: it must be read back exactly, this one must be read by others.
+Rule 2: every object has ``schema``, its kind and version.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import types
+from collections.abc import Mapping
+from enum import Enum
+from functools import cache
+from typing import Any, Final, Union, get_args, get_origin, get_type_hints
+
+from pricing_data.units import Instant, MicroUsd, Usd, UsdPerHour, format_instant, format_micros
+from spotctl.control.events import Entry
+
+_EVENT: Final = "spotctl.event/1"
+
+
+def event(entry: Entry) -> str:
+    """One ledger entry as one line."""
+    return line({"schema": _EVENT, "event": type(entry).__name__, **public(entry)})
+
+
+def line(fields: Mapping[str, Any]) -> str:
+    return json.dumps(fields, separators=(",", ":"), allow_nan=False)
+
+
+def document(fields: Mapping[str, Any]) -> str:
+    """One object for the whole answer, indented for people who look."""
+    return json.dumps(fields, indent=2, allow_nan=False)
+
+
+def public(value: Any, hint: Any = Any) -> Any:
+    """A JSON-able copy of ``value``; ``hint``, its declared type, says what its numbers mean."""
+    if value is None or isinstance(value, (bool, str)):
+        return value.value if isinstance(value, Enum) else value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        hints = _hints(type(value))
+        return {name: public(getattr(value, name), hint) for name, hint in hints.items()}
+    if isinstance(value, Mapping):
+        return {str(key): public(item) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        arguments = get_args(hint)
+        return [public(item, arguments[0] if arguments else Any) for item in value]
+    return _number(value, _without_none(hint))
+
+
+def _number(value: int | float, hint: Any) -> str | int | float | None:
+    if hint is Instant:
+        return format_instant(Instant(int(value)))
+    if hint is MicroUsd:
+        return format_micros(MicroUsd(int(value)))
+    if not math.isfinite(value):
+        return None
+    if hint in (Usd, UsdPerHour):
+        return f"{value:.6f}"
+    return value
+
+
+def _without_none(hint: Any) -> Any:
+    if get_origin(hint) not in (Union, types.UnionType):
+        return hint
+    (only, *others) = (option for option in get_args(hint) if option is not type(None))
+    return Any if others else only
+
+
+@cache
+def _hints(cls: type) -> dict[str, Any]:
+    hints = get_type_hints(cls)
+    return {field.name: hints[field.name] for field in dataclasses.fields(cls)}

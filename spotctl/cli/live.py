@@ -1,0 +1,181 @@
+"""The live view: what a person who watches a run needs to understand it.
+
+A ``LiveView`` is made of values, so the same picture can be drawn of a run that another process works
+on (``status``). What keeps it on the screen stands in ``observers.py``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Final
+
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from pricing_data.units import Instant, format_instant
+from spotctl.cli import words
+from spotctl.control.lifecycle import Life
+from spotctl.control.state import Allocation, Phase, State
+from spotctl.report.fold import Account, account
+
+HAPPENED_ROWS: Final = 8
+_STYLES: Final = {Life.PENDING: "yellow", Life.RUNNING: "green", Life.WARNED: "bold red", Life.ENDING: "dim"}
+_PHASES: Final = {
+    Phase.STARTING: "waiting for the reliable machines",
+    Phase.STOPPING: "saving the model",
+    Phase.CLOSING: "releasing the machines",
+    Phase.CLOSED: "over",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LiveView:
+    """One picture of a run. ``happened``: times and sentences, oldest first."""
+
+    state: State
+    now: Instant
+    speed: float | None
+    """None where nominal time does not pass by itself (a replay)."""
+    happened: tuple[tuple[Instant, str], ...] = ()
+
+    def __rich__(self) -> RenderableType:
+        parts: list[RenderableType] = [_header(self), _footprint(self), _facts(self)]
+        if self.happened:
+            parts.append(_happened(self.happened))
+        return Group(*parts)
+
+
+def cost(money: Account) -> str:
+    """What a run cost so far, beside what on-demand machines would have cost for the same work."""
+    spent = words.money(money.spending.total)
+    if money.baseline is None or money.savings is None:
+        return f"{spent}; no work is done yet that on-demand could be compared for"
+    share, on_demand = money.savings, words.money(money.baseline.cost)
+    verdict = f"{share:.0%} less" if share >= 0 else f"{-share:.0%} more"
+    return f"{spent}, {verdict} than {on_demand} for the same work on-demand"
+
+
+def _header(view: LiveView) -> RenderableType:
+    terms = view.state.terms
+    pace = "replayed" if view.speed is None else f"{view.speed:g}x real time"
+    return Text.assemble(
+        (terms.job, "bold"), f"  prices: {terms.prices}, {pace}, {terms.rules.name} rules", "\n",
+        (f"nominal time {format_instant(view.now)}, run {terms.run}", "dim"),
+    )  # fmt: skip
+
+
+def _footprint(view: LiveView) -> RenderableType:
+    table = Table(expand=True, box=None, pad_edge=False, header_style="bold")
+    for title in ("allocation", "market"):
+        table.add_column(title, no_wrap=True)
+    for title in ("count", "bid", "price now", "hour ends in", "beta"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("state", no_wrap=True)
+    for allocation in view.state.allocations.values():
+        if _counts(view.state, allocation):
+            table.add_row(*_row(view, allocation))
+    if not table.row_count:
+        table.add_row(Text("no machines", style="dim"))
+    return Panel(table, title="footprint", title_align="left", border_style="dim")
+
+
+def _counts(state: State, allocation: Allocation) -> bool:
+    """Whether it has machines, or may still get them."""
+    waiting = allocation.refused is None and not allocation.instances
+    return waiting or any(instance.live for instance in state.of(allocation.name))
+
+
+def _row(view: LiveView, allocation: Allocation) -> tuple[Text, ...]:
+    state = view.state
+    live = [instance for instance in state.of(allocation.name) if instance.live]
+    price = (
+        state.terms.tradable(allocation.market).on_demand
+        if allocation.bid is None
+        else state.history.price(allocation.market, view.now)
+    )
+    billed = any(instance.running_at is not None for instance in live)
+    lives = Counter(instance.life for instance in live)
+    standing = Text(", ").join(Text(f"{n} {life}", style=_STYLES.get(life, "")) for life, n in lives.items())
+    return (
+        Text(allocation.name),
+        Text(str(allocation.market)),
+        Text(str(len(live) or allocation.count)),
+        Text("on-demand" if allocation.bid is None else f"{allocation.bid:.4f}"),
+        Text("?" if price is None else f"{price:.4f}"),
+        Text(words.span(state.hour_ends(allocation) - view.now) if billed else "-"),
+        Text("-" if allocation.beta is None else f"{allocation.beta:.3f}"),
+        standing if lives else Text("requested", style="yellow"),
+    )
+
+
+def _facts(view: LiveView) -> RenderableType:
+    state = view.state
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold", no_wrap=True)
+    grid.add_column(overflow="fold")
+    grid.add_row("stage", Text(_stage(state)))
+    grid.add_row("progress", _progress(state))
+    grid.add_row("objective", Text(objective(state)))
+    grid.add_row("cost so far", Text(cost(account(state))))
+    why = state.last_decision.why if state.last_decision else "none yet"
+    grid.add_row("last decision", Text(why))
+    grid.add_row("next decision", Text(_next_decision(view)))
+    return grid
+
+
+def _stage(state: State) -> str:
+    doing = _PHASES.get(state.phase)
+    return doing if doing else f"{state.stage}: {words.STAGES[state.stage]}"
+
+
+def _progress(state: State) -> RenderableType:
+    share = done(state)
+    row = Table.grid(padding=(0, 2))
+    redone = f", {state.clocks_redone} computed twice" if state.clocks_redone else ""
+    row.add_row(
+        ProgressBar(completed=0 if share is None else 100 * share, pulse=share is None, width=40),
+        Text(f"{clocks(state)}{redone}"),
+    )
+    return row
+
+
+def done(state: State) -> float | None:
+    """Share of the job that is done, in [0, 1]; None where only convergence will tell."""
+    stop, started = state.terms.stop, state.training_started_at
+    shares = []
+    if stop.clocks is not None:
+        shares.append(state.clock / stop.clocks)
+    if stop.seconds is not None:
+        shares.append(0.0 if started is None else (state.now - started) / stop.seconds)
+    return min(1.0, max(shares)) if shares else None
+
+
+def clocks(state: State) -> str:
+    """ "clock 3 of 40"."""
+    total = state.terms.stop.clocks
+    return f"clock {state.clock}" + ("" if total is None else f" of {total}")
+
+
+def objective(state: State) -> str:
+    """The last objective that training reported."""
+    if state.objective is None:
+        return "none reported yet"
+    return f"{state.objective:.6g} after clock {state.objective_clock}"
+
+
+def _next_decision(view: LiveView) -> str:
+    at = view.state.decide_from
+    if view.state.phase is not Phase.TRAINING or at is None:
+        return "none: no machine is being looked for now"
+    return f"in {words.span(at - view.now)}"
+
+
+def _happened(happened: tuple[tuple[Instant, str], ...]) -> RenderableType:
+    lines = Text("\n").join(
+        Text.assemble((words.moment(at), "dim"), " ", sentence) for at, sentence in happened[-HAPPENED_ROWS:]
+    )
+    return Panel(lines, title="what happened", title_align="left", border_style="dim")

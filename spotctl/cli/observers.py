@@ -1,0 +1,111 @@
+"""Who watches a run: a person at a terminal, a log file, or a program.
+
+Each is told every entry of the ledger with the state it led to, and decides what to show. None of them
+decides anything about the run, but for what a person answers to Ctrl-C.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+from types import TracebackType
+from typing import Final, Literal, Self, TypeAlias
+
+from rich.live import Live
+
+from pricing_data.units import Instant, format_instant
+from spotctl.cli import jsonlines, screen, words
+from spotctl.cli.live import HAPPENED_ROWS, LiveView, clocks, done, objective
+from spotctl.control.events import Entry, ObjectiveReported, Progressed
+from spotctl.control.state import State
+
+Answer: TypeAlias = Literal["continue", "cancel", "down", "detach"]
+
+_ANSWERS: Final[dict[str, Answer]] = {"g": "continue", "c": "cancel", "d": "down", "l": "detach"}
+_MEANINGS: Final = {
+    "g": "go on",
+    "c": "cancel gracefully: the model is saved, then the machines end",
+    "d": "take the machines away now: what this run has learned is lost",
+    "l": "leave it running and end only this view",
+}
+_REDRAWS_PER_S: Final = 4
+_LINES_OF_PROGRESS: Final = 10
+"""How often a log tells of mere progress, in a whole run."""
+
+
+class JsonLines:
+    """For programs: one line per entry."""
+
+    def on_entry(self, _: State, entry: Entry) -> None:
+        screen.data(jsonlines.event(entry))
+
+    def ask_interrupt(self) -> Answer:
+        return "cancel"
+
+
+class LogLines:
+    """For logs and pipes: one line per event worth telling, and a few of progress."""
+
+    def __init__(self) -> None:
+        self._told = 0
+
+    def on_entry(self, state: State, entry: Entry) -> None:
+        said = words.sentence(state, entry) or self._progress(state, entry)
+        if said is not None:
+            screen.note(f"{format_instant(entry.at)} {said}")
+
+    def _progress(self, state: State, entry: Entry) -> str | None:
+        reached = int((done(state) or 0.0) * _LINES_OF_PROGRESS)
+        if not isinstance(entry, Progressed | ObjectiveReported) or reached <= self._told:
+            return None
+        self._told = reached
+        return f"{clocks(state)}, objective {objective(state)}"
+
+    def ask_interrupt(self) -> Answer:
+        return "cancel"
+
+
+class Screen:
+    """For people: the live view, redrawn in place while the run goes on. Entered with ``with``.
+
+    Drawing happens in rich's own thread, which is only ever handed a finished, immutable view.
+    """
+
+    def __init__(self, speed: float | None) -> None:
+        self._speed = speed
+        self._happened: deque[tuple[Instant, str]] = deque(maxlen=HAPPENED_ROWS)
+        self._view: LiveView | None = None
+        self._live = Live(
+            console=screen.canvas(),
+            get_renderable=lambda: self._view or "starting",
+            refresh_per_second=_REDRAWS_PER_S,
+            transient=True,
+        )
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def on_entry(self, state: State, entry: Entry) -> None:
+        said = words.sentence(state, entry)
+        if said is not None:
+            self._happened.append((entry.at, said))
+        self._view = LiveView(state, state.now, self._speed, tuple(self._happened))
+
+    def tick(self, now: Instant) -> None:
+        if self._view is not None:
+            self._view = replace(self._view, now=now)
+
+    def ask_interrupt(self) -> Answer:
+        if not screen.can_ask():
+            return "cancel"
+        self._live.stop()
+        try:
+            return _ANSWERS[screen.choose("\nCtrl-C: the job still runs. What now?", _MEANINGS, "c")]
+        finally:
+            self._live.start()

@@ -1,0 +1,79 @@
+"""Where output goes: data to standard output, chatter to standard error, colour only for people."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rich.console import Console
+
+_PIPE_WIDTH: Final = 200
+"""Columns of a table that is piped: wide enough that nothing of ours is cut."""
+
+
+def for_people() -> bool:
+    """Whether somebody looks: a terminal that takes colour and redrawing, on both streams."""
+    plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
+    return sys.stdout.isatty() and sys.stderr.isatty() and not plain
+
+
+def can_ask() -> bool:
+    """Whether a question can be put to somebody."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def tables() -> Console:
+    """Standard output, for tables; plain text when nobody looks."""
+    from rich.console import Console
+
+    if for_people():
+        return Console(markup=False, highlight=False)
+    return Console(markup=False, highlight=False, color_system=None, width=_PIPE_WIDTH)
+
+
+def canvas() -> Console:
+    """Standard error, for what is redrawn in place."""
+    from rich.console import Console
+
+    return Console(stderr=True, markup=False, highlight=False)
+
+
+def data(text: str) -> None:
+    """Write data to standard output, at once: another program may be reading line by line."""
+    print(text, flush=True)
+
+
+def note(text: str) -> None:
+    """Write chatter to standard error."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def choose(question: str, answers: Mapping[str, str], otherwise: str) -> str:
+    """Put a question until a key of ``answers`` is typed; an empty line is the first of them.
+
+    ``otherwise`` is the answer when Ctrl-C or the end of input comes instead. Ctrl-C must be able to end
+    the question whatever the program does with it elsewhere, so Python's own handler is lent for it.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        note(question)
+        for key, meaning in answers.items():
+            note(f"  {key}  {meaning}")
+        while True:
+            print(f"[{'/'.join(answers)}] ", end="", file=sys.stderr, flush=True)
+            typed = sys.stdin.readline()
+            if not typed:
+                return otherwise
+            if (key := typed.strip() or next(iter(answers))) in answers:
+                return key
+            note(f"found {key!r}, expected one of {', '.join(answers)}")
+    except KeyboardInterrupt:
+        note("")
+        return otherwise
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,197 @@
+"""What happened, in plain words: one sentence per entry that a person watching would want to hear of.
+
+Pure: an entry and the state in which it is already folded give a sentence, or None where there is
+nothing to tell. News of single machines are told once per allocation, with the last of it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from bidbrain.model import Action
+from pricing_data.market import Market
+from pricing_data.units import Instant, MicroUsd
+from spotctl.control import events as e
+from spotctl.control.state import Allocation, Instance, State
+
+STAGES: Final[Mapping[int, str]] = {
+    1: "parameters live on reliable machines; everybody computes",
+    2: "parameters live on spot machines, backed up on reliable ones; everybody computes",
+    3: "parameters live on spot machines, backed up on reliable ones; reliable machines compute nothing",
+}
+"""Harlap 4.2.2, as one line each."""
+
+
+def sentence(state: State, entry: e.Entry) -> str | None:
+    """What ``entry`` means for the run whose ``state`` it led to; None where it is not worth a line."""
+    tell = TELLERS.get(type(entry))
+    return None if tell is None else tell(state, entry)
+
+
+def machines(count: int, market: Market) -> str:
+    """ "4 x c4.xlarge in us-east-1b"."""
+    return f"{count} x {market.instance_type} in {market.zone}"
+
+
+def moment(at: Instant) -> str:
+    """The time of day of ``at``, UTC."""
+    return dt.datetime.fromtimestamp(at, dt.UTC).strftime("%H:%M")
+
+
+def span(seconds: float) -> str:
+    """ "1:02:03" or "02:03"; never negative, as a countdown stops at zero."""
+    whole = max(0, math.ceil(seconds))
+    minutes, rest = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes:02d}:{rest:02d}"
+
+
+def money(amount: MicroUsd) -> str:
+    """Dollars to a hundredth of a cent: for people; JSON has all six decimals."""
+    return f"${amount / 1_000_000:,.4f}"
+
+
+# ---- machines -----------------------------------------------------------------------------------
+
+
+def _acquire(_: State, entry: e.Acquire) -> str:
+    terms = "on-demand" if entry.bid is None else f"bid ${entry.bid:.4f}"
+    return f"asked for {machines(entry.count, entry.market)}, {terms} ({entry.allocation})"
+
+
+def _granted(state: State, entry: e.Granted) -> str:
+    return f"granted: {_those(state, entry.instances)}; booting"
+
+
+def _refused(state: State, entry: e.Refused) -> str:
+    return f"refused: {_whole(state.allocations[entry.allocation])}: {entry.detail} [{entry.error}]"
+
+
+def _running(state: State, entry: e.InstancesRunning) -> str:
+    return f"running: {_those(state, entry.instances)}; the bill starts"
+
+
+def _warned(state: State, entry: e.EvictionWarned) -> str:
+    allocation, _ = _siblings(state, entry.instances[0])
+    price = state.history.price(allocation.market, entry.at)
+    known = price is not None and allocation.bid is not None
+    against = f" (price {price:.4f} > bid {allocation.bid:.4f})" if known else ""
+    return f"warned: {_those(state, entry.instances)} will be taken at {moment(entry.ends_at)}{against}"
+
+
+def _joined(state: State, entry: e.MachineJoined) -> str | None:
+    allocation, members = _siblings(state, entry.instance)
+    if any(member.stays and not member.joined for member in members):
+        return None
+    return f"training: {_whole(allocation)} takes part"
+
+
+def _safe(state: State, entry: e.SafeToKill) -> str | None:
+    allocation, members = _siblings(state, entry.instance)
+    if any(member.live and not member.safe for member in members):
+        return None
+    return f"safe: nothing would be lost with {_whole(allocation)} now"
+
+
+def _ended(state: State, entry: e.InstancesEnded) -> str:
+    return f"gone: {_those(state, entry.instances)}, {entry.end}"
+
+
+def _release(state: State, entry: e.Release) -> str:
+    return f"released: {_those(state, entry.instances)}: {entry.why}"
+
+
+def _siblings(state: State, instance: str) -> tuple[Allocation, tuple[Instance, ...]]:
+    allocation = state.allocations[state.instances[instance].allocation]
+    return allocation, state.of(allocation.name)
+
+
+def _whole(allocation: Allocation) -> str:
+    return f"{machines(allocation.count, allocation.market)} ({allocation.name})"
+
+
+def _those(state: State, instances: Iterable[str]) -> str:
+    counts = Counter(state.instances[name].allocation for name in instances)
+    return " and ".join(
+        f"{machines(count, state.allocations[name].market)} ({name})" for name, count in counts.items()
+    )
+
+
+# ---- training -----------------------------------------------------------------------------------
+
+
+def _stage(_: State, entry: e.StageEntered) -> str:
+    return f"stage {entry.stage}: {STAGES[entry.stage]}"
+
+
+def _rolled_back(_: State, entry: e.RolledBack) -> str:
+    clocks = "clock is" if entry.redone == 1 else "clocks are"
+    return f"rolled back to clock {entry.to}: {entry.redone} {clocks} computed again"
+
+
+def _finished(_: State, entry: e.TrainingFinished) -> str:
+    return f"trained: {entry.clock} clocks done, model in {entry.model}"
+
+
+def _training_failed(_: State, entry: e.TrainingFailed) -> str:
+    return f"training failed: {entry.why}"
+
+
+def _tell_stop(_: State, __: e.TellStop) -> str:
+    return "stopping: the model is being saved"
+
+
+# ---- decisions, requests, time ------------------------------------------------------------------
+
+
+def _decided(state: State, entry: e.Decided) -> str | None:
+    decision = entry.decision
+    if decision.action not in (Action.RENEW, Action.TERMINATE) or decision.holding is None:
+        return None  # an acquisition is told as the request that follows; holding is no news
+    verdict = "kept for another hour" if decision.action is Action.RENEW else "not kept"
+    return f"{verdict}: {_whole(state.allocations[decision.holding])}: {decision.why}"
+
+
+def _down(_: State, entry: e.ControllerDown) -> str:
+    return f"spotctl was away from {moment(entry.at)} to {moment(entry.until)}; training went on"
+
+
+def _asked(_: State, entry: e.Asked) -> str:
+    return "asked to end gracefully" if entry.ask is e.Ask.CANCEL else "asked to take the machines away now"
+
+
+def _stalled(_: State, entry: e.Stalled) -> str | None:
+    if entry.done:
+        return None
+    return f"too slow for this speed: gave up waiting for {entry.effect} after {entry.real_s:.1f} s"
+
+
+def _close(_: State, entry: e.Close) -> str:
+    return f"{entry.outcome}: {entry.why}"
+
+
+TELLERS: Final[Mapping[type, Callable[[State, Any], str | None]]] = {
+    e.Acquire: _acquire,
+    e.Granted: _granted,
+    e.Refused: _refused,
+    e.InstancesRunning: _running,
+    e.EvictionWarned: _warned,
+    e.MachineJoined: _joined,
+    e.SafeToKill: _safe,
+    e.InstancesEnded: _ended,
+    e.Release: _release,
+    e.StageEntered: _stage,
+    e.RolledBack: _rolled_back,
+    e.TrainingFinished: _finished,
+    e.TrainingFailed: _training_failed,
+    e.TellStop: _tell_stop,
+    e.Decided: _decided,
+    e.ControllerDown: _down,
+    e.Asked: _asked,
+    e.Stalled: _stalled,
+    e.Close: _close,
+}
