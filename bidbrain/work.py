@@ -64,10 +64,7 @@ def reliable_column(transient: Allocations, reliable: Reliable, scaling: Scaling
     is spread over as many cores in the middle of an hour as at its start. The paper gives no hour for
     them; for a footprint at the start of its hour (its example), and for an empty one, this is an hour.
     """
-    cores = transient.count * transient.cores
-    total = cores.sum(axis=-1, keepdims=True)
-    weighted = (cores * transient.left_s).sum(axis=-1, keepdims=True)
-    window = np.where(total > 0, weighted / np.where(total > 0, total, 1.0), HOUR_S)
+    window = mean_left(transient)[..., None]
     works = _stage(transient, reliable, scaling) < 3
     count = np.full_like(window, reliable.count)
     return Allocations(
@@ -78,6 +75,14 @@ def reliable_column(transient: Allocations, reliable: Reliable, scaling: Scaling
         survival=np.ones_like(window),
         charge=count * reliable.price * window / HOUR_S,
     )
+
+
+def mean_left(transient: Allocations) -> Floats:
+    """Mean over the cores of the time left, in seconds, shape (...); an hour where there are none."""
+    cores = transient.count * transient.cores
+    total = cores.sum(axis=-1)
+    left: Floats = (cores * transient.left_s).sum(axis=-1) / np.where(total > 0, total, 1.0)
+    return np.where(total > 0, left, HOUR_S)
 
 
 def _stage(transient: Allocations, reliable: Reliable, scaling: Scaling) -> npt.NDArray[np.int64]:

@@ -1,0 +1,86 @@
+"""What a job should cost and when it should be done, if the market stayed as it is now.
+
+For showing before anything is bought. The footprint is built at once, by the very decisions a run would
+take now, and is then held until the work is done. So this assumes that prices stay, that every hour is
+renewed as it began, and that what is evicted is replaced without waiting: refunds, lost time and lambda
+are in E, the search for new machines is not. Sigma is paid once. Parts of hours count as parts.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from bidbrain.decide import decide
+from bidbrain.footprint import columns, held, reckon
+from bidbrain.model import Action, Decision, Holding, Observation
+from bidbrain.work import mean_left
+from pricing_data.units import HOUR_S, Instant, Seconds, Usd
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Expectations for one job. All infinite where the footprint would do no work."""
+
+    work: float
+    """Core-seconds."""
+    expected_cost: Usd
+    expected_s: Seconds
+    on_demand_cost: Usd
+    """The same work on the same working machines, all on-demand, at nominal speed."""
+    decisions: tuple[Decision, ...]
+    """What would be acquired now, in order, and the decision to hold that ends it."""
+
+
+def plan_ahead(observation: Observation, work: float) -> Plan:
+    """Expected cost and time of ``work`` core-seconds on the footprint that ``decide`` would build now."""
+    decisions, settled = _built(observation)
+    transient = columns((holding, held(settled, holding)) for holding in settled.footprint)
+    steady = reckon(settled, transient, changes=False)
+    window_s, charge, done = float(mean_left(transient)), float(steady.charge), float(steady.work)
+    sigma_s = observation.scaling.sigma_s if len(decisions) > 1 else 0.0
+    expected_s = work / done * window_s + sigma_s if done > 0 else math.inf
+    return Plan(
+        work=work,
+        expected_cost=Usd(charge / window_s * expected_s if done > 0 else math.inf),
+        expected_s=Seconds(expected_s),
+        on_demand_cost=_on_demand_cost(settled, work),
+        decisions=decisions,
+    )
+
+
+def _built(observation: Observation) -> tuple[tuple[Decision, ...], Observation]:
+    """Decide, take it as granted, decide again, until nothing makes work cheaper."""
+    decisions = [decide(observation)]
+    while decisions[-1].action is Action.ACQUIRE:
+        requested = _requested(observation, decisions[-1], f"planned {len(decisions)}")
+        observation = replace(observation, footprint=(*observation.footprint, requested))
+        decisions.append(decide(observation))
+    return tuple(decisions), observation
+
+
+def _requested(observation: Observation, decision: Decision, name: str) -> Holding:
+    assert decision.market is not None
+    assert decision.bid is not None
+    offer = observation.offer(decision.market)
+    return Holding(
+        id=name,
+        market=offer.market,
+        count=decision.count,
+        cores=offer.cores,
+        bid=decision.bid,
+        price=offer.price,
+        hour_ends=Instant(observation.now + HOUR_S),
+        counts_for=decision.count,
+    )
+
+
+def _on_demand_cost(observation: Observation, work: float) -> Usd:
+    reliable, scaling = observation.reliable, observation.scaling
+    working = [(h.counts_for, h.cores, observation.offer(h.market).on_demand) for h in observation.footprint]
+    if scaling.stage(observation.live, reliable.count) < 3:
+        working.append((reliable.count, reliable.cores, reliable.price))
+    instances = sum(count for count, _, _ in working)
+    speed = sum(count * cores for count, cores, _ in working) * scaling.efficiency(instances)
+    hourly = sum(count * price for count, _, price in working)
+    return Usd(hourly * work / speed / HOUR_S if speed > 0 else math.inf)

@@ -1,0 +1,194 @@
+"""The exact estimator against a brute force over every second, and against recorded markets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from bidbrain.eviction.first_passage import Steps
+from bidbrain.eviction.price_crossing import FittedPriceCrossing, PriceCrossing
+from pricing_data.market import Market, PriceHistory, Series
+from pricing_data.traces import read_trace
+from pricing_data.units import HOUR_S, Instant, Seconds
+
+MARKET = Market("aws", "us-east-1", "us-east-1a", "m4.xlarge")
+BEGIN = 1_460_000_000
+
+
+@st.composite
+def walks(draw: st.DrawFn) -> tuple[Series, Instant]:
+    """A short price walk on a lattice (ties with the bid are common) and a now at or after its last step."""
+    size = draw(st.integers(1, 12))
+    waits = draw(st.lists(st.integers(1, 20), min_size=size, max_size=size))
+    cents = draw(st.lists(st.integers(1, 6), min_size=size, max_size=size))
+    times = BEGIN + np.cumsum(np.array(waits, dtype=np.int64))
+    now = int(times[-1]) + draw(st.integers(0, 30))
+    return Series(times, np.array(cents) / 100), Instant(now)
+
+
+deltas = st.sampled_from([0.0, 0.005, 0.01, 0.02, 0.03])
+
+
+def fitted(series: Series, now: int, window_s: int = 1) -> FittedPriceCrossing:
+    return PriceCrossing(window_s).fit(PriceHistory.of({MARKET: series}), Instant(now))
+
+
+def brute(series: Series, now: int, delta: float, watched_s: int) -> list[float]:
+    """T of the start in the middle of every second that leaves ``watched_s``; infinite if never evicted.
+
+    All borders are whole seconds, and T is linear between them: means over the middles are exact.
+    """
+    times, prices = series.times.tolist(), series.prices.tolist()
+    lives = []
+    for second in range(times[0], now - watched_s):
+        price = next(p for t, p in zip(reversed(times), reversed(prices), strict=True) if t <= second)
+        later = (t for t, p in zip(times, prices, strict=True) if t > second and p > price + delta + 1e-9)
+        lives.append(next(later, float("inf")) - (second + 0.5))
+    return lives
+
+
+@settings(max_examples=150, deadline=None)
+@given(walks(), deltas, st.integers(1, 60), st.integers(1, 60))
+def test_equals_brute_force(
+    walk: tuple[Series, Instant], delta: float, horizon_s: int, window_s: int
+) -> None:
+    series, now = walk
+    lives = brute(series, now, delta, max(horizon_s, window_s))
+    assume(lives)
+    model = fitted(series, now, window_s)
+    beta = sum(life < horizon_s for life in lives) / len(lives)
+    assert model.eviction_probability(MARKET, delta, 0, horizon_s) == pytest.approx(beta, abs=1e-12)
+    uptime = sum(min(life, horizon_s) for life in lives) / len(lives)
+    assert model.expected_uptime(MARKET, delta, 0, horizon_s) == pytest.approx(uptime, abs=1e-9)
+    assert model.evidence(MARKET, horizon_s).used_s == Seconds(len(lives))
+
+
+@settings(max_examples=150, deadline=None)
+@given(walks(), deltas)
+def test_median_halves_the_starts_that_were_watched(walk: tuple[Series, Instant], delta: float) -> None:
+    series, now = walk
+    median = fitted(series, now).median_time_to_eviction(MARKET, delta, 0)
+    watched_s = 1
+    while lives := brute(series, now, delta, watched_s):
+        if 2 * sum(life < watched_s for life in lives) >= len(lives):
+            assert median is not None
+            assert 2 * sum(life < median - 0.5 for life in lives) <= len(lives)
+            assert 2 * sum(life <= median + 0.5 for life in lives) >= len(lives)
+            return
+        watched_s *= 2
+    assert median is None
+
+
+@settings(max_examples=60, deadline=None)
+@given(walks(), st.integers(5, 60))
+def test_beta_is_a_probability_that_grows_with_the_horizon_and_falls_with_delta(
+    walk: tuple[Series, Instant], window_s: int
+) -> None:
+    series, now = walk
+    model = fitted(series, now, window_s)
+    by_horizon = [model.eviction_probability(MARKET, 0.01, 0, h) for h in range(1, window_s + 1)]
+    by_delta = [model.eviction_probability(MARKET, d, 0, window_s) for d in (0.0, 0.005, 0.01, 0.02, 0.05)]
+    assert all(0 <= beta <= 1 for beta in by_horizon + by_delta)
+    assert by_horizon == sorted(by_horizon)
+    assert by_delta == sorted(by_delta, reverse=True)
+
+
+@settings(max_examples=60, deadline=None)
+@given(walks(), deltas, st.integers(1, 40))
+def test_doubling_prices_and_deltas_changes_nothing(
+    walk: tuple[Series, Instant], delta: float, horizon_s: int
+) -> None:
+    series, now = walk
+    doubled = fitted(Series(series.times, 2 * series.prices), now)
+    once = fitted(series, now)
+    assert doubled.survival(MARKET, 2 * delta, 0, horizon_s) == once.survival(MARKET, delta, 0, horizon_s)
+    assert doubled.median_time_to_eviction(MARKET, 2 * delta, 0) == once.median_time_to_eviction(
+        MARKET, delta, 0
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(walks(), deltas, st.integers(1, 40), st.integers(0, 100))
+def test_rows_after_now_are_not_looked_at(
+    walk: tuple[Series, Instant], delta: float, horizon_s: int, cut_s: int
+) -> None:
+    series, end = walk
+    now = max(int(series.times[0]), end - cut_s)
+    past = series.times <= now
+    known = fitted(Series(series.times[past], series.prices[past]), now)
+    assert fitted(series, now).survival(MARKET, delta, 0, horizon_s) == known.survival(
+        MARKET, delta, 0, horizon_s
+    )
+
+
+def test_a_worked_case() -> None:
+    """0.10 for an hour, 0.20 for half an hour, then 0.10; bids 0.05 above, watched for half an hour.
+
+    Of the 2.5 h of starts the half hour before the rise is evicted, on average after a quarter of one.
+    """
+    series = Series(np.array([0, 3600, 5400]) + BEGIN, np.array([0.1, 0.2, 0.1]))
+    model = fitted(series, BEGIN + 3 * HOUR_S, window_s=1800)
+    assert model.eviction_probability(MARKET, 0.05, 0, 1800) == pytest.approx(0.2)
+    assert model.expected_uptime(MARKET, 0.05, 0, 1800) == pytest.approx(0.8 * 1800 + 0.2 * 900)
+    assert model.eviction_probability(MARKET, 0.1, 0, 1800) == 0, "a price that equals the bid does not evict"
+
+
+def test_prices_that_repeat_add_no_steps() -> None:
+    series = Series(np.array([0, 10, 20, 30]) + BEGIN, np.array([0.1, 0.1, 0.2, 0.2]))
+    steps = Steps.of(series, Instant(BEGIN + 40))
+    assert (steps.begins_s.tolist(), steps.ends_s.tolist(), steps.prices.tolist()) == (
+        [0, 20],
+        [20, 40],
+        [0.1, 0.2],
+    )
+
+
+def test_too_little_history_is_unknown_and_answered_pessimistically() -> None:
+    series = Series(np.array([BEGIN]), np.array([0.1]))
+    model = fitted(series, BEGIN + 1800, window_s=HOUR_S)
+    assert not model.evidence(MARKET, 60).known
+    assert model.eviction_probability(MARKET, 0.1, 0, 60) == 1
+    assert model.expected_uptime(MARKET, 0.1, 0, 60) == Seconds(0)
+    assert model.median_time_to_eviction(MARKET, 0.1, 0) is None
+    never_seen = Market("aws", "us-east-1", "us-east-1b", "m4.xlarge")
+    assert not model.evidence(never_seen, 60).known
+    assert model.survival(never_seen, 0.1, 0, 60) == 0
+
+
+def test_a_bid_below_the_price_is_being_evicted() -> None:
+    series = Series(np.array([BEGIN]), np.array([0.1]))
+    model = fitted(series, BEGIN + 7200)
+    assert model.survival(MARKET, 0.0, 0, 600) == 1
+    assert model.survival(MARKET, -0.001, 0, 600) == 0
+    assert model.median_time_to_eviction(MARKET, -0.001, 0) == Seconds(0)
+
+
+def test_evidence_says_what_share_of_the_history_was_used() -> None:
+    series = Series(np.array([BEGIN]), np.array([0.1]))
+    evidence = fitted(series, BEGIN + 4 * HOUR_S, window_s=HOUR_S).evidence(MARKET, 60)
+    assert (evidence.span_s, evidence.used_s) == (Seconds(4 * HOUR_S), Seconds(3 * HOUR_S))
+    assert evidence.share == 0.75
+
+
+@pytest.mark.parametrize(
+    ("source", "instance_type", "delta", "beta"),
+    [
+        ("aws-spot-2016mid", "m4.xlarge", 0.01, 0.011),
+        ("aws-spot-2016mid", "m4.xlarge", 0.001, 0.333),
+        ("aws-spot-2016mid", "m4.xlarge", 0.0001, 0.703),
+        ("aws-spot-2016q1", "g2.8xlarge", 0.01, 0.549),
+        ("aws-spot-2016q1", "g2.8xlarge", 0.1, 0.233),
+    ],
+)
+def test_recorded_markets(
+    recorded_data: Path, source: str, instance_type: str, delta: float, beta: float
+) -> None:
+    """Shares counted independently on the recorded prices, from a start every five minutes."""
+    market = Market("aws", "us-east-1", "us-east-1a", instance_type)
+    recording = read_trace(recorded_data / source / "spot_prices.csv.gz", only=lambda m: m == market)
+    model = PriceCrossing().fit(recording.history, recording.last)
+    assert model.eviction_probability(market, delta, 0, HOUR_S) == pytest.approx(beta, abs=0.003)
