@@ -65,10 +65,10 @@ def settle(
     Raises ValueError where no price is known at the start, or neither ``end`` nor ``now`` is given.
     """
     if end is not None:
-        gross = _gross(rules, prices, start, end)
-        return (
-            tuple(_refunded(charge, rules, start, end) for charge in gross) if kind is End.EVICTED else gross
-        )
+        charges = _gross(rules, prices, start, end)
+        if kind is End.EVICTED:
+            charges = tuple(_refunded(charge, rules, start, end) for charge in charges)
+        return charges
     if now is None:
         raise ValueError("a running instance is charged up to a moment: give end or now")
     if rules.quantum_s == HOUR_S:

@@ -7,7 +7,7 @@ rows that stand out of order within their market are sorted in, and that is a fi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -21,6 +21,8 @@ Mask = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 
 EXAMPLES_KEPT: Final = 5
+ABSURD_USD_HOUR: Final = 1000.0
+"""Several times what the dearest instance of any cloud has ever been listed at."""
 
 
 class Flaw(StrEnum):
@@ -32,14 +34,16 @@ class Flaw(StrEnum):
     NOT_FINITE = "price is not finite"
     NEGATIVE = "negative price"
     ZERO = "price of zero"
+    ABSURD = "absurdly high price"
     CONFLICT = "second price for the same moment"
     UNORDERED = "out of order"
     APPROXIMATE = "approximate time"
+    SILENCE = "first row after a long silence"
 
     @property
     def quarantines(self) -> bool:
         """Whether such a row is kept out of the series."""
-        return self not in (Flaw.UNORDERED, Flaw.APPROXIMATE)
+        return self not in (Flaw.UNORDERED, Flaw.APPROXIMATE, Flaw.SILENCE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,7 @@ class Example:
 class Finding:
     """``count`` rows share this flaw; the first few of them are shown."""
 
-    flaw: Flaw
+    kind: Flaw
     count: int
     examples: tuple[Example, ...]
 
@@ -85,9 +89,9 @@ class Steps:
 class Sorted:
     """What became of the rows: each is used, counted here, or on a line with a quarantining flaw."""
 
-    steps: dict[int, Steps]
+    steps: Mapping[int, Steps]
     """By market code."""
-    flaws: dict[Flaw, Ints]
+    flaws: Mapping[Flaw, Ints]
     """The lines that have each flaw."""
     used: int
     heartbeats: int
@@ -97,14 +101,17 @@ class Sorted:
     last: int | None
 
 
-def finding(flaw: Flaw, lines: Iterable[int], text_of: Callable[[int], str]) -> Finding:
+def finding(kind: Flaw, lines: Iterable[int], text_of: Callable[[int], str]) -> Finding:
     """Count ``lines`` and quote the first of them."""
     ordered = sorted(lines)
-    return Finding(flaw, len(ordered), tuple(Example(n, text_of(n)) for n in ordered[:EXAMPLES_KEPT]))
+    return Finding(kind, len(ordered), tuple(Example(n, text_of(n)) for n in ordered[:EXAMPLES_KEPT]))
 
 
-def sort_out(rows: Rows) -> Sorted:
-    """Quarantine what cannot be believed, order the rest, and keep the rows that change a price."""
+def sort_out(rows: Rows, silence_s: int | None = None) -> Sorted:
+    """Quarantine what cannot be believed, order the rest, and keep the rows that change a price.
+
+    A market without a row for more than ``silence_s`` gets a finding; None where rows are not due.
+    """
     flaws, bad = _unbelievable(rows)
     rows = _take(rows, np.flatnonzero(~bad))
     flaws[Flaw.UNORDERED] = rows.lines[_out_of_order(rows)]
@@ -114,6 +121,8 @@ def sort_out(rows: Rows) -> Sorted:
     same = _same_price(rows, first_of_moment)
     flaws[Flaw.CONFLICT] = rows.lines[repeated & ~same]
     kept = _take(rows, np.flatnonzero(~repeated))
+    if silence_s is not None:
+        flaws[Flaw.SILENCE] = kept.lines[1:][(np.diff(kept.codes) == 0) & (np.diff(kept.times) > silence_s)]
     changed = _changes(kept)
     return Sorted(
         steps=_per_market(kept, changed),
@@ -131,10 +140,12 @@ def _unbelievable(rows: Rows) -> tuple[dict[Flaw, Ints], Mask]:
     not_finite = ~np.isfinite(rows.prices)
     with np.errstate(invalid="ignore"):
         negative = rows.prices < 0
+        absurd = rows.prices > ABSURD_USD_HOUR
     masks = {
         Flaw.NOT_FINITE: not_finite,
         Flaw.NEGATIVE: negative & ~not_finite,
         Flaw.ZERO: (rows.prices == 0) & rows.listed,
+        Flaw.ABSURD: absurd & ~not_finite,
     }
     bad = np.logical_or.reduce(list(masks.values()))
     return {flaw: rows.lines[mask] for flaw, mask in masks.items()}, bad
@@ -142,7 +153,11 @@ def _unbelievable(rows: Rows) -> tuple[dict[Flaw, Ints], Mask]:
 
 def _take(rows: Rows, index: npt.NDArray[np.intp]) -> Rows:
     return Rows(
-        rows.lines[index], rows.codes[index], rows.times[index], rows.prices[index], rows.listed[index]
+        lines=rows.lines[index],
+        codes=rows.codes[index],
+        times=rows.times[index],
+        prices=rows.prices[index],
+        listed=rows.listed[index],
     )
 
 

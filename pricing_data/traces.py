@@ -22,11 +22,13 @@ from pricing_data.errors import TraceError
 from pricing_data.layouts import LAYOUTS, Layout, Semantics, recognised
 from pricing_data.market import Market, PriceHistory, Prices, Series, Times
 from pricing_data.quality import Finding, Flaw, Mask
-from pricing_data.units import Instant, parse_instant
+from pricing_data.units import HOUR_S, Instant, parse_instant
 
 Filter = Callable[[Market], bool]
 
 _AWS_PRODUCTS: Final = frozenset({"Linux/UNIX", "Linux/UNIX (Amazon VPC)"})
+_SILENCE_S: Final = 48 * HOUR_S
+"""AWS repeats a price about daily; where two days go by without a row, the record has a hole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +177,8 @@ def read_trace(
     wanted = np.array([only is None or only(market) for market in markets], dtype=np.bool_)
     taken = wanted[codes] & _right_product(table)
     unreadable, rows = _readable(table, codes, taken)
-    result = quality.sort_out(rows)
+    event_stream = table.layout.semantics is Semantics.EVENT_STREAM
+    result = quality.sort_out(rows, silence_s=_SILENCE_S if event_stream else None)
     findings = _findings(lines, unreadable, result.flaws, {Flaw.APPROXIMATE: _approximate(table, taken)})
     if result.first is None or result.last is None or not result.steps:
         raise _nothing_usable(name, findings, markets, int(np.count_nonzero(taken)))
@@ -191,7 +194,7 @@ def read_trace(
         rows_heartbeat=result.heartbeats,
         rows_duplicate=result.duplicates,
         rows_unlisted=result.unlisted,
-        rows_quarantined=sum(found.count for found in findings if found.flaw.quarantines),
+        rows_quarantined=sum(found.count for found in findings if found.kind.quarantines),
         rows_left_out=int(np.count_nonzero(~taken)),
         first=Instant(result.first),
         last=Instant(result.last),
@@ -255,5 +258,5 @@ def _nothing_usable(
     if worst is None:
         return TraceError(name, None, "no row with a price", "at least one", "Fetch the file again.")
     example = worst.examples[0]
-    found = f"no usable row ({worst.flaw}: {worst.count} rows, such as {example.text[:80]!r})"
+    found = f"no usable row ({worst.kind}: {worst.count} rows, such as {example.text[:80]!r})"
     return TraceError(name, example.line, found, "rows with a time and a price", "Check how it was written.")

@@ -59,7 +59,7 @@ def test_the_zeros_that_azure_once_published_are_quarantined(recorded_data: Path
     file = recorded_data / "azure-spot-2022-2024" / "spot_price_changes.csv.gz"
     zeros = sum(1 for row in rows_of(file) if row["spot_usd_hour"] and float(row["spot_usd_hour"]) == 0)
     recording = read_trace(file)
-    assert {found.flaw: found.count for found in recording.findings} == {Flaw.ZERO: zeros}
+    assert {found.kind: found.count for found in recording.findings} == {Flaw.ZERO: zeros}
     assert recording.rows_quarantined == zeros
     assert any(len(times) for times in recording.delisted.values())
 

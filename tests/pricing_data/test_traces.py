@@ -88,7 +88,7 @@ def test_other_products_and_unwanted_markets_are_left_out(write: Write) -> None:
 def test_approximate_times_are_used_and_shown(write: Write) -> None:
     rows = [f"{row},{quality}" for row, quality in zip(GOOD, ("exact", "approx", "approx"), strict=True)]
     recording = read_trace(write("\n".join((AWS_HEADER + ",time_quality", *rows))))
-    assert [(found.flaw, found.count) for found in recording.findings] == [(Flaw.APPROXIMATE, 2)]
+    assert [(found.kind, found.count) for found in recording.findings] == [(Flaw.APPROXIMATE, 2)]
     assert (recording.rows_used, recording.rows_quarantined) == (3, 0)
 
 
@@ -219,6 +219,7 @@ def test_asking_for_markets_that_are_not_there_says_which_are(write: Write) -> N
         (f"2016-06-01T05:00:00Z,{A},1e999", Flaw.NOT_FINITE),
         (f"2016-06-01T05:00:00Z,{A},-0.06", Flaw.NEGATIVE),
         (f"2016-06-01T05:00:00Z,{A},0", Flaw.ZERO),
+        (f"2016-06-01T05:00:00Z,{A},60000", Flaw.ABSURD),
         (f"2016-06-01T05:00:00Z,{A},-0.0", Flaw.ZERO),
         (f"2016-06-01T01:00:00Z,{A},0.06", Flaw.CONFLICT),
         (f"2016-06-01T05:00:00Z,{A}", Flaw.FIELDS),
@@ -232,7 +233,7 @@ def test_a_bad_row_is_quarantined_counted_and_shown(write: Write, row: str, flaw
     assert recording.series[M_A].times.tolist() == clean.series[M_A].times.tolist()
     assert recording.series[M_A].prices.tolist() == clean.series[M_A].prices.tolist()
     (found,) = recording.findings
-    assert (found.flaw, found.count) == (flaw, 1)
+    assert (found.kind, found.count) == (flaw, 1)
     assert [(example.line, example.text) for example in found.examples] == [(4, row)]
     assert recording.rows_quarantined == 1
     assert recording.rows_read == rows_counted(recording) == 4
@@ -242,7 +243,15 @@ def test_rows_out_of_order_are_sorted_in_and_shown(write: Write) -> None:
     recording = read_trace(write(aws(GOOD[2], GOOD[0], GOOD[1])))
     assert recording.series[M_A].prices.tolist() == [0.04, 0.05, 0.04]
     (found,) = recording.findings
-    assert (found.flaw, found.count, recording.rows_quarantined) == (Flaw.UNORDERED, 2, 0)
+    assert (found.kind, found.count, recording.rows_quarantined) == (Flaw.UNORDERED, 2, 0)
+
+
+def test_a_long_silence_is_shown_where_rows_were_due(write: Write) -> None:
+    recording = read_trace(
+        write(aws(*GOOD, f"2016-06-03T02:00:01Z,{A},0.04", f"2016-06-03T03:00:00Z,{A},0.05"))
+    )
+    assert [(found.kind, found.examples[0].line) for found in recording.findings] == [(Flaw.SILENCE, 5)]
+    assert (recording.rows_used, recording.rows_heartbeat, recording.rows_quarantined) == (4, 1, 0)
 
 
 def test_exact_duplicates_are_dropped_and_counted(write: Write) -> None:
