@@ -1,0 +1,65 @@
+"""What a job should cost, before anything is bought."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from bidbrain.model import Action, Limits, Reliable
+from bidbrain.plan import plan_ahead
+from pricing_data.units import HOUR_S, Seconds, UsdPerHour
+from tests.bidbrain.build import DOUBLE, XLARGE, Told, holding, observe, offer
+
+EIGHT = Limits(max_instances=8, max_per_allocation=4)
+
+
+def test_two_requests_fill_the_footprint() -> None:
+    """Eight of 4 cores at 0.05 and a working reliable one at 0.20: 36 cores for 0.60 $/h; 72 core-hours."""
+    plan = plan_ahead(observe(limits=EIGHT), work=72 * HOUR_S)
+    assert [(d.action, d.count) for d in plan.decisions] == [
+        (Action.ACQUIRE, 4),
+        (Action.ACQUIRE, 4),
+        (Action.HOLD, 0),
+    ]
+    assert plan.expected_s == pytest.approx(2 * HOUR_S)
+    assert plan.expected_cost == pytest.approx(1.20)
+    assert plan.on_demand_cost == pytest.approx(2 * (8 * 0.2 + 0.2))
+
+
+def test_evictions_make_it_cheaper_by_the_hour_and_slower() -> None:
+    """Beta 0.5 half-way: half the spot hours are free, a quarter of the spot time is lost."""
+    plan = plan_ahead(observe(limits=EIGHT, evictions=Told(beta=0.5)), work=(32 * 0.75 + 4) * HOUR_S)
+    assert plan.expected_s == pytest.approx(HOUR_S)
+    assert plan.expected_cost == pytest.approx(0.5 * 8 * 0.05 + 0.2)
+
+
+def test_a_change_is_paid_for_once() -> None:
+    scaling = replace(observe().scaling, sigma_s=Seconds(90))
+    plan = plan_ahead(observe(limits=EIGHT, scaling=scaling), work=72 * HOUR_S)
+    assert plan.expected_s == pytest.approx(2 * HOUR_S + 90)
+    assert plan.expected_cost == pytest.approx(0.60 * (2 + 90 / HOUR_S))
+
+
+def test_begins_with_what_is_there() -> None:
+    plan = plan_ahead(observe(holding("one"), holding("two", left_s=1800), limits=EIGHT), work=36 * HOUR_S)
+    assert [decision.action for decision in plan.decisions] == [Action.HOLD]
+    assert plan.expected_s == pytest.approx(HOUR_S)
+
+
+def test_on_demand_machines_are_those_that_work() -> None:
+    """In stage 3 the reliable machine idles, so the work is done by eight cores of 0.4 $/h."""
+    idle = replace(observe().scaling, stage3_above=0)
+    offers = (offer(DOUBLE, 0.09, cores=8, on_demand=0.4),)
+    limits = Limits(max_instances=1, max_per_allocation=1)
+    reliable = Reliable(1, UsdPerHour(1.0), 4)
+    plan = plan_ahead(observe(offers=offers, scaling=idle, limits=limits, reliable=reliable), work=8 * HOUR_S)
+    assert plan.on_demand_cost == pytest.approx(0.4)
+    assert plan.expected_cost == pytest.approx(1.09)
+
+
+def test_without_machines_there_is_no_end() -> None:
+    nothing = observe(evictions=Told(unknown=frozenset({XLARGE})), reliable=Reliable(0, UsdPerHour(0.0), 1))
+    plan = plan_ahead(nothing, work=HOUR_S)
+    assert [plan.expected_s, plan.expected_cost, plan.on_demand_cost] == [math.inf] * 3
