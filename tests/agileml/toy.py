@@ -1,4 +1,4 @@
-"""A training application whose every mistake shows: integers in floats, and deltas that depend on what was read.
+"""A training application that shows every mistake: integers in floats, deltas that depend on what was read.
 
 Sums of small integers are exact in float32, so models are compared with tolerance 0. With s = 0 a delta
 depends on the values read, so reading the wrong version is visible in the model. With s > 0 what is read
