@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from agileml.cluster import Cluster, Commands, Phase
+from agileml.cluster import Cluster, Commands, Phase, Result
 from agileml.events import Advance, Progressed, SafeToKill, SaveModel, StageChanged
 from agileml.stages import PLACEMENTS
-
-Result = tuple[Cluster, Commands]
 
 
 def advance(cluster: Cluster) -> Result:

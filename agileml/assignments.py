@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from agileml.cluster import Cluster, Commands, Machine
+from agileml.cluster import Cluster, Machine, Result
 from agileml.events import Assign, Command, JoinedTraining, Route
 from agileml.layout import spread
-
-Result = tuple[Cluster, Commands]
 
 
 def share_input(cluster: Cluster) -> Result:

@@ -20,7 +20,6 @@ from agileml.events import (
     Assign,
     Command,
     Event,
-    Route,
     ServerLost,
     ServerReady,
     Setup,
@@ -29,9 +28,11 @@ from agileml.events import (
     WorkerLost,
     WorkerReady,
 )
+from agileml.holdings import EDGES, ON_ITS_WAY, Partition, Shard, Standing
 from agileml.stages import PLACEMENTS
 
-Commands = tuple[Command, ...]
+Commands: TypeAlias = tuple[Command, ...]
+Result: TypeAlias = "tuple[Cluster, Commands]"
 RoleEvent: TypeAlias = ServerReady | WorkerReady | ServerLost | WorkerLost
 
 
@@ -55,21 +56,6 @@ class Phase(StrEnum):
     @property
     def over(self) -> bool:
         return self in (Phase.FINISHED, Phase.FAILED)
-
-
-class Standing(StrEnum):
-    """Of one partition."""
-
-    ABSENT = "absent"  # nobody was asked to make it
-    CREATING = "creating"  # its owner makes it from initial values
-    SERVED = "served"
-    MOVING = "moving"  # its source, frozen, sends it to its owner
-    FROZEN = "frozen"  # the owner-to-be died: the source alone has it, nobody serves it
-    LOST = "lost"  # who served it died: its backup has it, at B
-    RESTORING = "restoring"  # its backup sends its owner the state at B
-
-
-ON_ITS_WAY = frozenset({Standing.CREATING, Standing.MOVING, Standing.RESTORING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,53 +98,6 @@ class Machine:
     @property
     def can_compute(self) -> bool:
         return self.worker is not None and not self.leaving
-
-
-@dataclass(frozen=True, slots=True)
-class Partition:
-    """One of the N cuts of the model, and how its one owner came by it.
-
-    ``completed`` and ``backed`` are clocks of the present generation: what the serving copy and the
-    backup are known to hold.
-    """
-
-    number: int
-    standing: Standing = Standing.ABSENT
-    owner: str | None = None
-    """Who serves it, or will once it has arrived."""
-    epoch: int = 0
-    """When ``owner`` became the owner."""
-    source: str | None = None
-    """Who holds a frozen copy while it is on its way."""
-    backup: str | None = None
-    route: Route | None = None
-    """Where it was served last."""
-    completed: int = 0
-    backed: int = 0
-
-    @property
-    def safe_clock(self) -> int:
-        """The clock that survives the loss of every transient machine."""
-        return self.completed if self.backup is None else self.backed
-
-    @property
-    def keeper(self) -> str | None:
-        """Who can produce its state at B although nobody serves it."""
-        return self.backup or self.source
-
-
-@dataclass(frozen=True, slots=True)
-class Shard:
-    """One of the S cuts of the input. Every worker has loaded all of it: previous owners are a preference."""
-
-    owner: str | None = None
-    previous: tuple[str, ...] = ()
-
-    def given_to(self, owner: str | None) -> Shard:
-        if owner == self.owner:
-            return self
-        earlier = (self.owner, *self.previous) if self.owner is not None else self.previous
-        return Shard(owner, tuple(name for name in earlier if name != owner))
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +199,12 @@ class Cluster:
         return replace(self, machines=remaining, departed=self.departed | {name})
 
     def with_partitions(self, changed: Iterable[Partition]) -> Cluster:
+        """Replace partitions by number. Raises BrokenInvariant where no edge leads from old to new."""
         new = {partition.number: partition for partition in changed}
+        for number, after in new.items():
+            before = self.partitions[number]
+            if before.standing is not after.standing and (before.standing, after.standing) not in EDGES:
+                raise self.broken(f"no edge leads from {before} to {after}")
         return replace(self, partitions=tuple(new.get(old.number, old) for old in self.partitions))
 
     # ---- errors --------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from agileml.cluster import Cluster, Commands, Machine, Partition, Phase, RoleEvent, Server, Standing, Worker
+from agileml.cluster import Cluster, Commands, Machine, Phase, Result, RoleEvent, Server, Worker
 from agileml.events import (
     EvictionWarned,
     Failed,
@@ -22,8 +22,7 @@ from agileml.events import (
     WorkerLost,
     WorkerReady,
 )
-
-Result = tuple[Cluster, Commands]
+from agileml.holdings import Partition, Standing
 
 
 def machine_joined(cluster: Cluster, event: MachineJoined) -> Result:

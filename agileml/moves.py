@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from agileml.cluster import Cluster, Commands, Partition, Standing
+from agileml.cluster import Cluster, Result
 from agileml.events import Command, Create, Handover, Stage, Tier
+from agileml.holdings import Partition, Standing
 from agileml.layout import actives, spread
 from agileml.stages import PLACEMENTS, choose_stage
-
-Result = tuple[Cluster, Commands]
 
 
 def decide_stage(cluster: Cluster) -> Result:

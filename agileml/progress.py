@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from agileml.cluster import ON_ITS_WAY, Cluster, Commands, InvalidTransition, Partition, Phase, Standing
+from agileml.cluster import Cluster, Commands, InvalidTransition, Phase, Result
 from agileml.events import (
     Advance,
     BackedUp,
@@ -21,8 +21,7 @@ from agileml.events import (
     Route,
     StopRequested,
 )
-
-Result = tuple[Cluster, Commands]
+from agileml.holdings import ON_ITS_WAY, Partition, Standing
 
 
 def installed(cluster: Cluster, event: Installed) -> Result:
@@ -98,11 +97,13 @@ def stop_requested(cluster: Cluster, event: StopRequested) -> Result:  # noqa: A
 
 
 def model_saved(cluster: Cluster, event: ModelSaved) -> Result:
-    missing = cluster.saving - {event.machine}
-    cluster = replace(cluster, saving=missing)
-    if missing:
+    """One reliable machine wrote its part; with the last one nothing on any machine matters any more."""
+    cluster = replace(cluster, saving=cluster.saving - {event.machine})
+    if cluster.saving:
         return cluster, ()
-    return replace(cluster, phase=Phase.FINISHED), (Finished(cluster.until, event.path),)
+    released = tuple(replace(partition, owner=None) for partition in cluster.partitions)
+    finished = replace(cluster, phase=Phase.FINISHED, partitions=released)
+    return finished, (Finished(cluster.until, event.path),)
 
 
 def _partition(cluster: Cluster, number: int) -> Partition:

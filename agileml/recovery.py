@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from agileml.cluster import Cluster, Commands, Partition, Standing
+from agileml.cluster import Cluster, Result
 from agileml.events import Command, Forget, Restore, Rollback, RolledBack
+from agileml.holdings import Partition, Standing
 from agileml.moves import target_owners
-
-Result = tuple[Cluster, Commands]
 
 
 def recover(cluster: Cluster) -> Result:
@@ -23,15 +22,10 @@ def recover(cluster: Cluster) -> Result:
     redone = max(0, cluster.completed - cluster.consistent)
     clock = cluster.consistent
     targets = target_owners(cluster)
-    cluster = replace(
-        cluster,
-        generation=cluster.generation + 1,
-        epoch=cluster.epoch + 1,
-        progress=(clock, clock),
-        reached=None,
-    )
+    generation, epoch = cluster.generation + 1, cluster.epoch + 1
+    cluster = replace(cluster, generation=generation, epoch=epoch, progress=(clock, clock))
     commands: list[Command] = []
-    partitions = []
+    partitions: list[Partition] = []
     for partition, target in zip(cluster.partitions, targets, strict=True):
         if partition.standing is Standing.SERVED:
             after, orders = partition, _undo(cluster, partition)
@@ -40,7 +34,7 @@ def recover(cluster: Cluster) -> Result:
         commands += orders
         partitions.append(replace(after, completed=clock, backed=clock))
     commands.append(RolledBack(clock, redone))
-    return replace(cluster, partitions=tuple(partitions)), tuple(commands)
+    return cluster.with_partitions(partitions), tuple(commands)
 
 
 def _undo(cluster: Cluster, partition: Partition) -> list[Command]:

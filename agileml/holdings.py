@@ -1,0 +1,95 @@
+"""What the controller keeps about one cut of the model and one cut of the input.
+
+A partition has exactly one owner per epoch; its *standing* says how far along that ownership is. The
+table of edges is all that may ever happen to it. Nothing here knows a machine but by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from agileml.events import Route
+
+
+class Standing(StrEnum):
+    """Of one partition."""
+
+    ABSENT = "absent"  # nobody was asked to make it
+    CREATING = "creating"  # its owner makes it from initial values
+    SERVED = "served"
+    MOVING = "moving"  # its source, frozen, sends it to its owner
+    FROZEN = "frozen"  # the owner-to-be died: the source alone has it, nobody serves it
+    LOST = "lost"  # who served it died: its backup has it, at B
+    RESTORING = "restoring"  # its backup sends its owner the state at B
+
+
+ON_ITS_WAY: Final = frozenset({Standing.CREATING, Standing.MOVING, Standing.RESTORING})
+
+EDGES: Final[Mapping[tuple[Standing, Standing], str]] = {
+    (Standing.ABSENT, Standing.CREATING): "a reliable server came up",
+    (Standing.CREATING, Standing.SERVED): "its owner made it",
+    (Standing.CREATING, Standing.ABSENT): "its owner died before training began",
+    (Standing.SERVED, Standing.ABSENT): "its owner died before training began",
+    (Standing.SERVED, Standing.MOVING): "the layout wants it elsewhere",
+    (Standing.SERVED, Standing.LOST): "its owner died",
+    (Standing.MOVING, Standing.SERVED): "it arrived",
+    (Standing.MOVING, Standing.FROZEN): "its owner-to-be died",
+    (Standing.MOVING, Standing.LOST): "its source died before it arrived",
+    (Standing.MOVING, Standing.RESTORING): "another partition was lost, and everything returns to B",
+    (Standing.FROZEN, Standing.MOVING): "its source sends it elsewhere, or serves it again",
+    (Standing.FROZEN, Standing.RESTORING): "another partition was lost, and everything returns to B",
+    (Standing.LOST, Standing.RESTORING): "its backup was told to send or serve it",
+    (Standing.RESTORING, Standing.SERVED): "it arrived, at B",
+    (Standing.RESTORING, Standing.LOST): "its owner-to-be died",
+}
+"""Every way from one standing to another, and what happened. FROZEN and LOST never outlast a step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """One of the N cuts of the model, and how its one owner came by it.
+
+    ``completed`` and ``backed`` are clocks of the present generation: what the serving copy and the
+    backup are known to hold.
+    """
+
+    number: int
+    standing: Standing = Standing.ABSENT
+    owner: str | None = None
+    """Who serves it, or will once it has arrived."""
+    epoch: int = 0
+    """When ``owner`` became the owner."""
+    source: str | None = None
+    """Who holds a frozen copy while it is on its way."""
+    backup: str | None = None
+    route: Route | None = None
+    """Where it was served last."""
+    completed: int = 0
+    backed: int = 0
+
+    @property
+    def safe_clock(self) -> int:
+        """The clock that survives the loss of every transient machine."""
+        return self.completed if self.backup is None else self.backed
+
+    @property
+    def keeper(self) -> str | None:
+        """Who can produce its state at B although nobody serves it."""
+        return self.backup or self.source
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One of the S cuts of the input. Every worker has loaded all of it: previous owners are a preference."""
+
+    owner: str | None = None
+    previous: tuple[str, ...] = ()
+
+    def given_to(self, owner: str | None) -> Shard:
+        if owner == self.owner:
+            return self
+        earlier = (self.owner, *self.previous) if self.owner is not None else self.previous
+        return Shard(owner, tuple(name for name in earlier if name != owner))
