@@ -1,17 +1,19 @@
 """Ledger entries to JSON and back, by their own type hints. No type of ours is named here twice.
 
-Handles what entries are made of: frozen dataclasses, enums, tuples, optionals, unions of dataclasses
-(told apart by a ``type`` key) and plain values. Floats survive exactly (JSON prints their repr).
+Handles what entries and settings are made of: frozen dataclasses, enums, tuples, mappings with text keys,
+optionals and plain values. Floats survive exactly (JSON prints their repr).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import types
 from collections.abc import Mapping
 from enum import Enum
 from functools import cache
+from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from spotctl.control import events
@@ -33,8 +35,14 @@ def to_json(value: Any) -> Any:
         return {field.name: to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Enum):
         return value.value
+    if isinstance(value, Path):
+        return str(value)
     if isinstance(value, (tuple, list)):
         return [to_json(item) for item in value]
+    if isinstance(value, Mapping):
+        return {str(key): to_json(item) for key, item in value.items()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # JSON has no infinity
     return value
 
 
@@ -42,21 +50,25 @@ def from_json(hint: Any, raw: Any) -> Any:
     """The value of type ``hint`` that ``to_json`` made ``raw`` from. Raises CodecError where it cannot be."""
     origin = get_origin(hint)
     if origin in (Union, types.UnionType):
-        return _optional(get_args(hint), raw)
+        return _union(get_args(hint), raw)
     if origin is tuple:
         return _tuple(get_args(hint), raw)
+    if origin is Mapping:
+        return {key: from_json(get_args(hint)[1], item) for key, item in raw.items()}
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         return _dataclass(hint, raw)
-    if isinstance(hint, type) and issubclass(hint, Enum):
+    if isinstance(hint, type) and issubclass(hint, (Enum, Path)):
         return hint(raw)
     return float(raw) if hint is float or getattr(hint, "__supertype__", None) is float else raw
 
 
-def _optional(options: tuple[Any, ...], raw: Any) -> Any:
+def _union(options: tuple[Any, ...], raw: Any) -> Any:
     if raw is None:
         return None
-    (hint,) = (option for option in options if option is not type(None))
-    return from_json(hint, raw)
+    hints = [option for option in options if option is not type(None)]
+    if len(hints) == 1:
+        return from_json(hints[0], raw)
+    return tuple(raw) if isinstance(raw, list) else raw  # plain values, told apart by JSON itself
 
 
 def _tuple(items: tuple[Any, ...], raw: Any) -> tuple[Any, ...]:

@@ -6,7 +6,7 @@ The shell's last word: everything here may read files and complain; nothing belo
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -46,6 +46,10 @@ class Resolved:
     terms: Terms
     trace: PriceHistory
     recording: Recording
+
+    def named(self, run: str) -> Resolved:
+        """The same for a run that got its name only now."""
+        return replace(self, terms=replace(self.terms, run=run))
 
 
 def resolve(spec: JobSpec, options: PriceOptions, run: str, seed: int) -> Resolved:

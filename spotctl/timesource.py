@@ -105,6 +105,10 @@ class PacedTime:
     def now(self) -> Instant:
         return self._now
 
+    def rest(self) -> None:
+        """Go on from the same nominal moment: the real time since the last ``advance`` does not count."""
+        self._anchor = (float(self._now), time.monotonic())
+
     def holds(self) -> tuple[Hold, ...]:
         ended, self._ended = tuple(self._ended), []
         return ended

@@ -9,6 +9,7 @@ from typing import Any, Final
 from bidbrain.eviction.base import MarketModel
 from bidbrain.eviction.price_crossing import PriceCrossing
 from bidbrain.model import Action
+from bidbrain.schedule import next_decision_at
 from pricing_data.billing import End
 from pricing_data.market import PriceHistory
 from pricing_data.units import HOUR_S, Instant
@@ -16,8 +17,6 @@ from spotctl.control import events as e
 from spotctl.control.lifecycle import after
 from spotctl.control.state import Allocation, Instance, Phase, State
 
-DECISION_INTERVAL_S: Final = 120
-"""BidBrain considers new allocations every two minutes (Harlap 4.4)."""
 REFIT_INTERVAL_S: Final = HOUR_S
 """Beta is refitted hourly (decision 13)."""
 RELEASE_LEAD_S: Final = 30
@@ -42,11 +41,20 @@ def evolve(state: State, entry: e.Entry) -> State:
     """The state after ``entry``. Time never runs backwards: late news of the past is folded at ``now``."""
     if state.closed is not None:
         return state
-    now = max(state.now, entry.at)
-    moved = replace(state, now=now)
+    moved = _elapse(state, max(state.now, entry.at))
     handler = _HANDLERS.get(type(entry))
     moved = moved if handler is None else handler(moved, entry)
     return _refit(moved)
+
+
+def _elapse(state: State, now: Instant) -> State:
+    if now == state.now:
+        return state
+    worked = dict(state.worked)
+    for instance in state.at_work():
+        kind = state.allocations[instance.allocation].market.instance_type
+        worked[kind] = worked.get(kind, 0) + now - state.now
+    return replace(state, now=now, worked=worked)
 
 
 def _refit(state: State) -> State:
@@ -237,7 +245,8 @@ def _decided(state: State, entry: e.Decided) -> State:
     state = replace(state, last_decision=decision, decisions=state.decisions + 1)
     if decision.holding is not None:
         return _renewal(state, decision.action, state.allocations[decision.holding])
-    return replace(state, decide_from=Instant(entry.at + DECISION_INTERVAL_S))
+    anchor = state.training_started_at if state.training_started_at is not None else state.terms.start
+    return replace(state, decide_from=next_decision_at(state.now, state.holdings(), anchor))
 
 
 def _renewal(state: State, action: Action, allocation: Allocation) -> State:

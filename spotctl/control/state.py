@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from bidbrain.eviction.base import FittedMarkets
-from bidbrain.model import Decision
+from bidbrain.model import Decision, Holding
 from pricing_data.billing import End
 from pricing_data.market import Market, PriceHistory
 from pricing_data.units import HOUR_S, Instant, UsdPerHour
@@ -107,6 +107,8 @@ class State:
     evicted_allocations: int = 0
     failures: int = 0
     clocks_redone: int = 0
+    worked: Mapping[str, int] = field(default_factory=dict)
+    """Machine-seconds of machines that computed, by instance type."""
     training_started_at: Instant | None = None
     training_over_at: Instant | None = None
     asked: Ask | None = None
@@ -130,9 +132,10 @@ class State:
         return self.terms.tradable(self.allocations[instance.allocation].market).cores
 
     def hour_ends(self, allocation: Allocation) -> Instant:
-        """End of the billing hour the allocation is in; an hour from now while nothing runs yet."""
+        """End of the billing hour the allocation is in; an hour from now while nothing runs yet, and where
+        billing is by the second."""
         started = [i.running_at for i in self.of(allocation.name) if i.running_at is not None]
-        if not started:
+        if not started or self.terms.rules.quantum_s < HOUR_S:
             return Instant(self.now + HOUR_S)
         first = min(started)
         return Instant(first + ((self.now - first) // HOUR_S + 1) * HOUR_S)
@@ -143,15 +146,42 @@ class State:
         return Instant(ends + HOUR_S) if allocation.renewed_until == ends else ends
 
     def locked_price(self, allocation: Allocation) -> UsdPerHour:
-        """The price the current billing hour is charged at: the one in force when it began."""
-        if allocation.bid is None:
-            return self.terms.tradable(allocation.market).on_demand
-        started = any(i.running_at is not None for i in self.of(allocation.name))
-        at = Instant(self.hour_ends(allocation) - HOUR_S) if started else self.now
+        """The spot price the current billing hour is charged at: the one in force when it began."""
+        at = Instant(min(self.hour_ends(allocation) - HOUR_S, self.now))
         price = self.history.price(allocation.market, at)
         if price is None:
             raise ValueError(f"no price of {allocation.market} is known at {at}")
         return price
+
+    def holdings(self) -> tuple[Holding, ...]:
+        """The spot footprint as BidBrain sees it: requested or running, and staying."""
+        found = []
+        for allocation in self.allocations.values():
+            staying = [i for i in self.of(allocation.name) if i.stays]
+            if allocation.bid is not None and staying:
+                found.append(
+                    Holding(
+                        id=allocation.name,
+                        market=allocation.market,
+                        count=allocation.count,
+                        cores=self.cores(staying[0]),
+                        bid=allocation.bid,
+                        price=self.locked_price(allocation),
+                        hour_ends=self.held_until(allocation),
+                        counts_for=len(staying),
+                        started=staying[0].running_at,
+                    )
+                )
+        return tuple(found)
+
+    def at_work(self) -> Iterator[Instance]:
+        """The machines that compute now: those that joined and do not leave; reliable ones but in stage 3."""
+        if self.phase not in (Phase.TRAINING, Phase.STOPPING):
+            return
+        for instance in self.live():
+            idle = self.stage == 3 and self.is_reliable(instance)
+            if instance.joined and not instance.safe and not idle:
+                yield instance
 
     @property
     def work_done(self) -> float:

@@ -12,16 +12,14 @@ from itertools import groupby
 from typing import Final
 
 from bidbrain.decide import decide, renew_or_terminate
-from bidbrain.model import Action, Holding, Observation, Offer, Reliable
-from pricing_data.units import HOUR_S, Instant, later
+from bidbrain.model import Action, Observation, Offer, Reliable
+from bidbrain.schedule import due_for_renewal
+from pricing_data.units import Instant, later
 from spotctl.control import events as e
 from spotctl.control.evolve import RELEASE_LEAD_S, evolve
 from spotctl.control.lifecycle import Life
 from spotctl.control.spending import spent
 from spotctl.control.state import Allocation, Instance, Phase, State
-
-RENEWAL_LEAD_S: Final = 180
-"""How long before the end of a billing hour it is decided whether to begin another one."""
 
 Commands = Iterator[e.Command]
 
@@ -88,10 +86,9 @@ def _tell_warnings(state: State) -> Commands:
 
 def _renewals(state: State) -> Commands:
     """Shortly before an allocation's hour ends: is another one worth it? (Harlap 4.3.2) One at a time."""
-    due = (a for a in state.allocations.values() if _deciding(state) and _renewal_due(state, a))
-    allocation = next(due, None)
-    if allocation is not None:
-        yield e.Decided(state.now, renew_or_terminate(observation(state), allocation.name))
+    due = due_for_renewal(state.now, state.holdings()) if _deciding(state) else ()
+    if due:
+        yield e.Decided(state.now, renew_or_terminate(observation(state), due[0]))
 
 
 def _acquisitions(state: State) -> Commands:
@@ -111,15 +108,6 @@ def _deciding(state: State) -> bool:
     return state.phase is Phase.TRAINING and state.asked is None and not blind
 
 
-def _renewal_due(state: State, allocation: Allocation) -> bool:
-    if allocation.reliable or state.terms.rules.quantum_s < HOUR_S:
-        return False
-    if not any(i.stays and i.life is Life.RUNNING for i in state.of(allocation.name)):
-        return False
-    ends = state.hour_ends(allocation)
-    return allocation.renewed_until != ends and ends - state.now <= RENEWAL_LEAD_S
-
-
 def observation(state: State) -> Observation:
     """What BidBrain is shown: nothing later than ``state.now``."""
     terms = state.terms
@@ -132,30 +120,12 @@ def observation(state: State) -> Observation:
         now=state.now,
         rules=terms.rules,
         reliable=Reliable(terms.reliable_count, terms.reliable.on_demand, terms.reliable.cores),
-        footprint=tuple(_holdings(state)),
+        footprint=state.holdings(),
         offers=tuple(offers),
         limits=terms.limits,
         scaling=terms.scaling,
         evictions=state.evictions,
     )
-
-
-def _holdings(state: State) -> Iterator[Holding]:
-    for allocation in state.allocations.values():
-        staying = [i for i in state.of(allocation.name) if i.stays]
-        if allocation.bid is None or allocation.refused is not None or not staying:
-            continue
-        yield Holding(
-            id=allocation.name,
-            market=allocation.market,
-            count=allocation.count,
-            cores=state.cores(staying[0]),
-            bid=allocation.bid,
-            price=state.locked_price(allocation),
-            hour_ends=state.held_until(allocation),
-            counts_for=len(staying),
-            started=staying[0].running_at,
-        )
 
 
 # ---- ends ---------------------------------------------------------------------------------------
@@ -284,17 +254,8 @@ def _allocation_moments(state: State, allocation: Allocation) -> Iterator[Instan
     for instance in live:
         if instance.ends_at is not None and instance.warned_at is None:
             yield instance.ends_at
-    if allocation.reliable or state.terms.rules.quantum_s < HOUR_S:
-        return
-    if not any(i.life is Life.RUNNING for i in live):
-        return
-    ends = state.hour_ends(allocation)
-    if state.phase is Phase.CLOSING:
-        yield Instant(ends - RELEASE_LEAD_S)
-    elif allocation.renewed_until != ends:
-        yield Instant(ends - RENEWAL_LEAD_S)
-    else:
-        yield ends
+    if live and not allocation.reliable and state.phase is Phase.CLOSING:
+        yield Instant(state.hour_ends(allocation) - RELEASE_LEAD_S)
 
 
 _RULES: Final[tuple[Callable[[State], Commands], ...]] = (

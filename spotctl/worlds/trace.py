@@ -1,7 +1,7 @@
 """The world of a price trace: replayed in virtual time, or paced with real side effects.
 
 ``local`` and ``replay`` are this one class with other parts: a time source, a provider, a training.
-At one nominal moment news come in a fixed order: prices, provider, training, requests of people,
+At one nominal moment news come in a fixed order: prices, training, provider, requests of people,
 the alarm. So two worlds that differ in their parts alone tell the same story.
 """
 
@@ -18,6 +18,7 @@ from pricing_data.market import Market, PriceHistory, Series
 from pricing_data.units import Instant, UsdPerHour
 from spotctl.control import events as e
 from spotctl.control.state import State
+from spotctl.control.terms import Terms
 from spotctl.errors import InstanceNotFound, ProviderError
 from spotctl.providers.base import Order, Provider
 from spotctl.timesource import TimeSource
@@ -28,7 +29,7 @@ Asks = Callable[[], tuple[e.Ask, ...]]
 
 
 class TraceWorld:
-    """Facts in, commands out, for one run over ``trace`` from ``start`` on."""
+    """Facts in, commands out, for one run over ``trace`` from the time source's now on."""
 
     def __init__(
         self,
@@ -37,24 +38,25 @@ class TraceWorld:
         provider: Provider,
         training: Training,
         asks: Asks,
-        cores: Mapping[Market, int],
+        terms: Terms,
     ) -> None:
         self._time = time
         self._trace = trace
+        self._terms = terms
+        self._markets = tuple(sorted(tradable.market for tradable in terms.spot))
         self._provider = provider
         self._training = training
         self._asks = asks
-        self._cores = cores
         self._watch = Watch()
-        self._ready: deque[e.Fact] = deque(_opening(trace, cores, time.now))
-        self._prices = _PriceFeed(trace, dict.fromkeys(cores, time.now))
+        self._ready: deque[e.Fact] = deque(_opening(trace, self._markets, time.now))
+        self._prices = _PriceFeed(trace, dict.fromkeys(self._markets, time.now))
         self._alarm: Instant | None = None
         self._tells = count(1)
 
     def resume(self, state: State, tells: int, down: e.ControllerDown) -> None:
         """Go on where a ledger ends: ``state`` is its fold, ``tells`` the training commands it holds."""
         self._ready.clear()
-        self._prices = _PriceFeed(self._trace, {m: _last_step(state, m) for m in self._cores})
+        self._prices = _PriceFeed(self._trace, {m: _last_step(state, m) for m in self._markets})
         self._watch = Watch.resumed(state)
         self._alarm = state.alarm
         self._tells = count(tells + 1)
@@ -96,8 +98,8 @@ class TraceWorld:
     def _news(self) -> Iterator[e.Fact]:
         now = self._time.now
         yield from self._prices.until(now)
-        yield from self._watch.facts(self._provider)
         yield from self._training.facts(now)
+        yield from self._watch.facts(self._provider)
         for hold in self._time.holds():
             yield e.Stalled(now, hold.effect.name, round(hold.real_s, 3), hold.done)
         for ask in self._asks():
@@ -119,7 +121,7 @@ class TraceWorld:
     # ---- what is to be done -----------------------------------------------------------------
 
     def _request(self, command: e.Acquire) -> e.Fact:
-        cores = self._cores[command.market]
+        cores = self._terms.tradable(command.market).cores
         order = Order(command.allocation, command.market, command.count, command.bid, cores)
         try:
             return e.Granted(self._time.now, command.allocation, self._provider.request(order))
@@ -135,7 +137,7 @@ class TraceWorld:
 
 def _opening(trace: PriceHistory, markets: Iterable[Market], start: Instant) -> Iterator[e.Fact]:
     """The prices in force at the start: with them the ledger settles its bills without the trace."""
-    for market in sorted(markets):
+    for market in markets:
         price = trace.price(market, start)
         if price is not None:
             yield e.PriceChanged(start, market, price)

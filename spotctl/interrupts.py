@@ -1,0 +1,84 @@
+"""What people ask of a running job: signals, Ctrl-C, and requests left in its ledger by other processes."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Final, Literal, Protocol
+
+from spotctl.control.events import Ask
+from spotctl.ledger import Ledger
+
+_LOOK_EVERY_S: Final = 0.2
+
+Answer = Literal["continue", "cancel", "down", "detach"]
+
+
+class Detached(Exception):
+    """The person who watched wants the job to go on without this process."""
+
+
+class Watcher(Protocol):
+    def ask_interrupt(self) -> Answer:
+        """Ctrl-C was pressed: what is wanted? Without a terminal the answer is "cancel"."""
+        ...
+
+
+class Interrupts:
+    """Called by the world between two facts; gives what was asked since. ``rested`` is told when a person
+    was made to answer, so that nominal time does not run on meanwhile."""
+
+    def __init__(self, ledger: Ledger, watcher: Watcher) -> None:
+        self._ledger = ledger
+        self._watcher = watcher
+        self._ctrl_c = False
+        self._terminated = False
+        self._handled = int(ledger.noted("asks") or 0)
+        self._looked = 0.0
+        self.rested: Callable[[], None] = lambda: None
+
+    def __call__(self) -> tuple[Ask, ...]:
+        return (*self._signalled(), *self._left_in_ledger())
+
+    @contextmanager
+    def caught(self) -> Iterator[None]:
+        """While inside, SIGINT asks the watcher and SIGTERM is a graceful cancel."""
+        before = {
+            number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)
+        }
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _on_signal(self, number: int, _: FrameType | None) -> None:
+        if number == signal.SIGINT:
+            self._ctrl_c = True
+        else:
+            self._terminated = True
+
+    def _signalled(self) -> Iterator[Ask]:
+        if self._terminated:
+            self._terminated = False
+            yield Ask.CANCEL
+        if self._ctrl_c:
+            self._ctrl_c = False
+            answer = self._watcher.ask_interrupt()
+            self.rested()
+            if answer == "detach":
+                raise Detached
+            if answer != "continue":
+                yield Ask(answer)
+
+    def _left_in_ledger(self) -> Iterator[Ask]:
+        if time.monotonic() - self._looked < _LOOK_EVERY_S:
+            return
+        self._looked = time.monotonic()
+        for number, what in self._ledger.asks(after=self._handled):
+            self._handled = number
+            self._ledger.note("asks", str(number))
+            yield Ask(what)

@@ -1,0 +1,76 @@
+"""The final object of ``launch --json`` (10-cli: ``spotctl.launch/1``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pricing_data.units import format_instant, format_micros
+from spotctl.control.state import State
+from spotctl.report.fold import account
+
+SCHEMA = "spotctl.launch/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """The model's quality beside a trusted solver's on the same data, where the application has one."""
+
+    metric: str
+    value: float
+    reference: float | None
+    reference_name: str | None
+
+
+def final_object(state: State, ledger: Path, wall_s: float, left: int, score: Score | None) -> dict[str, Any]:
+    """What scripts read of a finished run. ``left``: instances that still run, as counted after the end."""
+    closed = state.closed
+    if closed is None:
+        raise ValueError("a run has a final object only once it is closed")
+    money = account(state)
+    spending, compared = money.spending, money.baseline
+    return {
+        "schema": SCHEMA,
+        "job": state.terms.job,
+        "run": state.terms.run,
+        "state": closed.outcome.value,
+        "why": closed.why,
+        "exit_code": closed.exit_code,
+        "prices": state.terms.prices,
+        "rules": state.terms.rules.name,
+        "seed": state.terms.seed,
+        "started": format_instant(state.terms.start),
+        "ended": format_instant(state.now),
+        "work_done": round(state.work_done, 3),
+        "clocks": state.clock,
+        "objective": None if score is None else _score(score),
+        "wall_seconds": round(wall_s, 3),
+        "sim_seconds": state.now - state.terms.start,
+        "cost": {
+            "total": format_micros(spending.total),
+            "spot": format_micros(spending.spot),
+            "on_demand": format_micros(spending.on_demand),
+            "refunded": format_micros(spending.refunded),
+            "on_demand_baseline": None if compared is None else format_micros(compared.cost),
+        },
+        "savings_fraction": None if money.savings is None else round(money.savings, 6),
+        "allocations": sum(1 for a in state.allocations.values() if not a.reliable and a.instances),
+        "evictions": state.evicted_allocations,
+        "failures": state.failures,
+        "clocks_redone": state.clocks_redone,
+        "stage_transitions": state.stage_transitions,
+        "decisions": state.decisions,
+        "instances_left": left,
+        "model": state.model,
+        "ledger": str(ledger),
+    }
+
+
+def _score(score: Score) -> dict[str, Any]:
+    return {
+        "metric": score.metric,
+        "value": score.value,
+        "reference": score.reference,
+        "reference_name": score.reference_name,
+    }

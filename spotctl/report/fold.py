@@ -1,0 +1,76 @@
+"""From a run's state to what it cost, against what, and what was lost on the way. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+from pricing_data.billing import settle_on_demand
+from pricing_data.units import Instant, MicroUsd
+from spotctl.control.spending import InstanceBill, Spending, bills, spent
+from spotctl.control.state import State
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """The same work on on-demand machines alone (decision 10): the mean working count of machines of the
+    type that did most of the work, at nominal rate, under the same rules."""
+
+    machines: int
+    instance_type: str
+    seconds: int
+    cost: MicroUsd
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """One run's money. ``savings`` is None where no work was done that could be compared."""
+
+    spending: Spending
+    baseline: Baseline | None
+    bills: tuple[InstanceBill, ...]
+
+    @property
+    def savings(self) -> float | None:
+        """Share of the on-demand baseline that was not spent; negative where more was."""
+        if self.baseline is None or self.baseline.cost == 0:
+            return None
+        return 1 - self.spending.total / self.baseline.cost
+
+
+def account(state: State) -> Account:
+    """The account of a run, finished or not."""
+    return Account(spent(state), baseline(state), tuple(bills(state)))
+
+
+def baseline(state: State) -> Baseline | None:
+    """None before any work is done."""
+    started = state.training_started_at
+    lasted = 0 if started is None else (state.training_over_at or state.now) - started
+    if state.work_done <= 0 or lasted <= 0 or not state.worked:
+        return None
+    machines = max(1, int(sum(state.worked.values()) / lasted + 0.5))
+    kind = max(sorted(state.worked), key=lambda name: state.worked[name])
+    terms = state.terms
+    tradable = next(t for t in (*terms.spot, terms.reliable) if t.market.instance_type == kind)
+    rate = machines * tradable.cores * terms.scaling.efficiency(machines)
+    seconds = ceil(state.work_done / rate)
+    charges = settle_on_demand(terms.rules, tradable.on_demand, Instant(0), Instant(seconds))
+    each = sum(charge.amount for charge in charges)
+    return Baseline(machines, kind, seconds, MicroUsd(machines * each))
+
+
+def seconds_by_kind(state: State) -> tuple[int, int, int]:
+    """Instance-seconds that were (paid spot, free spot, on-demand)."""
+    paid = free = reliable = 0
+    for bill in bills(state):
+        assert bill.instance.running_at is not None
+        lasted = (bill.instance.ended_at or state.now) - bill.instance.running_at
+        given = sum(
+            min(c.end, bill.instance.ended_at or state.now) - c.start for c in bill.charges if c.refunded
+        )
+        if bill.reliable:
+            reliable += lasted
+        else:
+            paid, free = paid + lasted - given, free + given
+    return paid, free, reliable

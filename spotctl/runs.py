@@ -1,0 +1,180 @@
+"""Where runs live on this machine, who runs them now, and how they are found again.
+
+ROOT/jobs/NAME/lock              held by the process that runs the job: never two at once
+ROOT/jobs/NAME/RUN/ledger.db     the record
+ROOT/jobs/NAME/RUN/history.npz   the prices known before the start, as decisions saw them
+ROOT/jobs/NAME/RUN/machines/     one folder a machine: lock, log
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pricing_data.market import Market, PriceHistory, Series
+from spotctl.control.drive import fold
+from spotctl.control.events import Ask
+from spotctl.control.state import State
+from spotctl.errors import LedgerError
+from spotctl.ledger import Ledger
+from spotctl.timesource import wall_clock
+
+
+class JobLocked(Exception):
+    """Another process runs this job now."""
+
+
+def default_root() -> Path:
+    """$SPOTCTL_HOME, else $XDG_STATE_HOME/spotctl, else ~/.local/state/spotctl."""
+    if home := os.environ.get("SPOTCTL_HOME"):
+        return Path(home)
+    state = os.environ.get("XDG_STATE_HOME")
+    return (Path(state) if state else Path.home() / ".local" / "state") / "spotctl"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of a job: a folder."""
+
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        """The job's name."""
+        return self.folder.parent.name
+
+    @property
+    def id(self) -> str:
+        return self.folder.name
+
+    @property
+    def ledger_path(self) -> Path:
+        return self.folder / "ledger.db"
+
+    @property
+    def machines(self) -> Path:
+        return self.folder / "machines"
+
+    def ledger(self) -> Ledger:
+        """The record, opened. Raises LedgerError where there is none."""
+        if not self.ledger_path.exists():
+            raise LedgerError(f"{self.folder} holds no ledger: the run never began")
+        return Ledger.at(self.ledger_path)
+
+    def began(self) -> bool:
+        """Whether anything is on record: a process may die right after it made the folder."""
+        ledger = self.ledger()
+        try:
+            return ledger.last() is not None
+        finally:
+            ledger.close()
+
+    def state(self) -> State:
+        """The fold of the record, without estimates of evictions."""
+        ledger = self.ledger()
+        try:
+            entries = ledger.entries()
+        finally:
+            ledger.close()
+        if not entries:
+            raise LedgerError(f"{self.folder}: the run never began")
+        return fold(entries, PriceHistory())
+
+    def is_live(self) -> bool:
+        """Whether a process runs the job of this run now."""
+        return _is_held(self.folder.parent / "lock")
+
+    def ask(self, ask: Ask) -> None:
+        """Leave a request for the process that runs it."""
+        ledger = self.ledger()
+        try:
+            ledger.ask(ask.value)
+        finally:
+            ledger.close()
+
+    def save_history(self, history: PriceHistory) -> None:
+        """Keep what decisions knew before the start, so that the run can be resumed and checked."""
+        arrays: dict[str, np.ndarray] = {}
+        for market in history.markets:
+            series = history.series(market)
+            key = "/".join((market.cloud, market.region, market.zone, market.instance_type))
+            arrays[f"{key}/times"], arrays[f"{key}/prices"] = series.times, series.prices
+        partial = self.folder / "history.partial.npz"
+        np.savez_compressed(partial, **arrays)  # type: ignore[arg-type]
+        partial.rename(self.folder / "history.npz")
+
+    def load_history(self) -> PriceHistory:
+        path = self.folder / "history.npz"
+        try:
+            with np.load(path, allow_pickle=False) as arrays:
+                keys = sorted({name.rpartition("/")[0] for name in arrays.files})
+                return PriceHistory.of(
+                    {
+                        Market(*key.split("/")): Series(arrays[f"{key}/times"], arrays[f"{key}/prices"])
+                        for key in keys
+                    }
+                )
+        except (OSError, ValueError, KeyError) as error:
+            raise LedgerError(f"{path} cannot be read: {error}") from error
+
+
+class Runs:
+    """All runs under one root folder."""
+
+    def __init__(self, root: Path | None = None) -> None:
+        self._jobs = (root or default_root()) / "jobs"
+
+    def all(self) -> tuple[Run, ...]:
+        """Every run that began, oldest first within each job."""
+        found = (Run(path.parent) for path in sorted(self._jobs.glob("*/*/ledger.db")))
+        return tuple(run for run in found if run.began())
+
+    def find(self, name: str) -> Run | None:
+        """The newest run of the job ``name``, or the run of that id."""
+        found = [run for run in self.all() if name in (run.name, run.id)]
+        return found[-1] if found else None
+
+    def unfinished(self, name: str) -> Run | None:
+        """The newest run of job ``name``, if it was never closed."""
+        newest = [run for run in self.all() if run.name == name][-1:]
+        return newest[0] if newest and newest[0].state().closed is None else None
+
+    def create(self, name: str) -> Run:
+        """A new, empty run of the job. Its id is the moment it was made, UTC."""
+        stamp = dt.datetime.fromtimestamp(wall_clock(), dt.UTC).strftime("%Y%m%dT%H%M%SZ")
+        for suffix in ("", *(f"-{number}" for number in range(2, 1000))):
+            folder = self._jobs / name / f"{stamp}{suffix}"
+            with suppress(FileExistsError):
+                folder.mkdir(parents=True)
+                return Run(folder)
+        raise LedgerError(f"too many runs of {name} began at {stamp}")
+
+    @contextmanager
+    def lock(self, name: str) -> Iterator[None]:
+        """Be the one process that runs job ``name``. Raises JobLocked where another one does."""
+        folder = self._jobs / name
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / "lock").open("a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise JobLocked(name) from None
+            yield
+
+
+def _is_held(lock: Path) -> bool:
+    if not lock.exists():
+        return False
+    with lock.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False

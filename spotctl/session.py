@@ -1,0 +1,248 @@
+"""Launching, resuming and ending runs: the shell around the loop. What the verbs of the CLI call.
+
+It takes the job's lock, opens the ledger, builds a world, drives, and afterwards counts what is left. It
+decides nothing about machines or money.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from bidbrain.plan import Plan, plan_ahead
+from pricing_data.market import PriceHistory
+from pricing_data.traces import Recording
+from pricing_data.units import Instant
+from spotctl.config import JobSpec
+from spotctl.control import events as e
+from spotctl.control.drive import drive, fold, start, unexecuted
+from spotctl.control.evolve import begin, evolve
+from spotctl.control.state import Phase, State
+from spotctl.control.step import observation
+from spotctl.control.terms import Terms
+from spotctl.errors import LedgerError, NothingToDo, SpotctlError, UsageError
+from spotctl.interrupts import Detached, Interrupts, Watcher
+from spotctl.ledger import Ledger
+from spotctl.report.final import final_object
+from spotctl.resolve import Resolved, resolve
+from spotctl.runs import JobLocked, Run, Runs, default_root
+from spotctl.settings import IfRunning, LaunchOptions, Settings, WorldKind
+from spotctl.timesource import wall_clock
+from spotctl.worlds.built import BuiltWorld
+from spotctl.worlds.replay import replay_world
+
+_FOLLOW_EVERY_S = 0.2
+
+
+class Observer(Watcher, Protocol):
+    """Who watches a run, and who is asked when Ctrl-C is pressed."""
+
+    def on_start(self, run: Run, recording: Recording) -> None: ...
+
+    def on_entry(self, state: State, entry: e.Entry) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlan:
+    """What ``spotctl plan`` shows: the terms, the prices they rest on, and what BidBrain would do now."""
+
+    terms: Terms
+    recording: Recording
+    state: State
+    ahead: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """How a launch ended. ``final`` is the object of ``launch --json``."""
+
+    final: dict[str, Any]
+    state: State
+
+    @property
+    def exit_code(self) -> int:
+        return int(self.final["exit_code"])
+
+
+def plan_job(spec: JobSpec, options: LaunchOptions) -> JobPlan:
+    """The plan of a run that starts now (in the trace's time). Writes and starts nothing."""
+    settings = Settings.of(spec, options)
+    resolved = resolve(settings.spec, settings.prices, "plan", settings.seed)
+    state = begin(e.JobStarted(resolved.terms.start, resolved.terms), resolved.trace)
+    clocks = resolved.terms.stop.clocks
+    work = (clocks or 1) * resolved.terms.core_seconds_per_clock
+    return JobPlan(resolved.terms, resolved.recording, state, plan_ahead(observation(state), work))
+
+
+def launch(spec: JobSpec, options: LaunchOptions, observer: Observer) -> Finished:
+    """Run a job to its end, going on with its last run where that was never closed.
+
+    Raises NothingToDo or UsageError where another process runs it, Detached where the watcher left.
+    """
+    settings = Settings.of(spec, options)
+    runs = runs_of(settings.world)
+    try:
+        with runs.lock(settings.spec.name):
+            return _run(runs, settings, observer)
+    except JobLocked:
+        return _already_running(runs, settings, options.if_running, observer)
+
+
+def end(run: Run, ask: e.Ask, observer: Observer) -> Finished | None:
+    """Have a run cancelled or taken down: by the process that runs it, or by this one where there is none.
+
+    None where another process was asked: ``follow`` says when it is done.
+    """
+    runs = Runs(run.folder.parents[2])
+    run.ask(ask)
+    try:
+        with runs.lock(run.name):
+            return _resume(run, _settings_of(run), observer)
+    except JobLocked:
+        return None
+
+
+def follow(run: Run, observer: Observer) -> State:
+    """Watch a run that another process drives until it is closed; its final state.
+
+    Raises LedgerError where that process goes away before the run is closed.
+    """
+    ledger = run.ledger()
+    try:
+        state: State | None = None
+        seen = 0
+        while state is None or state.phase is not Phase.CLOSED:
+            live = run.is_live()
+            for row in ledger.rows(after=seen):
+                seen = row.number
+                state = fold((row.entry,), PriceHistory()) if state is None else evolve(state, row.entry)
+                observer.on_entry(state, row.entry)
+            if not live and (state is None or state.phase is not Phase.CLOSED):
+                raise LedgerError(f"the process that ran {run.name} is gone; launch it again to go on")
+            time.sleep(_FOLLOW_EVERY_S)
+        return state
+    finally:
+        ledger.close()
+
+
+def runs_of(world: WorldKind) -> Runs:
+    """Replays cost nothing and are kept apart, so that reports never add them up."""
+    return Runs(default_root() / "replays") if world is WorldKind.REPLAY else Runs()
+
+
+# ---- one process, one run -----------------------------------------------------------------------
+
+
+def _run(runs: Runs, settings: Settings, observer: Observer) -> Finished:
+    unfinished = None if settings.world is WorldKind.REPLAY else runs.unfinished(settings.spec.name)
+    if unfinished is None:
+        return _begin(runs, settings, observer)
+    if _settings_of(unfinished) != settings:
+        raise UsageError(
+            f"{settings.spec.name} has an unfinished run with other settings ({unfinished.folder}); launch it "
+            f"as before to go on with it, or end it with: spotctl down {settings.spec.name}"
+        )
+    return _resume(unfinished, settings, observer)
+
+
+def _begin(runs: Runs, settings: Settings, observer: Observer) -> Finished:
+    resolved = resolve(settings.spec, settings.prices, "", settings.seed)
+    run = runs.create(settings.spec.name)
+    resolved = resolved.named(run.id)
+    with _open(run) as ledger:
+        run.save_history(resolved.trace.as_of(resolved.terms.start))
+        ledger.note("settings", settings.text())
+        state = start(e.JobStarted(resolved.terms.start, resolved.terms), resolved.trace, ledger, observer)
+        interrupts = Interrupts(ledger, observer)
+        observer.on_start(run, resolved.recording)
+        built = _build(settings, resolved, run, interrupts)
+        return _drive(state, built, ledger, interrupts, observer, run)
+
+
+def _build(settings: Settings, resolved: Resolved, run: Run, interrupts: Interrupts) -> BuiltWorld:
+    if settings.world is WorldKind.REPLAY:
+        return replay_world(settings, resolved, interrupts)
+    from spotctl.worlds.local import local_world  # processes and sockets, only where they are wanted
+
+    return local_world(settings, resolved, run, interrupts)
+
+
+def _resume(run: Run, settings: Settings, observer: Observer) -> Finished:
+    from spotctl.worlds.local import resumed_local_world
+
+    with _open(run) as ledger:
+        entries = ledger.entries()
+        state = fold(entries, run.load_history())
+        if state.closed is not None:
+            raise NothingToDo(f"{run.name} has ended: {state.closed.why}")
+        resolved = resolve(settings.spec, settings.prices, run.id, settings.seed)
+        interrupts = Interrupts(ledger, observer)
+        observer.on_start(run, resolved.recording)
+        down = _down(ledger, settings)
+        built = resumed_local_world(settings, resolved, run, interrupts, state, entries, down)
+        for command in unexecuted(entries, state):
+            built.world.execute(command)
+        return _drive(state, built, ledger, interrupts, observer, run)
+
+
+def _drive(
+    state: State, built: BuiltWorld, ledger: Ledger, interrupts: Interrupts, observer: Observer, run: Run
+) -> Finished:
+    began = wall_clock()
+    try:
+        with interrupts.caught():
+            state = drive(state, built.world, ledger, observer)
+    except Detached:
+        built.leave()
+        raise
+    except BaseException:
+        built.abandon()
+        raise
+    built.close()
+    score = built.score(state)
+    final = final_object(state, run.ledger_path, wall_clock() - began, built.machines_left(), score)
+    return Finished(final, state)
+
+
+def _down(ledger: Ledger, settings: Settings) -> e.ControllerDown:
+    """How long nobody was there, in nominal time (decision 4)."""
+    last = ledger.last()
+    assert last is not None
+    at, recorded = last
+    gap_s = max(0.0, wall_clock() - recorded)
+    return e.ControllerDown(at, Instant(at + int(gap_s * settings.speed)))
+
+
+@contextmanager
+def _open(run: Run) -> Iterator[Ledger]:
+    ledger = Ledger.at(run.ledger_path)
+    try:
+        yield ledger
+    finally:
+        ledger.close()
+
+
+def _settings_of(run: Run) -> Settings:
+    with _open(run) as ledger:
+        text = ledger.noted("settings")
+    if text is None:
+        raise LedgerError(f"{run.folder}: the record does not say what was launched")
+    return Settings.parse(text)
+
+
+def _already_running(runs: Runs, settings: Settings, choice: IfRunning, observer: Observer) -> Finished:
+    name = settings.spec.name
+    if choice is IfRunning.SKIP:
+        raise NothingToDo(f"{name} is running already; nothing was started")
+    run = runs.find(name)
+    if choice is IfRunning.FAIL or run is None:
+        raise SpotctlError(
+            f"{name} is running already; wait for it (spotctl wait {name}), end it (spotctl cancel {name}), "
+            "or say --if-running skip or attach"
+        )
+    began = wall_clock()
+    state = follow(run, observer)
+    return Finished(final_object(state, run.ledger_path, wall_clock() - began, 0, None), state)

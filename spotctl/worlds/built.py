@@ -1,0 +1,25 @@
+"""What whoever runs a world holds of it, apart from the facts and commands that ``drive`` exchanges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from spotctl.control.drive import World
+from spotctl.control.state import State
+from spotctl.report.final import Score
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltWorld:
+    """A world with its ends."""
+
+    world: World
+    close: Callable[[], None]
+    """The run is closed: let go of everything."""
+    leave: Callable[[], None]
+    """Go away; what runs goes on."""
+    abandon: Callable[[], None]
+    """Something is broken: take every machine away now."""
+    machines_left: Callable[[], int]
+    score: Callable[[State], Score | None]

@@ -1,0 +1,31 @@
+"""The replay world: virtual time, a simulated provider, a modelled training."""
+
+from __future__ import annotations
+
+from math import ceil
+
+from spotctl.providers.simulated import SimulatedProvider
+from spotctl.resolve import Resolved
+from spotctl.settings import Settings
+from spotctl.simulator.training import ModelledTraining
+from spotctl.timesource import VirtualTime
+from spotctl.worlds.built import BuiltWorld
+from spotctl.worlds.trace import Asks, TraceWorld
+
+
+def replay_world(settings: Settings, resolved: Resolved, asks: Asks) -> BuiltWorld:
+    """A world in which the run takes no time and starts no process."""
+    terms = resolved.terms
+    time = VirtualTime(terms.start)
+    provider = SimulatedProvider(
+        resolved.trace, terms.rules, ceil(settings.spec.local.boot), lambda: time.now
+    )
+    world = TraceWorld(time, resolved.trace, provider, ModelledTraining(terms), asks, terms)
+    return BuiltWorld(
+        world,
+        close=world.close,
+        leave=world.close,
+        abandon=world.close,
+        machines_left=lambda: 0,
+        score=lambda _: None,
+    )
