@@ -35,8 +35,8 @@ class Holding:
     price: UsdPerHour
     """Locked at the start of its billing hour; the current price while it is pending."""
     hour_ends: Instant
-    """End of the hour it is held for (the next one as soon as it is renewed); by-the-second billing and
-    pending requests: one hour from now."""
+    """End of the hour it is held for, counted from its start even where seconds are billed; the next hour's
+    as soon as it is renewed. An hour from now while it is pending."""
     counts_for: int
     """How many of its instances still live and are not warned."""
     started: Instant | None = None

@@ -12,14 +12,21 @@ Exact and weighted by time over *all* starts, not sampled (``first_passage.py`` 
 holds until the next one recorded, gaps included.
 """
 
+# ruff: noqa: ARG002 (ages are part of the question, not of this answer)
+
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from bidbrain.eviction.base import Evidence
 from bidbrain.eviction.first_passage import Passages, Steps
 from pricing_data.market import Market, PriceHistory
 from pricing_data.units import HOUR_S, Instant, Seconds
+
+_Question: TypeAlias = tuple[Market, float, float]
+"""(market, bid delta, horizon in seconds)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,27 +37,34 @@ class PriceCrossing:
     """
 
     window_s: int = HOUR_S
+    rungs: tuple[float, ...] = ()
+    """Increasing, from 0. Without any, each delta is answered exactly. With them it is taken down to the next
+    rung, which errs towards evictions and bounds what a long backtest on one fit computes and keeps."""
+
+    def __post_init__(self) -> None:
+        if self.rungs and (self.rungs[0] != 0 or list(self.rungs) != sorted(self.rungs)):
+            raise ValueError("rungs must increase and begin with 0")
 
     def fit(self, history: PriceHistory, now: Instant) -> FittedPriceCrossing:
         """Learn from the rows of ``history`` with time <= ``now``. Lazy: a market costs when asked about."""
-        return FittedPriceCrossing(history.as_of(now), now, self.window_s)
+        return FittedPriceCrossing(self, history.as_of(now), now)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class FittedPriceCrossing:
     """Answers of ``PriceCrossing``, computed when first asked for and remembered.
 
     ``age_s`` is ignored: a start says how long its price level had lasted, not how old a machine was.
     """
 
+    model: PriceCrossing
     history: PriceHistory
     now: Instant
-    window_s: int
-    _steps: dict[Market, Steps] = field(default_factory=dict, repr=False)
-    _passages: dict[tuple[Market, float], Passages] = field(default_factory=dict, repr=False)
-    _answers: dict[tuple[Market, float, float], tuple[float, float]] = field(default_factory=dict, repr=False)
+    _steps: dict[Market, Steps] = field(default_factory=dict, repr=False, compare=False)
+    _passages: dict[tuple[Market, float], Passages] = field(default_factory=dict, repr=False, compare=False)
+    _answers: dict[_Question, tuple[float, float]] = field(default_factory=dict, repr=False, compare=False)
 
-    def survival(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> float:  # noqa: ARG002
+    def survival(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> float:
         """1 - beta; 0 for a negative delta, and where no start is known."""
         return self._answer(market, bid_delta, horizon_s)[0]
 
@@ -58,11 +72,11 @@ class FittedPriceCrossing:
         """Beta: share of the starts whose price exceeds their bid within ``horizon_s``."""
         return 1.0 - self.survival(market, bid_delta, age_s, horizon_s)
 
-    def expected_uptime(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> Seconds:  # noqa: ARG002
+    def expected_uptime(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> Seconds:
         """Mean of min(T, ``horizon_s``) over the starts; 0 where survival is 0 by default."""
         return Seconds(self._answer(market, bid_delta, horizon_s)[1])
 
-    def median_time_to_eviction(self, market: Market, bid_delta: float, age_s: float) -> Seconds | None:  # noqa: ARG002
+    def median_time_to_eviction(self, market: Market, bid_delta: float, age_s: float) -> Seconds | None:
         """Median of T over the starts that were watched long enough; 0 for a negative delta.
 
         How long is enough is found by doubling: the shortest of 1, 2, 4 ... windows in which half of
@@ -70,9 +84,9 @@ class FittedPriceCrossing:
         """
         if bid_delta < 0:
             return Seconds(0.0)
-        watched_s = float(self.window_s)
+        watched_s = float(self.model.window_s)
         while self._market(market).starts_s(watched_s) > 0:
-            passages = self._passage(market, bid_delta)
+            passages = self._passage(market, self._rung(bid_delta))
             if passages.within(watched_s, watched_s)[0] <= 0.5:
                 return Seconds(passages.median(watched_s))
             watched_s *= 2
@@ -85,6 +99,7 @@ class FittedPriceCrossing:
 
     def _answer(self, market: Market, bid_delta: float, horizon_s: float) -> tuple[float, float]:
         """(survival, expected uptime)."""
+        bid_delta = self._rung(bid_delta)
         key = (market, bid_delta, horizon_s)
         if key not in self._answers:
             watched_s = self._watched(horizon_s)
@@ -93,8 +108,12 @@ class FittedPriceCrossing:
             self._answers[key] = passages.within(horizon_s, watched_s) if passages else (0.0, 0.0)
         return self._answers[key]
 
+    def _rung(self, bid_delta: float) -> float:
+        rungs = self.model.rungs
+        return rungs[bisect_right(rungs, bid_delta) - 1] if rungs and bid_delta >= 0 else bid_delta
+
     def _watched(self, horizon_s: float) -> float:
-        return max(horizon_s, self.window_s)
+        return max(horizon_s, self.model.window_s)
 
     def _passage(self, market: Market, bid_delta: float) -> Passages:
         key = (market, bid_delta)
