@@ -38,7 +38,7 @@ def decide(observation: Observation) -> Decision:
     considered = reckoned.cost_per_work.size
     best = min(weighed, key=lambda candidate: candidate.cost_per_work)
     if best.cost_per_work >= now.cost_per_work:
-        why = f"None of {considered} requests would make work cheaper than {_rate(now)}."
+        why = f"A core-hour costs {_core_hour(now)}, and none of {considered} requests would make it cheaper."
         return _hold(observation, now, weighed, considered, why)
     return _acquire(observation, now, weighed, considered, best)
 
@@ -66,8 +66,8 @@ def renew_or_terminate(observation: Observation, holding_id: str) -> Decision:
         action=best.action,
         cost_per_work_now=now.cost_per_work,
         why=(
-            f"{holding.counts_for} x {holding.market}: work costs {_rate(renew)} with one more hour of it, "
-            f"{_rate(terminate)} without."
+            f"With {holding.counts_for} x {holding.market} for one more hour a core-hour costs "
+            f"{_core_hour(renew)}, without them {_core_hour(terminate)}."
         ),
         weighed=tuple(replace(option, chosen=option is best) for option in (renew, terminate)),
         considered=2,
@@ -158,8 +158,9 @@ def _acquire(
         action=Action.ACQUIRE,
         cost_per_work_now=now.cost_per_work,
         why=(
-            f"{best.count} x {best.market} (price ${offer.price:.4f}, bid ${bid:.4f}) bring work from "
-            f"{_rate(now)} to {_rate(best)}; probability of eviction in the hour: {best.beta:.3f}."
+            f"With {best.count} x {best.market} (price ${offer.price:.4f}, bid ${bid:.4f}) for an hour, "
+            f"a core-hour costs {_core_hour(best)} instead of {_core_hour(now)}; "
+            f"{best.beta:.1%} chance of eviction within it."
         ),
         weighed=(now, *(replace(option, chosen=option is best) for option in weighed)),
         considered=considered,
@@ -178,8 +179,8 @@ def _why_no_candidate(offers: Sequence[Offer], room: int) -> str:
     return f"Too little price history to know how long a machine would last: {names}."
 
 
-def _rate(option: Weighed) -> str:
+def _core_hour(option: Weighed) -> str:
     """Cost per work in the unit that people compare prices in."""
     if math.isinf(option.cost_per_work):
-        return "no work at all"
-    return f"${option.cost_per_work * HOUR_S:.5f} per core-hour"
+        return "infinitely much"
+    return f"${option.cost_per_work * HOUR_S:.5f}"

@@ -10,8 +10,6 @@ eviction rate) say nothing about age or bid. Where evictions do depend on age, a
 lifetime, this is a prior at best.
 """
 
-# ruff: noqa: ARG002 (of what a model may be asked and taught, a constant rate needs little)
-
 from __future__ import annotations
 
 import math

@@ -12,8 +12,6 @@ Exact and weighted by time over *all* starts, not sampled (``first_passage.py`` 
 holds until the next one recorded, gaps included.
 """
 
-# ruff: noqa: ARG002 (ages are part of the question, not of this answer)
-
 from __future__ import annotations
 
 from bisect import bisect_right

@@ -1,7 +1,5 @@
 """Small observations for tests: a market, a fitted model that answers as told, an observation around them."""
 
-# ruff: noqa: ARG002 (a fitted model by decree ignores most of what it is asked)
-
 from __future__ import annotations
 
 from collections.abc import Mapping
