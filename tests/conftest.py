@@ -21,3 +21,13 @@ def recorded_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no recorded data at {folder}; set SPOTCTL_DATA to a folder that has it")
     return folder
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--campaign", action="store_true", help="run the long campaigns in full, not a sample")
+
+
+@pytest.fixture(scope="session")
+def campaign(request: pytest.FixtureRequest) -> bool:
+    """Whether long campaigns run in full; otherwise each runs a small, seeded sample of itself."""
+    return bool(request.config.getoption("--campaign"))
