@@ -188,20 +188,21 @@ def test_evidence_says_what_share_of_the_history_was_used() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "instance_type", "delta", "beta"),
+    ("file", "instance_type", "zone", "betas"),
     [
-        ("aws-spot-2016mid", "m4.xlarge", 0.01, 0.011),
-        ("aws-spot-2016mid", "m4.xlarge", 0.001, 0.333),
-        ("aws-spot-2016mid", "m4.xlarge", 0.0001, 0.703),
-        ("aws-spot-2016q1", "g2.8xlarge", 0.01, 0.549),
-        ("aws-spot-2016q1", "g2.8xlarge", 0.1, 0.233),
+        ("aws-spot-2015/spot_prices", "c3.xlarge", "a", {0.01: 0.190, 0.4: 0.091}),
+        ("aws-spot-2016mid/spot_prices", "m4.xlarge", "a", {0.0001: 0.703, 0.001: 0.333, 0.01: 0.011}),
+        ("aws-spot-2016q1/spot_prices", "g2.8xlarge", "a", {0.01: 0.549, 0.1: 0.233}),
+        ("aws-spot-2020-2021/spot_prices_us-east-1_2021", "c4.2xlarge", "b", {0.01: 0.0}),
+        ("aws-v100-prices-2023/spot_prices", "p3.2xlarge", "c", {0.01: 0.012, 0.05: 0.0}),
     ],
 )
 def test_recorded_markets(
-    recorded_data: Path, source: str, instance_type: str, delta: float, beta: float
+    recorded_data: Path, file: str, instance_type: str, zone: str, betas: dict[float, float]
 ) -> None:
     """Shares counted independently on the recorded prices, from a start every five minutes."""
-    market = Market("aws", "us-east-1", "us-east-1a", instance_type)
-    recording = read_trace(recorded_data / source / "spot_prices.csv.gz", only=lambda m: m == market)
+    market = Market("aws", "us-east-1", f"us-east-1{zone}", instance_type)
+    recording = read_trace(recorded_data / f"{file}.csv.gz", only=lambda m: m == market)
     model = PriceCrossing().fit(recording.history, recording.last)
-    assert model.eviction_probability(market, delta, 0, HOUR_S) == pytest.approx(beta, abs=0.003)
+    found = {delta: model.eviction_probability(market, delta, 0, HOUR_S) for delta in betas}
+    assert found == pytest.approx(betas, abs=0.003)
