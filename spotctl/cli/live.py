@@ -92,7 +92,7 @@ def _counts(state: State, allocation: Allocation) -> bool:
 def _row(view: LiveView, allocation: Allocation) -> tuple[Text, ...]:
     state = view.state
     live = [instance for instance in state.of(allocation.name) if instance.live]
-    price = (
+    now = (
         state.terms.tradable(allocation.market).on_demand
         if allocation.bid is None
         else state.history.price(allocation.market, view.now)
@@ -104,8 +104,8 @@ def _row(view: LiveView, allocation: Allocation) -> tuple[Text, ...]:
         Text(allocation.name),
         Text(str(allocation.market)),
         Text(str(len(live) or allocation.count)),
-        Text("on-demand" if allocation.bid is None else f"{allocation.bid:.4f}"),
-        Text("?" if price is None else f"{price:.4f}"),
+        Text("on-demand" if allocation.bid is None else words.price(allocation.bid)),
+        Text("?" if now is None else words.price(now)),
         Text(words.span(state.hour_ends(allocation) - view.now) if billed else "-"),
         Text("-" if allocation.beta is None else f"{allocation.beta:.3f}"),
         standing if lives else Text("requested", style="yellow"),

@@ -9,17 +9,18 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import replace
 from types import TracebackType
-from typing import Final, Literal, Self, TypeAlias
+from typing import Final, Self
 
 from rich.live import Live
 
+from pricing_data.traces import Recording
 from pricing_data.units import Instant, format_instant
 from spotctl.cli import jsonlines, screen, words
 from spotctl.cli.live import HAPPENED_ROWS, LiveView, clocks, done, objective
 from spotctl.control.events import Entry, ObjectiveReported, Progressed
 from spotctl.control.state import State
-
-Answer: TypeAlias = Literal["continue", "cancel", "down", "detach"]
+from spotctl.interrupts import Answer
+from spotctl.runs import Run
 
 _ANSWERS: Final[dict[str, Answer]] = {"g": "continue", "c": "cancel", "d": "down", "l": "detach"}
 _MEANINGS: Final = {
@@ -36,6 +37,12 @@ _LINES_OF_PROGRESS: Final = 10
 class JsonLines:
     """For programs: one line per entry."""
 
+    def on_start(self, run: Run, recording: Recording) -> None:
+        """The first entry says all of it."""
+
+    def tick(self, now: Instant) -> None:
+        """Only entries are written."""
+
     def on_entry(self, _: State, entry: Entry) -> None:
         screen.data(jsonlines.event(entry))
 
@@ -49,6 +56,12 @@ class LogLines:
     def __init__(self) -> None:
         self._told = 0
 
+    def on_start(self, run: Run, recording: Recording) -> None:
+        screen.note(f"{run.name}: prices from {recording.label}, record in {run.folder}")
+
+    def tick(self, now: Instant) -> None:
+        """Only what happens is written."""
+
     def on_entry(self, state: State, entry: Entry) -> None:
         said = words.sentence(state, entry) or self._progress(state, entry)
         if said is not None:
@@ -59,7 +72,7 @@ class LogLines:
         if not isinstance(entry, Progressed | ObjectiveReported) or reached <= self._told:
             return None
         self._told = reached
-        return f"{clocks(state)}, objective {objective(state)}"
+        return clocks(state) if state.objective is None else f"{clocks(state)}, objective {objective(state)}"
 
     def ask_interrupt(self) -> Answer:
         return "cancel"
@@ -90,6 +103,9 @@ class Screen:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._live.stop()
+
+    def on_start(self, run: Run, recording: Recording) -> None:
+        """The view's header is made of the first entry."""
 
     def on_entry(self, state: State, entry: Entry) -> None:
         said = words.sentence(state, entry)

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _PIPE_WIDTH: Final = 200
-"""Columns of a table that is piped: wide enough that nothing of ours is cut."""
 
 
 def for_people() -> bool:
@@ -31,8 +30,13 @@ def tables() -> Console:
     """Standard output, for tables; plain text when nobody looks."""
     from rich.console import Console
 
-    if for_people():
-        return Console(markup=False, highlight=False)
+    return Console(markup=False, highlight=False) if for_people() else plain()
+
+
+def plain() -> Console:
+    """Standard output without colour, wide enough that nothing of ours is cut."""
+    from rich.console import Console
+
     return Console(markup=False, highlight=False, color_system=None, width=_PIPE_WIDTH)
 
 

@@ -55,11 +55,16 @@ def money(amount: MicroUsd) -> str:
     return f"${amount / 1_000_000:,.4f}"
 
 
+def price(per_hour: float) -> str:
+    """Dollars per hour with as many digits as tell a price from a bid: "0.0801", "0.080072"."""
+    return f"{per_hour:.6f}".rstrip("0").rstrip(".")
+
+
 # ---- machines -----------------------------------------------------------------------------------
 
 
 def _acquire(_: State, entry: e.Acquire) -> str:
-    terms = "on-demand" if entry.bid is None else f"bid ${entry.bid:.4f}"
+    terms = "on-demand" if entry.bid is None else f"bid {price(entry.bid)}"
     return f"asked for {machines(entry.count, entry.market)}, {terms} ({entry.allocation})"
 
 
@@ -77,10 +82,11 @@ def _running(state: State, entry: e.InstancesRunning) -> str:
 
 def _warned(state: State, entry: e.EvictionWarned) -> str:
     allocation, _ = _siblings(state, entry.instances[0])
-    price = state.history.price(allocation.market, entry.at)
-    known = price is not None and allocation.bid is not None
-    against = f" (price {price:.4f} > bid {allocation.bid:.4f})" if known else ""
-    return f"warned: {_those(state, entry.instances)} will be taken at {moment(entry.ends_at)}{against}"
+    told = f"warned: {_those(state, entry.instances)} will be taken at {moment(entry.ends_at)}"
+    now = state.history.price(allocation.market, entry.at)
+    if now is None or allocation.bid is None:
+        return told
+    return f"{told} (price {price(now)} > bid {price(allocation.bid)})"
 
 
 def _joined(state: State, entry: e.MachineJoined) -> str | None:
@@ -134,7 +140,8 @@ def _rolled_back(_: State, entry: e.RolledBack) -> str:
 
 
 def _finished(_: State, entry: e.TrainingFinished) -> str:
-    return f"trained: {entry.clock} clocks done, model in {entry.model}"
+    where = f", model in {entry.model}" if entry.model else ""
+    return f"trained: {entry.clock} clocks done{where}"
 
 
 def _training_failed(_: State, entry: e.TrainingFailed) -> str:

@@ -14,12 +14,12 @@ STORY = """\
 14:00 granted: 1 x m4.xlarge in us-east-1a (r1); booting
 14:01 running: 1 x m4.xlarge in us-east-1a (r1); the bill starts
 14:02 training: 1 x m4.xlarge in us-east-1a (r1) takes part
-14:02 asked for 4 x c4.xlarge in us-east-1b, bid $0.0520 (s1)
+14:02 asked for 4 x c4.xlarge in us-east-1b, bid 0.052 (s1)
 14:02 granted: 4 x c4.xlarge in us-east-1b (s1); booting
 14:03 running: 4 x c4.xlarge in us-east-1b (s1); the bill starts
 14:04 training: 4 x c4.xlarge in us-east-1b (s1) takes part
 14:04 stage 2: parameters live on spot machines, backed up on reliable ones; everybody computes
-14:32 warned: 4 x c4.xlarge in us-east-1b (s1) will be taken at 14:34 (price 0.3100 > bid 0.0520)
+14:32 warned: 4 x c4.xlarge in us-east-1b (s1) will be taken at 14:34 (price 0.31 > bid 0.052)
 14:34 gone: 4 x c4.xlarge in us-east-1b (s1), evicted
 14:34 rolled back to clock 11: 1 clock is computed again
 14:35 stage 1: parameters live on reliable machines; everybody computes

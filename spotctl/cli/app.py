@@ -1,0 +1,102 @@
+"""The command ``spotctl``: its verbs, and what becomes of errors.
+
+Verbs parse, call and render; what they do lives below. Nothing heavy is imported here or at the top of
+a verb's module: help and completion load neither numpy nor sockets nor YAML.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from importlib.metadata import version
+from typing import Annotated, Any, Final
+
+import typer
+from typer.core import TyperGroup
+
+from spotctl.cli import jobs, launch, report
+from spotctl.errors import SpotctlError
+
+_CTRL_C: Final = 130
+"""What a shell reports of a program that Ctrl-C ended."""
+
+
+class _Verbs(TyperGroup):
+    """The verbs, with our errors answered by their message and exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except SpotctlError as error:
+            print(f"spotctl: {error}", file=sys.stderr)
+            raise typer.Exit(error.exit_code) from error
+        except (KeyboardInterrupt, typer.Abort):
+            print("spotctl: interrupted; nothing was started", file=sys.stderr)
+            raise typer.Exit(_CTRL_C) from None
+
+
+app = typer.Typer(
+    name="spotctl",
+    cls=_Verbs,
+    help="Train models on spot capacity: cheapest, nothing lost, and the truth about money.",
+    epilog="Example: spotctl launch movies.yaml",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"spotctl {version('spotctl')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    show_version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version and end.", callback=_print_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Options before the verb."""
+
+
+launch.add_to(app)
+jobs.add_to(app)
+report.add_to(app)
+
+
+@app.command("version", epilog="Example: spotctl version")
+def show_version() -> None:
+    """Show the version."""
+    _print_version(True)
+
+
+@app.command(epilog='Example: eval "$(spotctl completion bash)"')
+def completion(
+    ctx: typer.Context,
+    shell: Annotated[str, typer.Argument(help="bash, zsh, fish or powershell.", show_default=False)],
+) -> None:
+    """Print the script that completes verbs."""
+    from typer.completion import shell_complete
+
+    raise typer.Exit(
+        shell_complete(ctx.find_root().command, {}, "spotctl", "_SPOTCTL_COMPLETE", f"source_{shell}")
+    )
+
+
+def main() -> None:
+    """Entry point of the command. A bug ends in one line; SPOTCTL_DEBUG=1 shows its traceback."""
+    try:
+        app(prog_name="spotctl")
+    except Exception as bug:
+        if os.environ.get("SPOTCTL_DEBUG") == "1":
+            traceback.print_exc()
+        print(
+            f"spotctl: a bug in spotctl: {type(bug).__name__}: {bug} (SPOTCTL_DEBUG=1 shows where)",
+            file=sys.stderr,
+        )
+        sys.exit(1)

@@ -1,0 +1,66 @@
+"""How a run ended and what it cost, made of the final object that scripts read too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from spotctl.cli import words
+
+
+def picture(final: Mapping[str, Any]) -> Table:
+    """The summary under which a launch ends."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, text in _rows(final):
+        table.add_row(name, Text(text))
+    return table
+
+
+def _rows(final: Mapping[str, Any]) -> list[tuple[str, str]]:
+    cost = final["cost"]
+    rows = [
+        (final["job"], f"{final['state']}: {final['why']}"),
+        ("prices", f"{final['prices']}, {final['rules']} rules"),
+        ("cost", f"${cost['total']} = ${cost['spot']} spot + ${cost['on_demand']} on-demand"),
+        ("refunded", f"${cost['refunded']} for hours in which machines were evicted"),
+        ("on-demand alone", _baseline(cost["on_demand_baseline"], final["savings_fraction"])),
+        (
+            "took",
+            f"{words.span(final['sim_seconds'])} of the prices' time, {final['wall_seconds']:.1f} s here",
+        ),
+        ("work", _work(final)),
+        ("objective", _objective(final["objective"])),
+        ("model", final["model"] or "not saved"),
+        ("record", final["ledger"]),
+    ]
+    if final["instances_left"]:
+        rows.append(("LEFT BEHIND", f"{final['instances_left']} machines still run; `spotctl gc` ends them"))
+    return rows
+
+
+def _baseline(baseline: str | None, savings: float | None) -> str:
+    if baseline is None or savings is None:
+        return "no work was done that could be compared"
+    verdict = f"{savings:.1%} saved" if savings >= 0 else f"{-savings:.1%} more was paid"
+    return f"${baseline} for the same work: {verdict}"
+
+
+def _work(final: Mapping[str, Any]) -> str:
+    return (
+        f"{final['clocks']} clocks, {final['clocks_redone']} computed twice; {final['evictions']} evictions, "
+        f"{final['failures']} failures, {final['stage_transitions']} changes of stage"
+    )
+
+
+def _objective(score: Mapping[str, Any] | None) -> str:
+    if score is None:
+        return "not measured"
+    value = f"{score['metric']} {score['value']:.6g}"
+    if score["reference"] is None:
+        return value
+    return f"{value}; {score['reference_name']} on the same data: {score['reference']:.6g}"

@@ -1,0 +1,153 @@
+"""Verbs about runs that exist: what they are doing, what they wrote, and how to end them."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from spotctl.cli import options, screen
+from spotctl.errors import SpotctlError, UsageError
+
+if TYPE_CHECKING:
+    from spotctl.control.events import Ask
+    from spotctl.runs import Run, Runs
+
+_POLL_S: Final = 0.3
+
+
+def add_to(app: typer.Typer) -> None:
+    """Give ``app`` the verbs of this module."""
+    app.command(epilog="Example: spotctl status movies --json")(status)
+    app.command(epilog="Example: spotctl logs movies --follow")(logs)
+    app.command(epilog="Example: spotctl cancel movies")(cancel)
+    app.command(epilog="Example: spotctl down --all")(down)
+    app.command(epilog="Example: spotctl wait movies && spotctl report")(wait)
+
+
+def status(
+    job: Annotated[
+        str | None, typer.Argument(metavar="[JOB]", help="One job; default: a line for each.")
+    ] = None,
+    form: options.FormatOption = options.Format.TABLE,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Show what runs and what has ended.
+
+    Of one job: its stage, footprint, progress, cost so far and next decision.
+    """
+    from spotctl.cli import jsonlines, runview
+
+    runs = _runs()
+    shown = runs.all() if job is None else (_find(runs, job),)
+    if options.wants_json(form, as_json):
+        screen.data(jsonlines.document(runview.status(shown)))
+    elif job is None:
+        screen.tables().print(runview.table(shown))
+    else:
+        screen.tables().print(runview.picture(shown[0]))
+
+
+def logs(
+    job: options.JobName,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run has ended.")] = False,
+) -> None:
+    """Print what a job's machines wrote.
+
+    Each line follows the name of its machine.
+    """
+    from spotctl.cli.logfiles import LogFiles
+
+    run = _find(_runs(), job)
+    files = LogFiles(run.folder / "logs")
+    going = follow and run.is_live()
+    for line in files.news():
+        screen.data(line)
+    while going:
+        time.sleep(_POLL_S)
+        going = run.is_live()
+        for line in files.news():
+            screen.data(line)
+
+
+def cancel(job: options.JobName) -> None:
+    """End a job gracefully.
+
+    Its model is saved, its machines end, its record is kept.
+    """
+    from spotctl.control.events import Ask
+
+    _end(_find(_runs(), job), Ask.CANCEL)
+
+
+def down(
+    job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="The job's name, or one run's.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All jobs that have not ended.")] = False,
+) -> None:
+    """Take a job's machines away now.
+
+    What it has learned since its start is lost; its record is kept.
+    """
+    if (job is None) == (not everything):
+        raise UsageError("down: expected the name of a job, or --all")
+    from spotctl.control.events import Ask
+
+    runs = _runs()
+    chosen = [run for run in runs.all() if run.state().closed is None] if job is None else [_find(runs, job)]
+    for run in chosen:
+        _end(run, Ask.DOWN)
+
+
+def _end(run: Run, ask: Ask) -> None:
+    from spotctl import session
+    from spotctl.cli.observers import LogLines
+
+    finished = session.end(run, ask, LogLines())
+    if finished is None:
+        screen.note(f"{run.name}: asked to; `spotctl wait {run.name}` returns when it is done")
+    else:
+        screen.note(f"{run.name}: {finished.final['why']}")
+
+
+def wait(
+    job: options.JobName,
+    timeout: Annotated[
+        str | None, typer.Option(metavar="SPAN", help="Give up after this long (exit 1), like 2h.")
+    ] = None,
+    form: options.FormatOption = options.Format.TABLE,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Wait until a job has ended.
+
+    Its exit code becomes this command's.
+    """
+    from spotctl.cli import jsonlines, runview
+
+    limit = options.duration("--timeout", timeout)
+    run, began = _find(_runs(), job), time.monotonic()
+    while run.is_live():
+        if limit is not None and time.monotonic() - began > limit:
+            raise SpotctlError(f"{run.name} still runs after {timeout}")
+        time.sleep(_POLL_S)
+    if options.wants_json(form, as_json):
+        screen.data(jsonlines.document(runview.status((run,))))
+    else:
+        screen.tables().print(runview.table((run,)))
+    raise typer.Exit(runview.exit_code(run))
+
+
+def _runs() -> Runs:
+    from spotctl.runs import Runs
+
+    return Runs()
+
+
+def _find(runs: Runs, name: str) -> Run:
+    run = runs.find(name)
+    if run is not None:
+        return run
+    from spotctl.yamlfile import hint
+
+    known = [known.name for known in runs.all()]
+    raise UsageError(f"there is no job {name!r}{hint(name, known)}; `spotctl status` lists all")

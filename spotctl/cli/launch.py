@@ -1,0 +1,202 @@
+"""``launch`` and ``plan``: what starts a run, and what only says how one would go."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import typer
+
+from pricing_data.units import parse_instant
+from spotctl.cli import options
+from spotctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from spotctl.config import JobSpec
+    from spotctl.resolve import PriceOptions
+
+
+class Cloud(StrEnum):
+    LOCAL = "local"
+    AWS = "aws"
+    GCP = "gcp"
+    AZURE = "azure"
+    AUTO = "auto"
+
+
+class World(StrEnum):
+    """``settings.WorldKind``, named here too because naming the choices must not load numpy."""
+
+    LOCAL = "local"
+    REPLAY = "replay"
+
+
+class IfRunning(StrEnum):
+    """``settings.IfRunning``, for the same reason."""
+
+    SKIP = "skip"
+    ATTACH = "attach"
+    FAIL = "fail"
+
+
+CloudOption: TypeAlias = Annotated[Cloud, typer.Option(help="Where machines come from.")]
+WorldOption: TypeAlias = Annotated[
+    World, typer.Option(help="local: real processes on this machine; replay: modelled, in no time.")
+]
+DeadlineOption: TypeAlias = Annotated[
+    str | None, typer.Option(metavar="SPAN", help="Instead of objective.deadline, like 6h.")
+]
+BudgetOption: TypeAlias = Annotated[
+    str | None, typer.Option(metavar="DOLLARS", help="Instead of objective.budget, like 20.")
+]
+NameOption: TypeAlias = Annotated[str | None, typer.Option(help="Instead of the job file's name.")]
+EnvOption: TypeAlias = Annotated[
+    list[str] | None, typer.Option(metavar="K=V", help="A variable for the job's processes; repeatable.")
+]
+SpeedOption: TypeAlias = Annotated[
+    float, typer.Option(min=1.0, help="Nominal seconds per real second, where prices are recorded.")
+]
+TraceOption: TypeAlias = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Recorded prices; default: the bundled market.")
+]
+TraceMarketOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(metavar="T[@Z]", help="A market of it to use; repeatable. Default: what the job allows."),
+]
+TraceStartOption: TypeAlias = Annotated[
+    str | None, typer.Option(metavar="TIME", help="When in the trace to start; what lies before is history.")
+]
+RulesOption: TypeAlias = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Billing rules; default: those of the trace's time.")
+]
+SeedOption: TypeAlias = Annotated[int | None, typer.Option(min=0, help="Instead of the job file's seed.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Give ``app`` the verbs of this module."""
+    app.command(epilog="Example: spotctl launch movies.yaml --deadline 6h --yes")(launch)
+    app.command(epilog="Example: spotctl plan movies.yaml --trace prices.csv.gz --trace-market c4.xlarge")(
+        plan
+    )
+
+
+def launch(
+    job: options.JobFile,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Start without asking.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and start nothing.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Return as soon as the job runs.")] = False,
+    if_running: Annotated[
+        IfRunning, typer.Option(help="What to do when a run of this job goes on already.")
+    ] = IfRunning.FAIL,
+    cloud: CloudOption = Cloud.LOCAL,
+    world: WorldOption = World.LOCAL,
+    deadline: DeadlineOption = None,
+    budget: BudgetOption = None,
+    name: NameOption = None,
+    env: EnvOption = None,
+    speed: SpeedOption = 600.0,
+    trace: TraceOption = None,
+    trace_market: TraceMarketOption = None,
+    trace_start: TraceStartOption = None,
+    rules: RulesOption = None,
+    seed: SeedOption = None,
+    form: options.FormatOption = options.Format.TABLE,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Plan a job, ask, run it, say what it cost.
+
+    While the job runs, Ctrl-C asks what to do; without a terminal it cancels gracefully. With --json,
+    standard output is one JSON object per line and event, the last being the outcome.
+    """
+    _refuse(cloud, detach)
+    spec = _job(job, name, env)
+
+    from spotctl import settings
+    from spotctl.cli import flow
+
+    chosen = settings.LaunchOptions(
+        world=settings.WorldKind(world),
+        speed=_pace(speed),
+        prices=_prices(trace, trace_market, trace_start, rules),
+        if_running=settings.IfRunning(if_running),
+        deadline=options.duration("--deadline", deadline),
+        budget=options.dollars("--budget", budget),
+        seed=seed,
+    )
+    as_json = options.wants_json(form, as_json)
+    if dry_run:
+        flow.show_plan(spec, chosen, as_json)
+    else:
+        raise typer.Exit(flow.launch(spec, chosen, as_json, ask=not yes))
+
+
+def plan(
+    job: options.JobFile,
+    cloud: CloudOption = Cloud.LOCAL,
+    deadline: DeadlineOption = None,
+    budget: BudgetOption = None,
+    trace: TraceOption = None,
+    trace_market: TraceMarketOption = None,
+    trace_start: TraceStartOption = None,
+    rules: RulesOption = None,
+    form: options.FormatOption = options.Format.TABLE,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Show what a launch would do, and why.
+
+    And what it should cost, and when it should be done. Starts and writes nothing.
+    """
+    _refuse(cloud, detach=False)
+    spec = _job(job, None, None)
+
+    from spotctl.cli import flow
+    from spotctl.settings import LaunchOptions
+
+    chosen = LaunchOptions(
+        prices=_prices(trace, trace_market, trace_start, rules),
+        deadline=options.duration("--deadline", deadline),
+        budget=options.dollars("--budget", budget),
+    )
+    flow.show_plan(spec, chosen, options.wants_json(form, as_json))
+
+
+# ---- from the command line to values ------------------------------------------------------------
+
+
+def _refuse(cloud: Cloud, detach: bool) -> None:
+    if cloud not in (Cloud.LOCAL, Cloud.AUTO):
+        raise UsageError(f"--cloud {cloud}: not available in this version; expected local (or leave it out)")
+    if detach:
+        raise UsageError("--detach: not available in this version with --cloud local; run it under nohup")
+
+
+def _job(path: Path, name: str | None, env: list[str] | None) -> JobSpec:
+    from spotctl.config import JOB_NAME, load_job
+
+    if name is not None and re.fullmatch(JOB_NAME, name) is None:
+        raise UsageError(f"--name: found {name!r}, expected letters, digits, '.', '_' and '-', at most 64")
+    extra = options.variables("--env", env or [])
+    spec = load_job(path)
+    return replace(spec, name=name or spec.name, envs={**spec.envs, **extra})
+
+
+def _prices(
+    trace: Path | None, markets: list[str] | None, start: str | None, rules: str | None
+) -> PriceOptions:
+    from spotctl.resolve import PriceOptions
+
+    try:
+        begin = None if start is None else parse_instant(start)
+    except ValueError as error:
+        raise UsageError(f"--trace-start: {error}") from error
+    return PriceOptions(trace, tuple(markets or ()), begin, rules)
+
+
+def _pace(speed: float) -> float:
+    if not math.isfinite(speed):
+        raise UsageError(f"--speed: found {speed}, expected a finite number of at least 1")
+    return speed

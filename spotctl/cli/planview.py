@@ -1,0 +1,149 @@
+"""The plan: what would be bought now, what else was weighed and why not, and what it should come to."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from bidbrain.model import Decision, Weighed
+from pricing_data.units import HOUR_S, Instant, Usd, UsdPerHour, format_instant, format_micros, later, micros
+from spotctl.cli import words
+from spotctl.cli.jsonlines import public
+from spotctl.control.state import State
+from spotctl.session import JobPlan
+
+
+def picture(plan: JobPlan) -> RenderableType:
+    """For people: what would be bought, the alternatives to the first purchase, what to expect."""
+    terms, first = plan.terms, plan.ahead.decisions[0]
+    reliable = f"{words.machines(terms.reliable_count, terms.reliable.market)}, on-demand"
+    parts: list[RenderableType] = [
+        Text.assemble((terms.job, "bold"), f"  prices: {terms.prices}, {terms.rules.name} rules"),
+        Text(f"starts {format_instant(terms.start)}, the prices' own time", style="dim"),
+        Text(""),
+        Text(f"first   {reliable} at {_rate(terms.reliable.on_demand)}"),
+    ]
+    parts += [Text(f"then    {decision.why}") for decision in plan.ahead.decisions]
+    parts += [
+        Text(""),
+        Text(f"what was weighed for the first step ({first.considered} alternatives)", "bold"),
+    ]
+    parts += [_candidates(plan.state, first), Text(""), *_expected(plan)]
+    return Group(*parts)
+
+
+def document(plan: JobPlan) -> dict[str, Any]:
+    """For programs: ``spotctl.plan/1``."""
+    terms, ahead = plan.terms, plan.ahead
+    return {
+        "schema": "spotctl.plan/1",
+        "job": terms.job,
+        "prices": terms.prices,
+        "rules": terms.rules.name,
+        "start": format_instant(terms.start),
+        "reliable": {"count": terms.reliable_count, **public(terms.reliable)},
+        "work": ahead.work,
+        "expected_cost": _estimate(ahead.expected_cost),
+        "expected_seconds": _finite(ahead.expected_s),
+        "expected_finish": format_instant(_finish(plan)) if math.isfinite(ahead.expected_s) else None,
+        "on_demand_cost": _estimate(ahead.on_demand_cost),
+        "deadline_seconds": terms.deadline_s,
+        "budget": None if terms.budget is None else format_micros(terms.budget),
+        "decisions": [public(decision) for decision in ahead.decisions],
+    }
+
+
+# ---- what would be done -------------------------------------------------------------------------
+
+
+def _candidates(state: State, decision: Decision) -> Table:
+    """The best alternative of each market, cheapest work first."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("market", no_wrap=True)
+    for title in ("count", "price", "bid", "beta", "expected $", "core-hours", "$ per core-hour"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("verdict")
+    least = min(weighed.cost_per_work for weighed in decision.weighed)
+    for weighed in _best_of_each(decision):
+        table.add_row(*_row(state, weighed, least), style="bold" if weighed.chosen else "")
+    return table
+
+
+def _best_of_each(decision: Decision) -> list[Weighed]:
+    best: dict[object, Weighed] = {}
+    for weighed in sorted(decision.weighed, key=lambda w: (not w.chosen, w.cost_per_work)):
+        best.setdefault(weighed.market, weighed)
+    return sorted(best.values(), key=lambda w: w.cost_per_work)
+
+
+def _row(state: State, weighed: Weighed, least: float) -> tuple[str, ...]:
+    price = None if weighed.market is None else state.history.price(weighed.market, state.now)
+    bid = None if price is None or weighed.bid_delta is None else price + weighed.bid_delta
+    return (
+        "as it is" if weighed.market is None else str(weighed.market),
+        "-" if weighed.market is None else str(weighed.count),
+        "-" if price is None else words.price(price),
+        "-" if bid is None else words.price(bid),
+        f"{weighed.beta:.3f}",
+        f"{weighed.expected_charge:.4f}",
+        f"{weighed.expected_work / HOUR_S:.1f}",
+        f"{weighed.cost_per_work * HOUR_S:.5f}",
+        _against(weighed, least),
+    )
+
+
+def _against(weighed: Weighed, least: float) -> str:
+    if weighed.chosen:
+        return "chosen"
+    if not math.isfinite(weighed.cost_per_work) or least <= 0:
+        return "no work is to be expected of it"
+    return f"{weighed.cost_per_work / least - 1:.1%} dearer per core-hour"
+
+
+# ---- what it should come to ---------------------------------------------------------------------
+
+
+def _expected(plan: JobPlan) -> list[RenderableType]:
+    ahead = plan.ahead
+    if not math.isfinite(ahead.expected_s):
+        return [Text("This footprint would never finish the job.", style="bold")]
+    cost, on_demand = micros(ahead.expected_cost), micros(ahead.on_demand_cost)
+    saved = f" ({1 - cost / on_demand:.0%} less)" if on_demand > cost else ""
+    lasting = words.span(ahead.expected_s)
+    lines = [
+        f"expected cost    {words.money(cost)}; on-demand alone {words.money(on_demand)}{saved}",
+        f"expected finish  {format_instant(_finish(plan))}, {lasting} after the start",
+    ]
+    return [Text(line) for line in lines + _limits(plan)]
+
+
+def _limits(plan: JobPlan) -> list[str]:
+    terms, ahead = plan.terms, plan.ahead
+    lines = []
+    if terms.deadline_s is not None:
+        kept = "is met" if ahead.expected_s <= terms.deadline_s else "IS NOT MET by what is expected"
+        lines.append(f"deadline         {words.span(terms.deadline_s)} {kept}")
+    if terms.budget is not None:
+        kept = "is kept" if micros(ahead.expected_cost) <= terms.budget else "IS NOT KEPT by what is expected"
+        lines.append(f"budget           {words.money(terms.budget)} {kept}")
+    return lines
+
+
+def _finish(plan: JobPlan) -> Instant:
+    return later(plan.terms.start, plan.ahead.expected_s)
+
+
+def _rate(price: UsdPerHour) -> str:
+    return f"${words.price(price)} per hour each"
+
+
+def _estimate(amount: Usd) -> str | None:
+    return format_micros(micros(amount)) if math.isfinite(amount) else None
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

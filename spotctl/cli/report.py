@@ -1,0 +1,79 @@
+"""``report``: where the money went."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from pricing_data.units import Instant, parse_instant
+from spotctl.cli import screen
+from spotctl.cli.options import JsonOption, ReportFormat
+from spotctl.errors import UsageError
+from spotctl.report.by import By
+
+_STAMP: Final = len("20261120T093214Z")
+"""A run's id begins with the moment it was made."""
+
+
+def add_to(app: typer.Typer) -> None:
+    """Give ``app`` the verb of this module."""
+    app.command(epilog="Example: spotctl report --since 2026-11-01 --by market --format csv -o nov.csv")(
+        report
+    )
+
+
+def report(
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only runs that began since, like 2026-11-01.")
+    ] = None,
+    by: Annotated[
+        By, typer.Option(help="One row for each; days are those of the prices' own time.")
+    ] = By.JOB,
+    form: Annotated[ReportFormat, typer.Option("--format", help="How to write it.")] = ReportFormat.TABLE,
+    as_json: JsonOption = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write there instead.")
+    ] = None,
+) -> None:
+    """Show where the money went.
+
+    And what was free, what was saved and against what.
+    """
+    from spotctl.cli import reportview
+    from spotctl.runs import Runs
+
+    begin = _instant(since)
+    runs = {
+        f"{run.name}/{run.id}": run.state()
+        for run in Runs().all()
+        if begin is None or parse_instant(run.id[:_STAMP]) >= begin
+    }
+    if as_json:
+        form = ReportFormat.JSON
+    if form is ReportFormat.TABLE and output is None:
+        screen.tables().print(reportview.table(runs, by))
+        return
+    text = {
+        ReportFormat.TABLE: reportview.plain_table,
+        ReportFormat.CSV: reportview.rows_csv,
+        ReportFormat.JSON: reportview.document,
+    }[form](runs, by)
+    if output is None:
+        screen.data(text)
+        return
+    try:
+        output.write_text(f"{text}\n", encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--output {output}: cannot be written: {error.strerror}") from error
+    screen.note(f"written to {output}")
+
+
+def _instant(since: str | None) -> Instant | None:
+    if since is None:
+        return None
+    try:
+        return parse_instant(since)
+    except ValueError as error:
+        raise UsageError(f"--since: {error}") from error

@@ -1,0 +1,94 @@
+"""The report: as a table for people, as CSV, as JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping
+from typing import Any
+
+from rich.table import Table
+
+from pricing_data.units import HOUR_S, MicroUsd, format_micros
+from spotctl.cli import jsonlines, screen, words
+from spotctl.control.state import State
+from spotctl.report.by import By
+from spotctl.report.groups import Group, grouped, total
+
+Runs = Mapping[str, State]
+"""States of runs by the id of the run."""
+
+
+def table(runs: Runs, by: By) -> Table:
+    """For people: hours and dollars, the total below."""
+    shown = Table(box=None, header_style="bold", pad_edge=False)
+    shown.add_column(by.value, no_wrap=True)
+    titles = ("runs", "spot h", "free h", "on-demand h", "spot", "on-demand", "total", "refunded")
+    for title in (*titles, "baseline", "saved", "evicted", "clocks redone"):
+        shown.add_column(title, justify="right", no_wrap=True)
+    for group in grouped(runs, by):
+        shown.add_row(*_cells(group))
+    shown.add_section()
+    shown.add_row(*_cells(total(runs)), style="bold")
+    return shown
+
+
+def plain_table(runs: Runs, by: By) -> str:
+    """``table`` as text."""
+    console = screen.plain()
+    with console.capture() as capture:
+        console.print(table(runs, by))
+    return capture.get().rstrip("\n")
+
+
+def rows_csv(runs: Runs, by: By) -> str:
+    """One line a group, no total: whoever reads it can add."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(_fields(total(runs), by)), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(_fields(group, by) for group in grouped(runs, by))
+    return text.getvalue().rstrip("\n")
+
+
+def document(runs: Runs, by: By) -> str:
+    """One JSON object."""
+    rows = [_fields(group, by) for group in grouped(runs, by)]
+    whole = _fields(total(runs), by)
+    return jsonlines.document({"schema": "spotctl.report/1", "by": by.value, "rows": rows, "total": whole})
+
+
+def _fields(group: Group, by: By) -> dict[str, Any]:
+    return {
+        by.value: group.key,
+        "runs": group.runs,
+        "spot_seconds": group.paid_s,
+        "free_seconds": group.free_s,
+        "on_demand_seconds": group.on_demand_s,
+        "spot": format_micros(group.spot),
+        "on_demand": format_micros(group.on_demand),
+        "total": format_micros(group.total),
+        "refunded": format_micros(group.refunded),
+        "on_demand_baseline": None if group.baseline is None else format_micros(group.baseline),
+        "savings_fraction": None if group.savings is None else round(group.savings, 6),
+        "instances_evicted": group.evicted,
+        "clocks_redone": group.clocks_redone,
+    }
+
+
+def _cells(group: Group) -> tuple[str, ...]:
+    hours = (f"{seconds / HOUR_S:.2f}" for seconds in (group.paid_s, group.free_s, group.on_demand_s))
+    amounts = (words.money(a) for a in (group.spot, group.on_demand, group.total, group.refunded))
+    return (
+        group.key,
+        str(group.runs),
+        *hours,
+        *amounts,
+        _or_dash(group.baseline),
+        "-" if group.savings is None else f"{group.savings:.1%}",
+        str(group.evicted),
+        "-" if group.clocks_redone is None else str(group.clocks_redone),
+    )
+
+
+def _or_dash(amount: MicroUsd | None) -> str:
+    return "-" if amount is None else words.money(amount)

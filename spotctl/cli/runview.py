@@ -1,0 +1,120 @@
+"""Runs as ``status`` and ``wait`` show them: one picture, a line each, or JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from rich.table import Table
+
+from pricing_data.units import Instant, format_instant, format_micros
+from spotctl.cli import words
+from spotctl.cli.live import LiveView, clocks
+from spotctl.control.state import State
+from spotctl.report.fold import account
+from spotctl.runs import Run
+
+_ABANDONED: Final = 1
+"""Exit code of a run that nobody works on and that never ended."""
+
+
+def standing(run: Run, state: State) -> str:
+    """In a word or two: what became of the run, or what it is doing."""
+    if state.closed is not None:
+        return state.closed.outcome.value
+    return state.phase.value if run.is_live() else "abandoned"
+
+
+def exit_code(run: Run) -> int:
+    """What ``launch`` ended with."""
+    closed = run.state().closed
+    return _ABANDONED if closed is None else closed.exit_code
+
+
+def picture(run: Run) -> LiveView:
+    """The live view of one run, as of its last entry."""
+    state = run.state()
+    return LiveView(state, state.now, None)
+
+
+def table(runs: Iterable[Run]) -> Table:
+    """A line for each."""
+    shown = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("job", "run", "state"):
+        shown.add_column(title, no_wrap=True)
+    for title in ("stage", "machines", "progress", "objective", "cost", "saved", "evictions"):
+        shown.add_column(title, justify="right", no_wrap=True)
+    for run in runs:
+        shown.add_row(*_cells(run, run.state()))
+    return shown
+
+
+def status(runs: Iterable[Run]) -> dict[str, Any]:
+    """For programs: ``spotctl.status/1``."""
+    return {"schema": "spotctl.status/1", "runs": [_fields(run, run.state()) for run in runs]}
+
+
+def _cells(run: Run, state: State) -> tuple[str, ...]:
+    money = account(state)
+    return (
+        run.name,
+        run.id,
+        standing(run, state),
+        str(state.stage),
+        str(sum(1 for _ in state.live())),
+        clocks(state),
+        "-" if state.objective is None else f"{state.objective:.6g}",
+        words.money(money.spending.total),
+        "-" if money.savings is None else f"{money.savings:.1%}",
+        str(state.evicted_allocations),
+    )
+
+
+def _fields(run: Run, state: State) -> dict[str, Any]:
+    money = account(state)
+    spending, baseline = money.spending, money.baseline
+    return {
+        "job": run.name,
+        "run": run.id,
+        "state": standing(run, state),
+        "exit_code": None if state.closed is None else state.closed.exit_code,
+        "as_of": format_instant(state.now),
+        "stage": state.stage,
+        "clock": state.clock,
+        "clocks": state.terms.stop.clocks,
+        "objective": state.objective,
+        "footprint": [_allocation(state, name) for name in state.allocations if _held(state, name)],
+        "cost": {
+            "total": format_micros(spending.total),
+            "spot": format_micros(spending.spot),
+            "on_demand": format_micros(spending.on_demand),
+            "refunded": format_micros(spending.refunded),
+            "on_demand_baseline": None if baseline is None else format_micros(baseline.cost),
+        },
+        "savings_fraction": None if money.savings is None else round(money.savings, 6),
+        "evictions": state.evicted_allocations,
+        "failures": state.failures,
+        "clocks_redone": state.clocks_redone,
+        "last_decision": None if state.last_decision is None else state.last_decision.why,
+        "next_decision": _instant(state.decide_from if state.closed is None else None),
+        "ledger": str(run.ledger_path),
+    }
+
+
+def _held(state: State, name: str) -> bool:
+    return any(instance.live for instance in state.of(name))
+
+
+def _allocation(state: State, name: str) -> dict[str, Any]:
+    allocation = state.allocations[name]
+    return {
+        "allocation": name,
+        "market": str(allocation.market),
+        "bid": None if allocation.bid is None else f"{allocation.bid:.6f}",
+        "beta": allocation.beta,
+        "instances": {instance.name: instance.life.value for instance in state.of(name) if instance.live},
+    }
+
+
+def _instant(at: Instant | None) -> str | None:
+    return None if at is None else format_instant(at)
