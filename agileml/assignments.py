@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from agileml.cluster import Cluster, Machine, Result
-from agileml.events import Assign, Command, JoinedTraining, Route
+from agileml.events import Assign, Command, JoinedTraining
 from agileml.layout import spread
 
 
@@ -41,16 +41,23 @@ def _drains(cluster: Cluster, name: str) -> bool:
 
 def give_orders(cluster: Cluster) -> Result:
     """Tell each worker what changed for it; one that idles is told once, and again when it is needed."""
-    routes = tuple(partition.route for partition in cluster.partitions if partition.route is not None)
-    backups = tuple(
-        Route(partition.number, partition.backup, cluster.endpoint(partition.backup), partition.epoch)
-        for partition in cluster.partitions
-        if partition.backup is not None
-    )
+    for_all = _for_all(cluster)
+    shards: dict[str, list[int]] = {name: [] for name in cluster.machines}
+    for number, shard in enumerate(cluster.shards):
+        if shard.owner is not None:
+            shards[shard.owner].append(number)
     commands: list[Command] = []
     for machine in cluster.machines.values():
-        orders = _orders(cluster, machine, routes, backups)
-        if machine.worker is None or not _news(machine, orders):
+        if machine.worker is None:
+            continue
+        orders = replace(
+            for_all,
+            machine=machine.name,
+            shards=tuple(shards[machine.name]),
+            drain=machine.leaving,
+            notice_s=machine.notice_s,
+        )
+        if not _is_news(machine, machine.worker.orders, orders):
             continue
         cluster = replace(cluster, version=cluster.version + 1)
         commands.append(replace(orders, version=cluster.version))
@@ -61,28 +68,21 @@ def give_orders(cluster: Cluster) -> Result:
     return cluster, tuple(commands)
 
 
-def _orders(
-    cluster: Cluster, machine: Machine, routes: tuple[Route, ...], backups: tuple[Route, ...]
-) -> Assign:
+def _for_all(cluster: Cluster) -> Assign:
+    """What every worker is told alike. Versions are counted where orders are sent."""
     return Assign(
-        machine=machine.name,
+        machine="",
         generation=cluster.generation,
         version=0,
-        routes=routes,
-        backups=backups,
-        shards=tuple(number for number, shard in enumerate(cluster.shards) if shard.owner == machine.name),
+        routes=tuple(partition.route for partition in cluster.partitions if partition.route is not None),
+        shards=(),
         clock=cluster.completed + 1,
         until=cluster.until,
-        drain=machine.leaving,
-        notice_s=machine.notice_s,
     )
 
 
-def _news(machine: Machine, orders: Assign) -> bool:
-    """Whether ``orders`` tell the worker something it needs. Progress is none: it knows its own clock."""
-    if machine.worker is None:
-        return False
-    last = machine.worker.orders
+def _is_news(machine: Machine, last: Assign | None, orders: Assign) -> bool:
+    """Whether ``orders`` say anything the worker needs. Progress is nothing: it knows its own clock."""
     if last is None:
         return not machine.leaving
     if not orders.shards and (machine.leaving or not last.shards):

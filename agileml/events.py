@@ -289,7 +289,6 @@ class Assign:
     generation: int
     version: int
     routes: tuple[Route, ...]
-    backups: tuple[Route, ...]
     shards: tuple[int, ...]
     clock: int
     until: int

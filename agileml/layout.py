@@ -8,6 +8,7 @@ Names in, names out: this module knows neither roles nor events.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 
@@ -40,7 +41,7 @@ def spread(claims: Sequence[Sequence[str]], weights: Mapping[str, float]) -> tup
     """
     if not weights:
         return (None,) * len(claims)
-    held = {name: sum(claim[:1] == [name] for claim in map(list, claims)) for name in weights}
+    held = Counter(claim[0] for claim in claims if claim)
     room = quotas(len(claims), weights, held)
     owners: list[str | None] = [None] * len(claims)
     for item, claim in enumerate(claims):

@@ -137,4 +137,4 @@ def assignment(
         for p, (owner, epoch) in enumerate(zip(owners, epochs, strict=True))
     )
     until, notice = fabric.setup.clocks, 30.0 if drain else 0.0
-    return Assign(machine, generation, version, routes, (), shards, clock, until, drain, notice)
+    return Assign(machine, generation, version, routes, shards, clock, until, drain, notice)

@@ -52,7 +52,7 @@ MESSAGES: list[Message] = [
 ROUTES = (Route(0, "m1", "ipc://a", 3),)
 CONTROLS: list[Control] = [
     MachineJoined("m1", Tier.TRANSIENT, 8),
-    Assign("m1", 1, 2, ROUTES, (), (1, 2), 7, 40, drain=True, notice_s=120.0),
+    Assign("m1", 1, 2, ROUTES, (1, 2), 7, 40, drain=True, notice_s=120.0),
     ObjectiveReport("m1", 3, (ShardObjective(0, 1.5, 10.0),)),
 ]
 
