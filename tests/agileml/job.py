@@ -1,0 +1,102 @@
+"""A controller under test with a data plane that does what it is told, when the test lets it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from agileml.cluster import Cluster
+from agileml.elastic import step
+from agileml.events import (
+    Assign,
+    BackedUp,
+    ClockCompleted,
+    Command,
+    Create,
+    Drained,
+    Event,
+    Handover,
+    Installed,
+    MachineJoined,
+    ModelSaved,
+    Restore,
+    SaveModel,
+    ServerReady,
+    Setup,
+    Tier,
+    WorkerReady,
+)
+
+C = TypeVar("C")
+RELIABLE, TRANSIENT = Tier.RELIABLE, Tier.TRANSIENT
+
+
+def only(kind: type[C], commands: Sequence[Command]) -> list[C]:
+    return [command for command in commands if isinstance(command, kind)]
+
+
+class Job:
+    """``answers`` are the words under way to the controller."""
+
+    def __init__(self, partitions: int = 4, shards: int = 8, clocks: int = 20, **settings: float) -> None:
+        self.cluster = Cluster.start(Setup(partitions, shards, clocks, **settings))  # type: ignore[arg-type]
+        self.answers: list[Event] = []
+
+    def tell(self, *events: Event) -> list[Command]:
+        commands: list[Command] = []
+        for event in events:
+            self.cluster, more = step(self.cluster, event)
+            self.cluster.check()
+            commands += more
+            self.answers += [word for command in more if (word := self._answer(command)) is not None]
+        return commands
+
+    def settle(self) -> list[Command]:
+        """Let everything under way arrive, and what follows from it."""
+        commands: list[Command] = []
+        while self.answers:
+            commands += self.tell(self.answers.pop(0))
+        return commands
+
+    def up(self, *names: str, cores: int = 2) -> list[Command]:
+        """Machines join and arrive; those named r... are reliable."""
+        commands: list[Command] = []
+        for name in names:
+            tier = RELIABLE if name.startswith("r") else TRANSIENT
+            commands += self.tell(
+                MachineJoined(name, tier, cores), ServerReady(name, 1, f"at {name}"), WorkerReady(name, 1)
+            )
+            commands += self.settle()
+        return commands
+
+    def complete(self, clock: int, *, back_up: bool = True) -> list[Command]:
+        """Every serving server completes ``clock``; the backups get it, or not yet."""
+        commands: list[Command] = []
+        generation = self.cluster.generation
+        for partition in self.cluster.partitions:
+            commands += self.tell(ClockCompleted(partition.owner or "", partition.number, generation, clock))
+            if back_up and partition.backup is not None:
+                commands += self.tell(BackedUp(partition.backup, partition.number, generation, clock))
+        return commands
+
+    @property
+    def owners(self) -> list[str | None]:
+        return [partition.owner for partition in self.cluster.partitions]
+
+    def shards(self, machine: str) -> int:
+        return sum(shard.owner == machine for shard in self.cluster.shards)
+
+    def _answer(self, command: Command) -> Event | None:
+        match command:
+            case Create(machine, partition, epoch):
+                return Installed(machine, partition, epoch, 0)
+            case Handover(partition=partition, target=target, epoch=epoch):
+                return Installed(target, partition, epoch, self.cluster.partitions[partition].completed)
+            case Restore(partition=partition, target=target, epoch=epoch, clock=clock):
+                return Installed(target, partition, epoch, clock)
+            case Assign(machine=machine, drain=True):
+                worker = self.cluster.machines[machine].worker
+                return None if worker is None else Drained(machine, worker.incarnation)
+            case SaveModel(machine):
+                return ModelSaved(machine, "model")
+        return None
