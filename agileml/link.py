@@ -83,8 +83,12 @@ class Link(Generic[Payload]):
         """What was never sent; None when there is nothing."""
         return None if self._quiet or self._offered >= self.sent else self._packet(self._offered)
 
+    def confirmation(self) -> Packet[Payload]:
+        """Only what is confirmed, as a sign of life."""
+        return Packet(self._confirmed, self._offered + 1, ())
+
     def repeat(self) -> Packet[Payload]:
-        """Everything unconfirmed (up to a bound); also a sign of life and a confirmation when empty."""
+        """Everything unconfirmed, up to a bound."""
         return Packet(self._confirmed, self._dropped + 1, ()) if self._quiet else self._packet(self._dropped)
 
     def _packet(self, after: int) -> Packet[Payload]:

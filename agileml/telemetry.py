@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
+
+from agileml.events import Failed, Finished, JoinedTraining, Progressed, RolledBack, SafeToKill, StageChanged
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,12 @@ class EndMachine:
     """To an agent: the job needs this machine no more; end its roles and yourself."""
 
     machine: str
+
+
+Upward: TypeAlias = (
+    SafeToKill | JoinedTraining | StageChanged | RolledBack | Progressed | Finished | Failed | ObjectiveAt
+)
+"""What whoever runs the machines is told."""
 
 
 class Objectives:

@@ -147,16 +147,21 @@ class Worker:
             task.snapshot[dict(task.plan.places)[answer.partition]] = answer.values
         return self._go_on()
 
-    def work(self) -> tuple[Work, ...]:
-        """What can be computed now, in the order of shards."""
+    @property
+    def uncomputed(self) -> int:
+        """How many shards of the clock in hand can be computed now."""
         task = self._task
         if task is None or task.asked or task.pushing:
+            return 0
+        return len(set(task.shards) - task.deltas.keys())
+
+    def work(self, at_most: int | None = None) -> tuple[Work, ...]:
+        """What can be computed now, in the order of shards."""
+        task = self._task
+        if task is None or not self.uncomputed:
             return ()
-        return tuple(
-            Work(task.number, shard, task.clock, self._values(task, shard))
-            for shard in task.shards
-            if shard not in task.deltas
-        )
+        shards = [shard for shard in task.shards if shard not in task.deltas][:at_most]
+        return tuple(Work(task.number, shard, task.clock, self._values(task, shard)) for shard in shards)
 
     def computed(self, work: Work, delta: Patch) -> tuple[Outgoing, ...]:
         """Take the delta of a piece of work: global rows, sorted and unique."""

@@ -1,0 +1,112 @@
+"""The agent of one machine: starts its roles, starts them again, and ends them with itself.
+
+``python -m agileml.hosts.agent FOLDER MACHINE CORES LOCK [controller]``, in a process session of its own.
+Every process of the machine inherits the open lock file LOCK, so the lock is free exactly when all of them
+are gone. The agent lives by lease: without a word from the controller it ends, and so does the machine.
+Lives without NumPy, to be up quickly.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import zmq
+
+from agileml.events import ServerLost, WorkerLost
+from agileml.hosts.job import JobFolder
+from agileml.hosts.sockets import ControlEnd
+from agileml.telemetry import EndMachine
+
+_MOST_DEATHS: Final = 5
+"""In a row, each within ``_SHORT_LIFE_S``: then the machine is given up."""
+_SHORT_LIFE_S: Final = 10.0
+_WATCH_MS: Final = 50
+
+
+@dataclass(slots=True)
+class _Role:
+    process: subprocess.Popen[bytes]
+    incarnation: int
+    started_at: float
+    deaths: int
+
+
+class Agent:
+    def __init__(
+        self, folder: JobFolder, machine: str, cores: int, lock: int, roles: tuple[str, ...]
+    ) -> None:
+        self._folder = folder
+        self._machine = machine
+        self._cores = cores
+        self._lock = lock
+        self._timing = folder.job().timing
+        self._roles = {role: self._start(role, incarnation=1, deaths=0) for role in roles}
+        self._context = zmq.Context(1)
+        endpoint = folder.controller_endpoint()
+        self._control = ControlEnd(self._context, endpoint, f"agent/{machine}", self._timing.repeat_s)
+
+    def run(self) -> int:
+        """Until the controller says so, has ended, or was silent for a lease. Returns an exit status."""
+        status = None
+        while status is None:
+            self._control.flush()
+            self._control.socket.poll(min(_WATCH_MS, self._control.wait_ms()))
+            words = tuple(self._control.receive())
+            self._control.confirm()
+            if any(isinstance(word, EndMachine) for word in words) and "controller" not in self._roles:
+                status = 0
+            elif time.monotonic() - self._control.heard_at > self._timing.lease_s:
+                self._folder.remove_sockets()
+                status = 1
+            else:
+                status = self._watch_roles()
+        self._control.flush()
+        for role in self._roles.values():
+            role.process.kill()
+            role.process.wait()
+        self._context.destroy(linger=100)
+        return status
+
+    def _watch_roles(self) -> int | None:
+        """Start again what died; an exit status when the machine is to end."""
+        for name, role in tuple(self._roles.items()):
+            code = role.process.poll()
+            if code is None:
+                continue
+            if name == "controller" and code == 0:
+                self._folder.remove_sockets()
+                return 0
+            short = time.monotonic() - role.started_at < _SHORT_LIFE_S
+            deaths = role.deaths + 1 if short else 1
+            if deaths >= _MOST_DEATHS:
+                return 1
+            if name != "controller":
+                lost = ServerLost if name == "server" else WorkerLost
+                self._control.tell(lost(self._machine, role.incarnation))
+            self._roles[name] = self._start(name, role.incarnation + 1, deaths)
+        return None
+
+    def _start(self, role: str, incarnation: int, deaths: int) -> _Role:
+        arguments = [role, str(self._folder.path), self._machine, str(incarnation), str(self._cores)]
+        with (self._folder.machine(self._machine) / f"{role}.log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "agileml.hosts.roles", *arguments],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                pass_fds=(self._lock,),
+            )
+        return _Role(process, incarnation, time.monotonic(), deaths)
+
+
+def main(folder: str, machine: str, cores: str, lock: str, *more: str) -> int:
+    return Agent(JobFolder(Path(folder)), machine, int(cores), int(lock), ("server", "worker", *more)).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

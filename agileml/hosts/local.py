@@ -1,0 +1,119 @@
+"""Machines on this machine: each a process group that can be killed, frozen and thawed.
+
+Whether a machine lives is asked of the lock file in its folder, which all its processes hold open: process
+ids are reused, locks are not. Nothing here knows about training.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+import agileml
+from agileml.events import Tier
+from agileml.hosts.job import JobFolder
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_GONE_WITHIN_S: Final = 10.0
+_ONE_THREAD: Final = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+class LocalHost:
+    """The machines of one prepared job folder, also those that an earlier process started."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = JobFolder(folder.resolve())
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start_machine(self, machine: str, tier: Tier, cores: int) -> None:
+        """Start its agent; the first reliable machine of a job also runs the elasticity controller.
+
+        Raises ValueError for a name that was used before or cannot be a folder's.
+        """
+        place = self._folder.machine(machine)
+        if not _NAME.fullmatch(machine) or place.exists():
+            raise ValueError(f"{machine!r} cannot name a new machine")
+        place.mkdir()
+        more = ["controller"] if tier is Tier.RELIABLE and self._first_reliable(machine) else []
+        with (place / "lock").open("wb") as lock, (place / "agent.log").open("ab") as log:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            number = lock.fileno()
+            arguments = [str(self._folder.path), machine, str(cores), str(number), *more]
+            self._children[machine] = subprocess.Popen(
+                [sys.executable, "-m", "agileml.hosts.agent", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=_environment(),
+                start_new_session=True,
+                pass_fds=(number,),
+            )
+        (place / "group").write_text(str(self._children[machine].pid))
+
+    def alive(self, machine: str) -> bool:
+        """Whether any process of the machine is left."""
+        child = self._children.get(machine)
+        if child is not None:
+            child.poll()
+        place = self._folder.machine(machine) / "lock"
+        if not place.exists():
+            return False
+        with place.open("rb") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
+
+    def kill(self, machine: str) -> None:
+        """As a cloud takes it away: SIGKILL to all of it at once. Returns when all of it is gone."""
+        self._signal(machine, signal.SIGKILL)
+        until = time.monotonic() + _GONE_WITHIN_S
+        while self.alive(machine):
+            if time.monotonic() > until:
+                raise TimeoutError(f"processes of {machine} survived SIGKILL for {_GONE_WITHIN_S} s")
+            time.sleep(0.005)
+
+    def freeze(self, machine: str) -> None:
+        """Stop all of it without ending it, as a machine that hangs."""
+        self._signal(machine, signal.SIGSTOP)
+
+    def thaw(self, machine: str) -> None:
+        self._signal(machine, signal.SIGCONT)
+
+    def leftovers(self) -> list[str]:
+        """The machines that still have processes."""
+        return [machine for machine in self._folder.machines() if self.alive(machine)]
+
+    def kill_all(self) -> None:
+        """Leave nothing behind: no process, no socket."""
+        for machine in self.leftovers():
+            self.kill(machine)
+        self._folder.remove_sockets()
+
+    def _signal(self, machine: str, number: signal.Signals) -> None:
+        if self.alive(machine):  # so the group still has members, and its number is nobody else's
+            os.killpg(int((self._folder.machine(machine) / "group").read_text()), number)
+
+    def _first_reliable(self, machine: str) -> bool:
+        try:
+            with (self._folder.controller / "machine").open("x") as record:
+                record.write(machine)
+        except FileExistsError:
+            return False
+        return True
+
+
+def _environment() -> dict[str, str]:
+    """Ours, with one thread per process and this very package in reach."""
+    root = str(Path(agileml.__file__).parents[1])
+    inherited = os.environ.get("PYTHONPATH")
+    path = root if not inherited else f"{root}{os.pathsep}{inherited}"
+    return {**os.environ, **dict.fromkeys(_ONE_THREAD, "1"), "PYTHONPATH": path}

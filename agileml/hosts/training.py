@@ -1,0 +1,110 @@
+"""A worker process: the loop around the pure worker core, which runs the application between polls."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+import zmq
+
+from agileml.app import Input, Outcome, checked
+from agileml.events import Assign, WorkerReady
+from agileml.hosts.job import JobFolder
+from agileml.hosts.sockets import ControlEnd, DataEnd
+from agileml.messages import Behind, Moved, Outgoing, Patch, ReadDone, Reply, Save, Send, UpdateDone
+from agileml.telemetry import ObjectiveReport, ShardObjective
+from agileml.worker import Work, Worker
+
+_DRAIN_MARGIN: Final = 0.5
+"""The share of a notice that may go into finishing the clock in hand; the rest is for what follows."""
+
+
+class WorkerProcess:
+    """Where the job sets a nominal speed, results are held until their nominal time has passed."""
+
+    def __init__(self, folder: JobFolder, machine: str, incarnation: int, cores: int) -> None:
+        job, self._input = folder.job(), Input(folder.input)
+        self._app = job.make_application()
+        self._machine = machine
+        self._nominal_s = job.core_seconds_per_clock / job.setup.shards / cores
+        self._shard_s = self._nominal_s  # what a shard took last
+        self._cores = min(cores, os.cpu_count() or 1)
+        self._threads = ThreadPoolExecutor(self._cores)
+        self._held: list[tuple[Work, Patch]] = []
+        self._release_at = 0.0
+        self._objectives: dict[int, list[ShardObjective]] = {}
+        self._poller = zmq.Poller()
+        context = zmq.Context(1)
+        name = f"worker/{machine}/{incarnation}"
+        self._control = ControlEnd(context, folder.controller_endpoint(), name, job.timing.repeat_s)
+        self._poller.register(self._control.socket, zmq.POLLIN)
+        self._data = DataEnd(context, name, self._poller)
+        # All of the input is loaded now, so that any shard can come at any time.
+        rows = [self._app.rows(self._input.shard(shard)) for shard in range(job.setup.shards)]
+        columns = self._input.shape.columns
+        self._core = Worker(machine, incarnation, job.setup.partitions, columns, rows.__getitem__)
+        self._control.tell(WorkerReady(machine, incarnation))
+
+    def run(self) -> None:
+        while True:
+            self._control.flush()
+            self._poller.poll(self._wait_ms())
+            for command in self._control.receive():
+                if isinstance(command, Assign):
+                    self._assign(command)
+            self._control.confirm()
+            for _, answer in self._data.receive():
+                if isinstance(answer, ReadDone | UpdateDone | Moved | Behind):
+                    self._carry_out(self._core.handle(answer))
+            if self._held and time.monotonic() >= self._release_at:
+                self._release()
+            if not self._held and self._core.uncomputed:
+                self._compute()
+
+    def _wait_ms(self) -> int:
+        if self._held:
+            until_release = int(1000 * (self._release_at - time.monotonic())) + 1
+            return max(0, min(until_release, self._control.wait_ms()))
+        return 0 if self._core.uncomputed else self._control.wait_ms()
+
+    def _assign(self, assign: Assign) -> None:
+        self._carry_out(self._core.assign(assign))
+        self._data.keep_only({route.endpoint for route in assign.routes})
+        remaining_s = self._core.uncomputed * self._shard_s
+        if assign.drain and remaining_s > assign.notice_s * _DRAIN_MARGIN:
+            self._held.clear()
+            self._carry_out(self._core.abandon())
+
+    def _compute(self) -> None:
+        """As many shards as there are cores."""
+        began = time.monotonic()
+        batch = self._core.work(self._cores)
+        for work, outcome in zip(batch, self._threads.map(self._process, batch), strict=True):
+            self._held.append((work, checked(outcome, self._input.shape)))
+            part = ShardObjective(work.shard, outcome.total, outcome.count)
+            self._objectives.setdefault(work.clock, []).append(part)
+        self._shard_s = max(self._nominal_s, (time.monotonic() - began) / len(batch))
+        self._release_at = began + self._nominal_s * len(batch)
+
+    def _process(self, work: Work) -> Outcome:
+        return self._app.process(self._input.shard(work.shard), work.values, (work.shard, work.clock))
+
+    def _release(self) -> None:
+        held, self._held = self._held, []
+        for work, delta in held:
+            self._carry_out(self._core.computed(work, delta))
+        if not self._core.uncomputed:
+            for clock, parts in self._objectives.items():
+                self._control.tell(ObjectiveReport(self._machine, clock, tuple(parts)))
+            self._objectives.clear()
+
+    def _carry_out(self, outgoing: Iterable[Outgoing]) -> None:
+        for item in outgoing:
+            match item:
+                case Send():
+                    self._data.send(item)
+                case event if not isinstance(event, Reply | Save):
+                    self._control.tell(event)

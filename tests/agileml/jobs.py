@@ -1,0 +1,151 @@
+"""Small real jobs: processes on this machine, with the model that a plain loop computes beside them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from agileml.app import Application, Input
+from agileml.apps.planted import planted_ratings, write_ratings
+from agileml.events import (
+    Finished,
+    MachineJoined,
+    MachineLost,
+    Progressed,
+    RolledBack,
+    Setup,
+    Stage,
+    StageChanged,
+    Tier,
+)
+from agileml.hosts.client import TrainingClient
+from agileml.hosts.job import Job, JobFolder, Timing
+from agileml.hosts.local import LocalHost
+from agileml.messages import Matrix
+from agileml.telemetry import ObjectiveAt, Upward
+
+PATIENCE_S = 40.0
+QUICK = Timing(repeat_s=0.1, silence_s=2.0, lease_s=10.0)
+
+
+def serial(app: Application, data: Input, shards: int, clocks: int) -> tuple[Matrix, float]:
+    """The model after ``clocks``, and the objective one clock before: no processes, no machinery."""
+    model = app.initial(np.arange(data.shape.rows), data.shape)
+    objective = 0.0
+    for clock in range(1, clocks + 1):
+        change, total, count = np.zeros_like(model), 0.0, 0.0
+        for shard in range(shards):
+            rows = app.rows(data.shard(shard))
+            outcome = app.process(data.shard(shard), model[rows], (shard, clock))
+            change[outcome.delta.rows] += outcome.delta.values
+            total, count = total + outcome.total, count + outcome.count
+        model, objective = model + change, app.objective(total, count)
+    return model, objective
+
+
+class RunningJob:
+    """A job with its machines and its client, and everything the client heard."""
+
+    def __init__(self, path: Path, setup: Setup, clock_s: float) -> None:
+        ratings = planted_ratings(users=300, items=80, rank=4, noise=0.3, density=0.3, seed=3)
+        source = path / "ratings.csv.gz"
+        write_ratings(ratings, source)
+        arguments = {"rank": 4}
+        job = Job("agileml.apps.mf:MatrixFactorization", arguments, setup, clock_s, QUICK)
+        self.setup = setup
+        self.folder = JobFolder.prepare(path / "job", job, source)
+        self.host = LocalHost(self.folder.path)
+        self.client = TrainingClient(self.folder.path)
+        self.heard: list[Upward] = []
+        self.app = job.make_application()
+
+    def start(self, *machines: str, cores: int = 1) -> None:
+        """Names that begin with "r" are reliable."""
+        for machine in machines:
+            tier = Tier.RELIABLE if machine.startswith("r") else Tier.TRANSIENT
+            self.host.start_machine(machine, tier, cores)
+            self.client.tell(MachineJoined(machine, tier, cores))
+
+    def kill(self, *machines: str) -> None:
+        """Gone without a warning; told at once, as a provider's death notice would."""
+        for machine in machines:
+            self.host.kill(machine)
+        for machine in machines:
+            self.client.tell(MachineLost(machine))
+
+    def wait(self, wanted: Callable[[Upward], bool], patience_s: float = PATIENCE_S) -> Upward:
+        """Listen until something wanted is heard, from now on."""
+        until = time.monotonic() + patience_s
+        while time.monotonic() < until:
+            said = self.client.poll(0.2)
+            self.heard += said
+            for message in said:
+                if wanted(message):
+                    return message
+        raise AssertionError(f"not heard within {patience_s} s; at last: {self.heard[-8:]}\n{self.logs()}")
+
+    def reach(self, clock: int) -> None:
+        if self.clock < clock:
+            self.wait(lambda said: isinstance(said, Progressed) and said.clock >= clock)
+
+    def reach_stage(self, stage: Stage) -> None:
+        heard = [said.stage for said in self.heard if isinstance(said, StageChanged)]
+        if heard[-1:] != [stage]:
+            self.wait(lambda said: isinstance(said, StageChanged) and said.stage is stage)
+
+    def finish(self) -> None:
+        if not any(isinstance(said, Finished) for said in self.heard):
+            self.wait(lambda said: isinstance(said, Finished))
+
+    @property
+    def clock(self) -> int:
+        return max((said.clock for said in self.heard if isinstance(said, Progressed)), default=0)
+
+    @property
+    def redone(self) -> list[int]:
+        return [said.redone for said in self.heard if isinstance(said, RolledBack)]
+
+    def logs(self) -> str:
+        texts = (log.read_text()[-1500:] for log in sorted(self.folder.path.glob("machines/*/*.log")))
+        return "\n".join(text for text in texts if text)
+
+    def check_result(self) -> None:
+        """Bit for bit the plain loop's model and objective; nothing left running."""
+        data = Input(self.folder.input)
+        model, objective = serial(self.app, data, self.setup.shards, self.setup.clocks)
+        saved = self.folder.load_model(data.shape, self.setup.partitions)
+        assert saved.tobytes() == model.tobytes()
+        last = [said for said in self.heard if isinstance(said, ObjectiveAt)][-1]
+        assert (last.clock, last.value) == (self.setup.clocks - 1, objective)
+        assert all(redone <= self.setup.staleness + 2 for redone in self.redone)
+
+    def check_nothing_left(self) -> None:
+        self.client.poll(0)  # which confirms what was heard last
+        until = time.monotonic() + PATIENCE_S
+        while self.host.leftovers() and time.monotonic() < until:
+            self.client.poll(0.05)
+        assert self.host.leftovers() == []
+
+
+@contextmanager
+def running_job(
+    path: Path,
+    clocks: int = 40,
+    clock_s: float = 0.1,
+    partitions: int = 3,
+    shards: int = 8,
+    staleness: int = 0,
+    stage3_above: float = 15.0,
+) -> Iterator[RunningJob]:
+    """A prepared job without machines; whatever happens, nothing is left of it."""
+    setup = Setup(partitions, shards, clocks, staleness, stage3_above=stage3_above)
+    job = RunningJob(path, setup, clock_s)
+    try:
+        yield job
+    finally:
+        job.client.close()
+        job.host.kill_all()
