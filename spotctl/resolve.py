@@ -93,9 +93,9 @@ def resolve(spec: JobSpec, options: PriceOptions, run: str, seed: int) -> Resolv
 
 def _recording(spec: JobSpec, options: PriceOptions, catalogue: Catalogue) -> Recording:
     wanted = _Wanted(spec, options.markets, catalogue)
-    if options.trace is None:
-        return bundled_market(only=wanted)
     try:
+        if options.trace is None:
+            return bundled_market(only=wanted)
         return read_trace(options.trace, only=wanted)
     except TraceError as error:
         raise UsageError(str(error)) from error

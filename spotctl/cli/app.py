@@ -6,10 +6,13 @@ a verb's module: help and completion load neither numpy nor sockets nor YAML.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
-from importlib.metadata import version
+from collections.abc import Callable
+from enum import StrEnum
+from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any, Final
 
 import typer
@@ -31,6 +34,11 @@ class _Verbs(TyperGroup):
         except SpotctlError as error:
             print(f"spotctl: {error}", file=sys.stderr)
             raise typer.Exit(error.exit_code) from error
+        except OSError as error:
+            if error.errno == errno.EPIPE:  # whoever read standard output has seen enough
+                raise
+            print(f"spotctl: {error.strerror or error}: {error.filename}", file=sys.stderr)
+            raise typer.Exit(SpotctlError.exit_code) from error
         except (KeyboardInterrupt, typer.Abort):
             print("spotctl: interrupted; nothing was started", file=sys.stderr)
             raise typer.Exit(_CTRL_C) from None
@@ -48,10 +56,21 @@ app = typer.Typer(
 )
 
 
+class _Shell(StrEnum):
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+    POWERSHELL = "powershell"
+
+
 def _print_version(wanted: bool) -> None:
-    if wanted:
+    if not wanted:
+        return
+    try:
         print(f"spotctl {version('spotctl')}")
-        raise typer.Exit
+    except PackageNotFoundError:
+        print("spotctl, not installed: run from a source tree")
+    raise typer.Exit
 
 
 @app.callback()
@@ -78,7 +97,7 @@ def show_version() -> None:
 @app.command(epilog='Example: eval "$(spotctl completion bash)"')
 def completion(
     ctx: typer.Context,
-    shell: Annotated[str, typer.Argument(help="bash, zsh, fish or powershell.", show_default=False)],
+    shell: Annotated[_Shell, typer.Argument(help="Whose script.", show_default=False)],
 ) -> None:
     """Print the script that completes verbs."""
     from typer.completion import shell_complete
@@ -88,10 +107,10 @@ def completion(
     )
 
 
-def main() -> None:
-    """Entry point of the command. A bug ends in one line; SPOTCTL_DEBUG=1 shows its traceback."""
+def main(command: Callable[..., Any] = app) -> None:
+    """Entry point of the program. A bug ends in one line; SPOTCTL_DEBUG=1 shows its traceback."""
     try:
-        app(prog_name="spotctl")
+        command(prog_name="spotctl")
     except Exception as bug:
         if os.environ.get("SPOTCTL_DEBUG") == "1":
             traceback.print_exc()

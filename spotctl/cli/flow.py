@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import typer
 
+from pricing_data.units import micros
 from spotctl import session
-from spotctl.cli import endview, jsonlines, planview, screen
+from spotctl.cli import endview, jsonlines, planview, screen, words
 from spotctl.cli.observers import JsonLines, LogLines, Screen
 from spotctl.config import JobSpec
-from spotctl.errors import Interrupted, NothingToDo, UsageError
+from spotctl.errors import DeadlineInfeasible, Interrupted, NothingToDo, UsageError
 from spotctl.interrupts import Detached
 from spotctl.settings import LaunchOptions, WorldKind
 
@@ -24,12 +25,16 @@ def show_plan(spec: JobSpec, options: LaunchOptions, as_json: bool) -> None:
 
 def launch(spec: JobSpec, options: LaunchOptions, as_json: bool, *, ask: bool) -> int:
     """Run the job to its end; the exit code."""
+    if ask and not screen.can_ask():
+        raise UsageError("nobody can be asked here whether to start; add --yes")
+    plan = session.plan_job(spec, options)
+    _refuse_infeasible(plan)
     if ask:
-        _ask(session.plan_job(spec, options))
+        _ask(plan)
     try:
         finished = _run(spec, options, as_json)
     except Detached as left:
-        raise Interrupted(f"{options.name or spec.name} goes on; `spotctl status` shows it") from left
+        raise Interrupted(f"{plan.terms.job} goes on; `spotctl status {plan.terms.job}` shows it") from left
     if as_json:
         screen.data(jsonlines.line(finished.final))
     else:
@@ -37,11 +42,26 @@ def launch(spec: JobSpec, options: LaunchOptions, as_json: bool, *, ask: bool) -
     return finished.exit_code
 
 
+def _refuse_infeasible(plan: session.JobPlan) -> None:
+    """Nothing looks at the deadline while it runs, so what is expected to miss it will."""
+    terms, ahead = plan.terms, plan.ahead
+    if terms.deadline_s is not None and ahead.expected_s > terms.deadline_s:
+        lasting, limit = words.span(ahead.expected_s), words.span(terms.deadline_s)
+        raise DeadlineInfeasible(
+            f"{terms.job} is expected to take {lasting}, longer than its deadline of {limit}; nothing was "
+            "started. Allow more machines, more time or less work (spotctl plan shows what was weighed)"
+        )
+    if terms.budget is not None and ahead.expected_cost * 1e6 > terms.budget:
+        cost, limit = words.money(micros(ahead.expected_cost)), words.money(terms.budget)
+        raise DeadlineInfeasible(
+            f"{terms.job} is expected to cost {cost}, more than its budget of {limit}; nothing was started. "
+            "Allow more money or less work (spotctl plan shows what was weighed)"
+        )
+
+
 def _ask(plan: session.JobPlan) -> None:
     """Show what it is going to do and what that should cost; go on only if told to."""
     screen.canvas().print(planview.picture(plan))
-    if not screen.can_ask():
-        raise UsageError("nobody can be asked here whether to start; add --yes")
     if not typer.confirm("Start it?", err=True):
         raise NothingToDo("not started")
 

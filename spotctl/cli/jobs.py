@@ -43,6 +43,8 @@ def status(
     shown = runs.all() if job is None else (_find(runs, job),)
     if options.wants_json(form, as_json):
         screen.data(jsonlines.document(runview.status(shown)))
+    elif not shown:
+        screen.note("no runs yet; `spotctl launch JOB.yaml` begins one")
     elif job is None:
         screen.tables().print(runview.table(shown))
     else:

@@ -79,9 +79,7 @@ SeedOption: TypeAlias = Annotated[int | None, typer.Option(min=0, help="Instead 
 def add_to(app: typer.Typer) -> None:
     """Give ``app`` the verbs of this module."""
     app.command(epilog="Example: spotctl launch movies.yaml --deadline 6h --yes")(launch)
-    app.command(epilog="Example: spotctl plan movies.yaml --trace prices.csv.gz --trace-market c4.xlarge")(
-        plan
-    )
+    app.command(epilog="Example: spotctl plan movies.yaml --trace prices.csv.gz")(plan)
 
 
 def launch(

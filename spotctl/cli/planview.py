@@ -64,9 +64,8 @@ def _candidates(state: State, decision: Decision) -> Table:
     """The best alternative of each market, cheapest work first."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("market", no_wrap=True)
-    for title in ("count", "price", "bid", "beta", "expected $", "core-hours", "$ per core-hour"):
+    for title in ("price", "bid", "beta", "$ expected", "$/core-h", "dearer by"):
         table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("verdict")
     least = min(weighed.cost_per_work for weighed in decision.weighed)
     for weighed in _best_of_each(decision):
         table.add_row(*_row(state, weighed, least), style="bold" if weighed.chosen else "")
@@ -84,13 +83,11 @@ def _row(state: State, weighed: Weighed, least: float) -> tuple[str, ...]:
     price = None if weighed.market is None else state.history.price(weighed.market, state.now)
     bid = None if price is None or weighed.bid_delta is None else price + weighed.bid_delta
     return (
-        "as it is" if weighed.market is None else str(weighed.market),
-        "-" if weighed.market is None else str(weighed.count),
+        "nothing more" if weighed.market is None else f"{weighed.count} x {weighed.market}",
         "-" if price is None else words.price(price),
         "-" if bid is None else words.price(bid),
         f"{weighed.beta:.3f}",
         f"{weighed.expected_charge:.4f}",
-        f"{weighed.expected_work / HOUR_S:.1f}",
         f"{weighed.cost_per_work * HOUR_S:.5f}",
         _against(weighed, least),
     )
@@ -100,8 +97,8 @@ def _against(weighed: Weighed, least: float) -> str:
     if weighed.chosen:
         return "chosen"
     if not math.isfinite(weighed.cost_per_work) or least <= 0:
-        return "no work is to be expected of it"
-    return f"{weighed.cost_per_work / least - 1:.1%} dearer per core-hour"
+        return "does no work"
+    return f"{weighed.cost_per_work / least - 1:.1%}"
 
 
 # ---- what it should come to ---------------------------------------------------------------------
@@ -111,12 +108,13 @@ def _expected(plan: JobPlan) -> list[RenderableType]:
     ahead = plan.ahead
     if not math.isfinite(ahead.expected_s):
         return [Text("This footprint would never finish the job.", style="bold")]
+    whole = "" if plan.terms.stop.clocks is not None else " of one clock; nobody can say how many it takes"
     cost, on_demand = micros(ahead.expected_cost), micros(ahead.on_demand_cost)
     saved = f" ({1 - cost / on_demand:.0%} less)" if on_demand > cost else ""
     lasting = words.span(ahead.expected_s)
     lines = [
-        f"expected cost    {words.money(cost)}; on-demand alone {words.money(on_demand)}{saved}",
-        f"expected finish  {format_instant(_finish(plan))}, {lasting} after the start",
+        f"expected cost    {words.money(cost)}; on-demand alone {words.money(on_demand)}{saved}{whole}",
+        f"expected finish  {format_instant(_finish(plan))}, {lasting} after the start{whole}",
     ]
     return [Text(line) for line in lines + _limits(plan)]
 

@@ -1,0 +1,1 @@
+"""Benchmarks: one entry, ``python -m tests.bench NAME``. None of them is a test."""
