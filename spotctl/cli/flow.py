@@ -71,6 +71,6 @@ def _run(spec: JobSpec, options: LaunchOptions, as_json: bool) -> session.Finish
         return session.launch(spec, options, JsonLines())
     if not screen.for_people():
         return session.launch(spec, options, LogLines())
-    speed = options.speed if options.world is WorldKind.LOCAL else None
-    with Screen(speed) as watcher:
+    pace = f"{options.speed:g}x real time" if options.world is WorldKind.LOCAL else "replayed"
+    with Screen(pace) as watcher:
         return session.launch(spec, options, watcher)

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from rich.console import Group, RenderableType
-from rich.panel import Panel
 from rich.progress_bar import ProgressBar
+from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
 from pricing_data.units import Instant, format_instant
 from spotctl.cli import words
 from spotctl.control.lifecycle import Life
-from spotctl.control.state import Allocation, Phase, State
+from spotctl.control.state import Allocation, Instance, Phase, State
 from spotctl.report.fold import Account, account
 
 HAPPENED_ROWS: Final = 8
@@ -38,12 +38,12 @@ class LiveView:
 
     state: State
     now: Instant
-    speed: float | None
-    """None where nominal time does not pass by itself (a replay)."""
+    pace: str
+    """How nominal time passes, in words; empty where nobody knows."""
     happened: tuple[tuple[Instant, str], ...] = ()
 
     def __rich__(self) -> RenderableType:
-        parts: list[RenderableType] = [_header(self), _footprint(self), _facts(self)]
+        parts: list[RenderableType] = [_header(self), _footprint(self), _title(""), _facts(self)]
         if self.happened:
             parts.append(_happened(self.happened))
         return Group(*parts)
@@ -61,26 +61,23 @@ def cost(money: Account) -> str:
 
 def _header(view: LiveView) -> RenderableType:
     terms = view.state.terms
-    pace = "replayed" if view.speed is None else f"{view.speed:g}x real time"
-    return Text.assemble(
-        (terms.job, "bold"), f"  prices: {terms.prices}, {pace}, {terms.rules.name} rules", "\n",
-        (f"nominal time {format_instant(view.now)}, run {terms.run}", "dim"),
-    )  # fmt: skip
+    told = ", ".join(filter(None, (terms.prices, view.pace, f"{terms.rules.name} rules")))
+    when = Text(f"nominal time {format_instant(view.now)}, run {terms.run}", style="dim")
+    return Group(Text.assemble((terms.job, "bold"), f"  prices: {told}"), when)
 
 
 def _footprint(view: LiveView) -> RenderableType:
-    table = Table(expand=True, box=None, pad_edge=False, header_style="bold")
-    for title in ("allocation", "market"):
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
+    for title in ("", "market"):
         table.add_column(title, no_wrap=True)
-    for title in ("count", "bid", "price now", "hour ends in", "beta"):
+    for title in ("n", "bid", "price", "hour ends", "beta"):
         table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("state", no_wrap=True)
+    table.add_column("state")
     for allocation in view.state.allocations.values():
         if _counts(view.state, allocation):
             table.add_row(*_row(view, allocation))
-    if not table.row_count:
-        table.add_row(Text("no machines", style="dim"))
-    return Panel(table, title="footprint", title_align="left", border_style="dim")
+    shown = table if table.row_count else Text("no machines", style="dim")
+    return Group(_title("footprint"), shown)
 
 
 def _counts(state: State, allocation: Allocation) -> bool:
@@ -98,18 +95,27 @@ def _row(view: LiveView, allocation: Allocation) -> tuple[Text, ...]:
         else state.history.price(allocation.market, view.now)
     )
     billed = any(instance.running_at is not None for instance in live)
-    lives = Counter(instance.life for instance in live)
-    standing = Text(", ").join(Text(f"{n} {life}", style=_STYLES.get(life, "")) for life, n in lives.items())
     return (
         Text(allocation.name),
         Text(str(allocation.market)),
         Text(str(len(live) or allocation.count)),
-        Text("on-demand" if allocation.bid is None else words.price(allocation.bid)),
+        Text("-" if allocation.bid is None else words.price(allocation.bid)),
         Text("?" if now is None else words.price(now)),
         Text(words.span(state.hour_ends(allocation) - view.now) if billed else "-"),
         Text("-" if allocation.beta is None else f"{allocation.beta:.3f}"),
-        standing if lives else Text("requested", style="yellow"),
+        _standing(allocation, live),
     )
+
+
+def _standing(allocation: Allocation, live: list[Instance]) -> Text:
+    if not live:
+        return Text("requested", style="yellow")
+    lives = Counter(instance.life for instance in live)
+    standing = Text(", ").join(Text(f"{n} {life}", style=_STYLES.get(life, "")) for life, n in lives.items())
+    ends = [instance.ends_at for instance in live if instance.ends_at is not None]
+    if ends:
+        standing.append(f", gone {words.moment(min(ends))}")
+    return standing.append(", on-demand") if allocation.bid is None else standing
 
 
 def _facts(view: LiveView) -> RenderableType:
@@ -178,4 +184,8 @@ def _happened(happened: tuple[tuple[Instant, str], ...]) -> RenderableType:
     lines = Text("\n").join(
         Text.assemble((words.moment(at), "dim"), " ", sentence) for at, sentence in happened[-HAPPENED_ROWS:]
     )
-    return Panel(lines, title="what happened", title_align="left", border_style="dim")
+    return Group(_title("what happened"), lines)
+
+
+def _title(text: str) -> Rule:
+    return Rule(text, align="left", style="dim")

@@ -84,8 +84,8 @@ class Screen:
     Drawing happens in rich's own thread, which is only ever handed a finished, immutable view.
     """
 
-    def __init__(self, speed: float | None) -> None:
-        self._speed = speed
+    def __init__(self, pace: str) -> None:
+        self._pace = pace
         self._happened: deque[tuple[Instant, str]] = deque(maxlen=HAPPENED_ROWS)
         self._view: LiveView | None = None
         self._live = Live(
@@ -111,7 +111,7 @@ class Screen:
         said = words.sentence(state, entry)
         if said is not None:
             self._happened.append((entry.at, said))
-        self._view = LiveView(state, state.now, self._speed, tuple(self._happened))
+        self._view = LiveView(state, state.now, self._pace, tuple(self._happened))
 
     def tick(self, now: Instant) -> None:
         if self._view is not None:

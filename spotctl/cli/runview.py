@@ -34,7 +34,7 @@ def exit_code(run: Run) -> int:
 def picture(run: Run) -> LiveView:
     """The live view of one run, as of its last entry."""
     state = run.state()
-    return LiveView(state, state.now, None)
+    return LiveView(state, state.now, "")
 
 
 def table(runs: Iterable[Run]) -> Table:

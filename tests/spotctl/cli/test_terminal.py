@@ -1,0 +1,98 @@
+"""At a terminal: the question before anything starts, and what Ctrl-C does to it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+from tests.spotctl.cli.test_app import JOB
+
+ROOT = Path(__file__).parents[3]
+SPOTCTL = "from spotctl.cli.app import main; main()"
+AT_A_TERMINAL = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))"
+CTRL_C = "\x03"
+
+
+class Terminal:
+    """The command at a terminal of its own. ``shown``: all it has written, without colours."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "SPOTCTL_HOME": str(folder / "home")}
+        environment |= {"TERM": "xterm", "COLUMNS": "100", "LINES": "40"}
+        environment.pop("NO_COLOR", None)
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", AT_A_TERMINAL, sys.executable, "-c", SPOTCTL, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=folder,
+            env=environment,
+        )
+        self.shown = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def until(self, text: str) -> Self:
+        """Read until ``text`` was shown."""
+        while text not in self.shown:
+            assert self._read(), f"it ended without showing {text!r}:\n{self.shown}"
+        return self
+
+    def type(self, text: str) -> Self:
+        assert self._process.stdin is not None
+        self._process.stdin.write(text.encode())
+        self._process.stdin.flush()
+        return self
+
+    def end(self) -> int:
+        """Read on until the command ends; its exit code."""
+        while self._read():
+            pass
+        return self._process.wait()
+
+    def _read(self) -> bool:
+        assert self._process.stdout is not None
+        text = os.read(self._process.stdout.fileno(), 65536).decode(errors="replace")
+        self.shown += re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text).replace("\r", "")
+        return bool(text)
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Iterator[Terminal]:
+    """A launch in the replay world, about to ask whether to start."""
+    (tmp_path / "nightly.yaml").write_text(JOB)
+    (tmp_path / "ratings.csv").write_text("1,1,3.0\n")
+    with Terminal(tmp_path, "launch", "nightly.yaml", "--world", "replay") as opened:
+        yield opened.until("Start it? [y/N]: ")
+
+
+def test_the_plan_is_shown_before_the_question_and_no_starts_nothing(
+    terminal: Terminal, tmp_path: Path
+) -> None:
+    assert "expected cost" in terminal.shown
+    assert terminal.type("n\n").end() == 3
+    assert "not started" in terminal.shown
+    assert not (tmp_path / "home").exists()
+
+
+def test_ctrl_c_at_the_question_is_130(terminal: Terminal, tmp_path: Path) -> None:
+    assert terminal.type(CTRL_C).end() == 130
+    assert "interrupted; nothing was started" in terminal.shown
+    assert not (tmp_path / "home").exists()
+
+
+def test_yes_runs_the_job_and_shows_the_bill(terminal: Terminal) -> None:
+    assert terminal.type("y\n").end() == 0
+    assert "nightly          done: the work is done" in terminal.shown
+    assert "on-demand alone" in terminal.shown
