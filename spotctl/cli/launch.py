@@ -173,7 +173,7 @@ def _refuse(cloud: Cloud, detach: bool) -> None:
 
 
 def _job(path: Path, name: str | None, env: list[str] | None) -> JobSpec:
-    from spotctl.config import JOB_NAME, load_job
+    from spotctl.jobfile import JOB_NAME, load_job
 
     if name is not None and re.fullmatch(JOB_NAME, name) is None:
         raise UsageError(f"--name: found {name!r}, expected letters, digits, '.', '_' and '-', at most 64")

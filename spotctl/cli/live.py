@@ -70,7 +70,7 @@ def _footprint(view: LiveView) -> RenderableType:
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
     for title in ("", "market"):
         table.add_column(title, no_wrap=True)
-    for title in ("n", "bid", "price", "hour ends", "beta"):
+    for title in ("n", "bid", "price", "hour left", "beta"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("state")
     for allocation in view.state.allocations.values():

@@ -92,7 +92,6 @@ class Screen:
             console=screen.canvas(),
             get_renderable=lambda: self._view or "starting",
             refresh_per_second=_REDRAWS_PER_S,
-            transient=True,
         )
 
     def __enter__(self) -> Self:

@@ -20,10 +20,9 @@ from spotctl.config import (
     Spot,
     Stop,
     Training,
-    load_job,
-    parse_job,
 )
 from spotctl.errors import JobFileError, UsageError
+from spotctl.jobfile import load_job, parse_job
 
 COMPLETE = """\
 name: movies
