@@ -24,6 +24,7 @@ def add_to(app: typer.Typer) -> None:
     app.command(epilog="Example: spotctl cancel movies")(cancel)
     app.command(epilog="Example: spotctl down --all")(down)
     app.command(epilog="Example: spotctl wait movies && spotctl report")(wait)
+    app.command(epilog="Example: spotctl gc --dry-run")(gc)
 
 
 def status(
@@ -137,6 +138,37 @@ def wait(
     else:
         screen.tables().print(runview.table((run,)))
     raise typer.Exit(runview.exit_code(run))
+
+
+def gc(
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be ended, end nothing.")
+    ] = False,
+    form: options.FormatOption = options.Format.TABLE,
+    as_json: options.JsonOption = False,
+) -> None:
+    """End machines that no job answers for.
+
+    Whatever left them there: a crash, a killed process, an ended run.
+    """
+    from spotctl.cli import jsonlines
+    from spotctl.cli.observers import LogLines
+    from spotctl.orphans import orphans, take_down
+
+    found = tuple(orphans(_runs()))
+    rows = [
+        {"job": orphaned.run.name, "run": orphaned.run.id, "machine": machine}
+        for orphaned in found
+        for machine in orphaned.machines
+    ]
+    if not dry_run:
+        take_down(found, LogLines())
+    if options.wants_json(form, as_json):
+        screen.data(jsonlines.document({"schema": "spotctl.gc/1", "dry_run": dry_run, "machines": rows}))
+        return
+    for row in rows:
+        screen.data(f"{row['job']}: {row['machine']} of run {row['run']} {'is left' if dry_run else 'ended'}")
+    screen.note(f"{len(rows)} machines without a job")
 
 
 def _runs() -> Runs:

@@ -25,7 +25,19 @@ resources:
   spot: {instance_types: [c4.xlarge], max_instances: 4, max_per_allocation: 2}
 local: {core_seconds_per_clock: 2880}
 """
-VERBS = ("launch", "plan", "status", "logs", "cancel", "down", "wait", "report", "version", "completion")
+VERBS = (
+    "launch",
+    "plan",
+    "status",
+    "logs",
+    "cancel",
+    "down",
+    "wait",
+    "gc",
+    "report",
+    "version",
+    "completion",
+)
 FINAL_KEYS = {
     *("job", "state", "exit_code", "work_done", "objective", "wall_seconds", "sim_seconds", "cost"),
     *("savings_fraction", "evictions", "failures", "clocks_redone", "stage_transitions", "instances_left"),

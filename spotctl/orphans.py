@@ -1,0 +1,41 @@
+"""Machines that nobody answers for: they run, but no process runs their job. An orphan is a bill.
+
+The machines of this version are processes on this computer; what a cloud's tags are there, the run's
+folder is here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from agileml.hosts.local import LocalHost
+from spotctl.control.events import Ask
+from spotctl.runs import Run, Runs
+from spotctl.session import Observer, end
+
+
+@dataclass(frozen=True, slots=True)
+class Orphans:
+    """A run that nobody works on, and its machines that are still there."""
+
+    run: Run
+    machines: tuple[str, ...]
+
+
+def orphans(runs: Runs) -> Iterator[Orphans]:
+    """All of them. Only the newest run of a job can be the one that the job's process works on."""
+    newest = {run.name: run for run in runs.all()}
+    for run in runs.all():
+        left = LocalHost(run.folder).leftovers() if run.machines.is_dir() else []
+        if left and not (run == newest[run.name] and run.is_live()):
+            yield Orphans(run, tuple(left))
+
+
+def take_down(found: Iterable[Orphans], observer: Observer) -> None:
+    """End them. Where their run is still open it is closed properly, so that its bill ends too."""
+    for orphaned in found:
+        if orphaned.run.state().closed is None:
+            end(orphaned.run, Ask.DOWN, observer)
+        else:
+            LocalHost(orphaned.run.folder).kill_all()
