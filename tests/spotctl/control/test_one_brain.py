@@ -1,0 +1,89 @@
+"""The same facts give the same commands; nobody sees the future; nothing is asked for twice."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pricing_data.market import PriceHistory
+from pricing_data.rules import AWS, AWS_2016, GCP, MarketRules
+from pricing_data.units import HOUR_S, Instant
+from spotctl.codec import decode, encode
+from spotctl.control import events as e
+from spotctl.control.drive import fold
+from spotctl.control.evolve import begin, evolve
+from spotctl.control.state import Phase
+from spotctl.control.step import plan
+from tests.spotctl.build import START, is_command, random_trace, redecided, replay, terms
+
+SEEDS = range(6)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("rules", [AWS_2016, AWS, GCP], ids=lambda rules: rules.name)
+def test_a_ledger_fed_fact_by_fact_yields_exactly_its_commands(seed: int, rules: MarketRules) -> None:
+    trace = random_trace(seed)
+    state, entries = replay(terms(rules), trace)
+    assert state.phase is Phase.CLOSED
+    assert redecided(entries, trace) == list(entries)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_ledger_rebuilds_the_state_without_deciding(seed: int) -> None:
+    trace = random_trace(seed)
+    state, entries = replay(terms(), trace)
+    rebuilt = fold(entries, trace)
+    assert rebuilt.instances == state.instances
+    assert rebuilt.allocations == state.allocations
+    assert (rebuilt.clock, rebuilt.closed, rebuilt.worked) == (state.clock, state.closed, state.worked)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_entry_survives_the_codec(seed: int) -> None:
+    _, entries = replay(terms(), random_trace(seed))
+    assert [decode(*encode(entry)) for entry in entries] == list(entries)
+
+
+@given(seed=st.integers(0, 5), cut_s=st.integers(60, 6 * HOUR_S))
+@settings(max_examples=25, deadline=None)
+def test_cutting_the_trace_after_now_changes_no_decision(seed: int, cut_s: int) -> None:
+    trace = random_trace(seed)
+    _, entries = replay(terms(), trace)
+    cut = Instant(START + cut_s)
+    known = [entry for entry in entries if entry.at <= cut]
+    again = redecided(known, trace.as_of(cut))
+    assert [entry for entry in again if is_command(entry)] == [entry for entry in known if is_command(entry)]
+    _, without_future = replay(terms(), _frozen(trace, cut))
+    before = [entry for entry in without_future if entry.at < cut]
+    assert before == [entry for entry in entries if entry.at < cut]
+
+
+def _frozen(trace: PriceHistory, cut: Instant) -> PriceHistory:
+    """The trace as if nothing happened after ``cut``."""
+    return trace.as_of(cut)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_plan_that_is_folded_leaves_nothing_to_plan(seed: int) -> None:
+    trace = random_trace(seed)
+    _, entries = replay(terms(), trace)
+    first = entries[0]
+    assert isinstance(first, e.JobStarted)
+    state = begin(first, trace)
+    for entry in entries[1:]:
+        if is_command(entry):
+            continue
+        state = evolve(state, entry)
+        state = reduce(evolve, plan(state), state)
+        assert plan(state) == ()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_spot_is_worth_it_and_evictions_happen(seed: int) -> None:
+    state, entries = replay(terms(), random_trace(seed))
+    assert state.clock == state.terms.stop.clocks
+    assert any(isinstance(entry, e.Acquire) and entry.bid is not None for entry in entries)
+    assert any(isinstance(entry, e.StageEntered) for entry in entries)
