@@ -2,77 +2,80 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
 
-from agileml.events import (
-    EvictionWarned,
-    MachineReleased,
-    SafeToKill,
-    Stage,
-)
-from agileml.telemetry import Upward
-from tests.agileml.jobs import RunningJob, running_job
+from agileml.events import Finished, Stage, StopRequested
+from agileml.hosts.client import TrainingClient
+from tests.agileml.real_jobs import running_job
 
 pytestmark = pytest.mark.process
 
 
-def evict(job: RunningJob, *machines: str) -> float:
-    """Warn, wait until all are safe to kill, take them away. Returns the seconds that it took."""
-    warned_at = time.monotonic()
-    job.client.tell(EvictionWarned(machines, 30.0))
-    safe: set[str] = set()
-
-    def all_safe(said: Upward) -> bool:
-        if isinstance(said, SafeToKill):
-            safe.add(said.machine)
-        return safe >= set(machines)
-
-    job.wait(all_safe)
-    took = time.monotonic() - warned_at
-    for machine in machines:
-        job.host.kill(machine)
-        job.client.tell(MachineReleased(machine))
-    return took
-
-
-def test_undisturbed(tmp_path: Path) -> None:
-    with running_job(tmp_path, clocks=25) as job:
+def test_through_the_stages_and_back_with_nothing_redone(tmp_path: Path) -> None:
+    with running_job(tmp_path, clocks=80, clock_s=0.2, stage3_above=2.0) as job:
         job.start("r1", "t1")
-        job.finish()
-        job.check_result()
-        job.check_nothing_left()
-        assert job.redone == []
-
-
-def test_through_the_stages_and_back(tmp_path: Path) -> None:
-    with running_job(tmp_path, clocks=60, stage3_above=2.0) as job:
-        job.start("r1", "t1")
-        job.reach(3)
+        job.reach(2)
         job.start("t2")
         job.reach_stage(Stage.TWO)
         job.start("t3")
         job.reach_stage(Stage.THREE)
-        evict(job, "t1")
+        some = job.evict("t1")
         job.reach_stage(Stage.TWO)
-        evict(job, "t2", "t3")
+        job.reach(job.clock + 1)
+        rest = job.evict("t2", "t3")
         job.reach_stage(Stage.ONE)
         job.finish()
+        print(f"safe to kill {some:.3f} s (some) and {rest:.3f} s (all) after the warning")
         job.check_result()
         job.check_nothing_left()
         assert job.redone == []
 
 
-@pytest.mark.parametrize("leaving", [("t1", "t2"), ("t1", "t2", "t3", "t4")], ids=["half", "all"])
-def test_a_warned_eviction_redoes_nothing(tmp_path: Path, leaving: tuple[str, ...]) -> None:
-    with running_job(tmp_path, clocks=40) as job:
-        job.start("r1", "t1", "t2", "t3", "t4")
+def test_deaths_one_after_the_other(tmp_path: Path) -> None:
+    """A sample of what ``test_kills.py`` does at many moments."""
+    with running_job(tmp_path, clocks=40, clock_s=0.2) as job:
+        job.start("r1", "t1", "t2")
         job.reach_stage(Stage.TWO)
+        for role, machine in (("server", "t1"), ("controller", "r1"), ("worker", "t2"), ("agent", "t2")):
+            job.reach(job.clock + 2)
+            job.kill_role(role, machine)
         job.reach(job.clock + 2)
-        print(f"{len(leaving)} machines safe to kill {evict(job, *leaving):.3f} s after the warning")
+        job.kill("t1")
         job.finish()
         job.check_result()
         job.check_nothing_left()
-        assert job.redone == []
+        assert job.redone
+
+
+def test_a_stop_saves_the_model_as_a_later_client_learns(tmp_path: Path) -> None:
+    with running_job(tmp_path, clocks=10_000, clock_s=0.05, staleness=1) as job:
+        job.start("r1", "r2")
+        job.reach(3)
+        job.client.tell(StopRequested())
+        told = job.client.confirmed
+        job.client.close()
+        job.client = TrainingClient(job.folder.path, told=told, heard=len(job.heard))
+        if told == 2:  # the first client had not brought it home; whoever knows what it told says it again
+            job.client.tell(StopRequested())
+        finished = job.wait(lambda said: isinstance(said, Finished))
+        assert isinstance(finished, Finished)
+        assert finished.clock < 10_000
+        assert Path(finished.path) == job.folder.model
+        shards_of_the_model = sorted(path.name for path in job.folder.model.iterdir())
+        assert shards_of_the_model == [f"partition-{p:05}.npy" for p in range(job.setup.partitions)]
+        job.check_nothing_left()
+
+
+def test_a_hanging_machine_is_lost_and_ends_when_it_wakes(tmp_path: Path) -> None:
+    with running_job(tmp_path, clocks=60, clock_s=0.1) as job:
+        job.start("r1", "t1", "t2")
+        job.reach(2)
+        job.host.freeze("t1")
+        job.reach(job.clock + 3)  # which takes the silence of t1, and its loss
+        assert job.host.alive("t1")
+        job.host.thaw("t1")
+        job.finish()
+        job.check_result()
+        job.check_nothing_left()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,11 +14,14 @@ import numpy as np
 from agileml.app import Application, Input
 from agileml.apps.planted import planted_ratings, write_ratings
 from agileml.events import (
+    EvictionWarned,
     Finished,
     MachineJoined,
     MachineLost,
+    MachineReleased,
     Progressed,
     RolledBack,
+    SafeToKill,
     Setup,
     Stage,
     StageChanged,
@@ -29,7 +34,7 @@ from agileml.messages import Matrix
 from agileml.telemetry import ObjectiveAt, Upward
 
 PATIENCE_S = 40.0
-QUICK = Timing(repeat_s=0.1, silence_s=2.0, lease_s=10.0)
+QUICK = Timing(repeat_s=0.1, silence_s=2.0, lease_s=4.0)
 
 
 def serial(app: Application, data: Input, shards: int, clocks: int) -> tuple[Matrix, float]:
@@ -61,6 +66,7 @@ class RunningJob:
         self.host = LocalHost(self.folder.path)
         self.client = TrainingClient(self.folder.path)
         self.heard: list[Upward] = []
+        self._read = 0
         self.app = job.make_application()
 
     def start(self, *machines: str, cores: int = 1) -> None:
@@ -77,15 +83,44 @@ class RunningJob:
         for machine in machines:
             self.client.tell(MachineLost(machine))
 
+    def kill_role(self, role: str, machine: str) -> None:
+        """SIGKILL to one process of a machine; its agent (or, of an agent, nobody) notices by itself."""
+        module = "agileml.hosts.agent" if role == "agent" else f"agileml.hosts.roles\0{role}"
+        wanted = f"\0{module}\0{self.folder.path}\0{machine}\0".encode()
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                command = (process / "cmdline").read_bytes()
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # it ended meanwhile
+            if wanted in command:
+                os.kill(int(process.name), signal.SIGKILL)
+
+    def listen(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            self.heard += self.client.poll(left)
+
+    def evict(self, *machines: str) -> float:
+        """Warn, wait until all are safe to kill, take them away. Returns the seconds until they were safe."""
+        warned_at = time.monotonic()
+        self.client.tell(EvictionWarned(machines, 30.0))
+        for _ in machines:
+            self.wait(lambda said: isinstance(said, SafeToKill))
+        took = time.monotonic() - warned_at
+        for machine in machines:
+            self.host.kill(machine)
+            self.client.tell(MachineReleased(machine))
+        return took
+
     def wait(self, wanted: Callable[[Upward], bool], patience_s: float = PATIENCE_S) -> Upward:
-        """Listen until something wanted is heard, from now on."""
+        """The next wanted message after the last one waited for."""
         until = time.monotonic() + patience_s
         while time.monotonic() < until:
-            said = self.client.poll(0.2)
-            self.heard += said
-            for message in said:
-                if wanted(message):
-                    return message
+            while self._read < len(self.heard):
+                self._read += 1
+                if wanted(self.heard[self._read - 1]):
+                    return self.heard[self._read - 1]
+            self.heard += self.client.poll(0.2)
         raise AssertionError(f"not heard within {patience_s} s; at last: {self.heard[-8:]}\n{self.logs()}")
 
     def reach(self, clock: int) -> None:

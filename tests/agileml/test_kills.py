@@ -1,0 +1,114 @@
+"""Sudden deaths at random moments: nothing is lost but time, and nothing is left behind.
+
+``pytest --campaign tests/agileml/test_kills.py`` kills each kind of thing at twenty moments.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from agileml.events import Failed, MachineLost, Stage
+from tests.agileml.real_jobs import RunningJob, running_job
+
+pytestmark = [pytest.mark.process, pytest.mark.campaign]
+
+
+def lose_a_worker(job: RunningJob) -> None:
+    job.kill_role("worker", "t2")
+
+
+def lose_an_active(job: RunningJob) -> None:
+    job.kill_role("server", "t1")
+
+
+def lose_a_machine(job: RunningJob) -> None:
+    job.kill("t1")
+
+
+def lose_all_transient_machines(job: RunningJob) -> None:
+    job.kill("t1", "t2", "t3")
+
+
+def lose_an_agent(job: RunningJob) -> None:
+    """Its roles end with it, which the controller learns from the silence."""
+    job.kill_role("agent", "t1")
+
+
+def lose_the_controller(job: RunningJob) -> None:
+    job.kill_role("controller", "r1")
+
+
+KILLS: Final[Mapping[str, Callable[[RunningJob], None]]] = {
+    "worker": lose_a_worker,
+    "active": lose_an_active,
+    "machine": lose_a_machine,
+    "all transient": lose_all_transient_machines,
+    "agent": lose_an_agent,
+    "controller": lose_the_controller,
+}
+
+
+EVICTIONS: Final[Mapping[str, tuple[str, ...]]] = {"half": ("t1", "t2"), "all": ("t1", "t2", "t3", "t4")}
+
+SAMPLE: Final = [("all transient", 0), ("half", 0)]
+"""What runs without --campaign; ``test_local_host.py`` has one of each other kind."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    kinds: Mapping[str, object] = KILLS if "killed" in metafunc.fixturenames else EVICTIONS
+    moments = [(kind, seed) for kind in kinds for seed in range(20)]
+    if not metafunc.config.getoption("--campaign"):
+        moments = [moment for moment in moments if moment in SAMPLE]
+    if "seed" in metafunc.fixturenames:
+        metafunc.parametrize(("killed" if kinds is KILLS else "evicted", "seed"), moments)
+
+
+def test_a_sudden_death_costs_nothing_but_time(killed: str, seed: int, tmp_path: Path) -> None:
+    chance = random.Random(f"{killed} {seed}")
+    with running_job(tmp_path, clocks=30, clock_s=0.3) as job:
+        job.start("r1", "t1", "t2", "t3")
+        job.reach_stage(Stage.TWO)
+        job.listen(chance.uniform(0.0, 1.5))
+        killed_after = job.clock
+        KILLS[killed](job)
+        job.finish()
+        print(f"{killed}, seed {seed}: killed after clock {killed_after}, redone {job.redone}")
+        job.check_result()
+        job.check_nothing_left()
+
+
+def test_a_warned_eviction_redoes_nothing(evicted: str, seed: int, tmp_path: Path) -> None:
+    chance = random.Random(f"{evicted} {seed}")
+    with running_job(tmp_path, clocks=30, clock_s=0.3) as job:
+        job.start("r1", "t1", "t2", "t3", "t4")
+        job.reach_stage(Stage.TWO)
+        job.listen(chance.uniform(0.0, 1.0))
+        took = job.evict(*EVICTIONS[evicted])
+        print(f"{evicted}, seed {seed}: safe to kill {took:.3f} s after the warning")
+        job.finish()
+        job.check_result()
+        job.check_nothing_left()
+        assert job.redone == []
+
+
+def test_losing_the_only_reliable_machine_ends_the_job_by_lease(tmp_path: Path) -> None:
+    with running_job(tmp_path, clocks=400) as job:
+        job.start("r1", "t1")
+        job.reach(2)
+        job.host.kill("r1")
+        job.check_nothing_left()
+
+
+def test_losing_one_of_two_reliable_machines_fails_the_job(tmp_path: Path) -> None:
+    with running_job(tmp_path, clocks=400) as job:
+        job.start("r1", "r2", "t1")
+        job.reach(2)
+        job.host.kill("r2")
+        job.client.tell(MachineLost("r2"))
+        job.wait(lambda said: isinstance(said, Failed))
+        job.check_nothing_left()
