@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Self, TypeAlias
+from typing import Final, Self, TypeAlias
 
 from agileml.events import (
     Assign,
@@ -56,6 +56,25 @@ class Phase(StrEnum):
     @property
     def over(self) -> bool:
         return self in (Phase.FINISHED, Phase.FAILED)
+
+
+PHASE_EDGES: Final[Mapping[tuple[Phase, Phase], str]] = {
+    (Phase.STARTING, Phase.TRAINING): "every partition was made and is served",
+    (Phase.TRAINING, Phase.SAVING): "the last clock is completed and backed up",
+    (Phase.SAVING, Phase.FINISHED): "every reliable machine wrote its part",
+    (Phase.TRAINING, Phase.FAILED): "the only copy of a partition is gone, or the only backup",
+    (Phase.SAVING, Phase.FAILED): "a copy is gone before it was written",
+}
+
+INVARIANTS: Final[Mapping[int, str]] = {
+    1: "while training, every partition has exactly one owner per epoch, and it lives",
+    2: "whatever a transient machine serves has its backup on a live reliable machine",
+    3: "while training, every shard was given to exactly one live worker, if there is one",
+    4: "B never moves backwards",
+    5: "nothing completed up to B can be lost: every partition is safe at B or later",
+    6: "once events stop, partitions arrive, leaving machines become safe to kill, and clocks complete",
+}
+"""4 speaks of two states and is checked by ``elastic.step``; 6 of what comes, and is checked by the tests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,17 +231,16 @@ class Cluster:
     def broken(self, what: str) -> BrokenInvariant:
         return BrokenInvariant(self.told(what))
 
+    def violated(self, invariant: int, how: str) -> BrokenInvariant:
+        return self.broken(f"invariant {invariant}, {INVARIANTS[invariant]}: {how}")
+
     def told(self, what: str) -> str:
         """``what``, with the story so far."""
         lines = "\n  ".join(map(str, self.story))
         return f"{what}\nin {self.phase}, generation {self.generation}, epoch {self.epoch}, after\n  {lines}"
 
     def check(self) -> None:
-        """Raise BrokenInvariant, with the story, unless the invariants of a settled step hold.
-
-        Numbered as in the documentation of the state machines. The one about the clock that never moves
-        backwards (4) speaks of two states and is checked by ``elastic.step``.
-        """
+        """Raise BrokenInvariant, with the story, unless INVARIANTS hold, as they do after every step."""
         if self.phase is Phase.TRAINING:
             for partition in self.partitions:
                 self._check_owner(partition)
@@ -230,24 +248,24 @@ class Cluster:
             self._check_shards()
         for partition in self.partitions:
             if not self.consistent <= partition.safe_clock <= partition.completed:
-                raise self.broken(f"5: B is {self.consistent}, but {partition}")
+                raise self.violated(5, f"B is {self.consistent}, {partition}")
         for machine in self.machines.values():
             if machine.safe and (self.holds_shards(machine.name) or self.holds_state(machine.name)):
                 raise self.broken(f"{machine.name} was said to be safe to kill, and it is not")
 
     def _check_owner(self, partition: Partition) -> None:
         if partition.standing not in ON_ITS_WAY | {Standing.SERVED} or self.server(partition.owner) is None:
-            raise self.broken(f"1: nobody serves or will serve {partition}")
+            raise self.violated(1, f"{partition}")
         if partition.standing is Standing.MOVING and self.server(partition.source) is None:
-            raise self.broken(f"1: nobody sends {partition}")
+            raise self.violated(1, f"nobody sends {partition}")
 
     def _check_backup(self, partition: Partition) -> None:
         owner = self.machines[partition.owner or ""]
         if partition.backup is None:
             if owner.tier is not Tier.RELIABLE:
-                raise self.broken(f"2: a transient machine alone has {partition}")
+                raise self.violated(2, f"{partition}")
         elif self.machines[partition.backup].tier is not Tier.RELIABLE or not self.server(partition.backup):
-            raise self.broken(f"2: the backup is not on a live reliable machine: {partition}")
+            raise self.violated(2, f"{partition}")
 
     def _check_shards(self) -> None:
         if not self.workers():
@@ -261,4 +279,4 @@ class Cluster:
                 or worker.orders is None
                 or number not in worker.orders.shards
             ):
-                raise self.broken(f"3: no live worker was given shard {number}: {shard}")
+                raise self.violated(3, f"shard {number}: {shard}")

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from agileml import announcements, assignments, membership, moves, progress, recovery
-from agileml.cluster import BrokenInvariant, Cluster, Commands, InvalidTransition, Phase
+from agileml.cluster import PHASE_EDGES, BrokenInvariant, Cluster, Commands, InvalidTransition, Phase
 from agileml.events import (
     BackedUp,
     ClockCompleted,
@@ -119,5 +119,7 @@ def step(cluster: Cluster, event: Event) -> tuple[Cluster, Commands]:
         cluster, more = rule(cluster)
         commands += more
     if cluster.consistent < before.consistent:
-        raise cluster.broken(f"4: B moved back from {before.consistent}")
+        raise cluster.violated(4, f"from {before.consistent} to {cluster.consistent}")
+    if cluster.phase is not before.phase and (before.phase, cluster.phase) not in PHASE_EDGES:
+        raise cluster.broken(f"no edge leads here from {before.phase}")
     return cluster, commands

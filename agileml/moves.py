@@ -2,7 +2,8 @@
 
 Level-triggered: the target is computed afresh from whoever is left, and only its differences to the
 present are commanded, under a new epoch. A partition on its way is left alone until it has arrived;
-whatever is wrong with it by then is a difference like any other.
+whatever is wrong with it by then is a difference like any other. Backups never move: a reliable machine
+that joins in stage 2 or 3 gets its part of the model when stage 1 comes again.
 """
 
 from __future__ import annotations

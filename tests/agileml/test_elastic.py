@@ -493,7 +493,7 @@ def with_partition(**changes: object) -> Callable[[Cluster], Cluster]:
     ],
 )
 def test_a_broken_invariant_is_named_and_told(breaks: Callable[[Cluster], Cluster], number: str) -> None:
-    with pytest.raises(BrokenInvariant, match=f"^{number}: ") as told:
+    with pytest.raises(BrokenInvariant, match=f"^invariant {number}, ") as told:
         breaks(two_actives().cluster).check()
     assert "after" in str(told.value)
 
