@@ -56,22 +56,24 @@ def logs(
     job: options.JobName,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run has ended.")] = False,
 ) -> None:
-    """Print what a job's machines wrote.
+    """Print what happened to a job.
 
-    Each line follows the name of its machine.
+    In plain words, and what its machines wrote: each of their lines follows the name of its file.
     """
-    from spotctl.cli.logfiles import LogFiles
+    from pricing_data.units import format_instant
+    from spotctl.cli.logs import LogFiles, Story
 
     run = _find(_runs(), job)
-    files = LogFiles(run.folder / "logs")
-    going = follow and run.is_live()
-    for line in files.news():
-        screen.data(line)
-    while going:
-        time.sleep(_POLL_S)
-        going = run.is_live()
+    files, story = LogFiles(run.machines), Story(run)
+    while True:
+        going = follow and run.is_live()
+        for at, said in story.news():
+            screen.data(f"{format_instant(at)} {said}")
         for line in files.news():
             screen.data(line)
+        if not going:
+            return
+        time.sleep(_POLL_S)
 
 
 def cancel(job: options.JobName) -> None:

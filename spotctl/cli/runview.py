@@ -10,6 +10,7 @@ from rich.table import Table
 from pricing_data.units import Instant, format_instant, format_micros
 from spotctl.cli import words
 from spotctl.cli.live import LiveView, clocks
+from spotctl.cli.logs import Story
 from spotctl.control.state import State
 from spotctl.report.fold import account
 from spotctl.runs import Run
@@ -33,8 +34,9 @@ def exit_code(run: Run) -> int:
 
 def picture(run: Run) -> LiveView:
     """The live view of one run, as of its last entry."""
-    state = run.state()
-    return LiveView(state, state.now, "")
+    story = Story(run)
+    happened = tuple(story.news())
+    return LiveView(story.state, story.state.now, "", happened)
 
 
 def table(runs: Iterable[Run]) -> Table:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-_PIPE_WIDTH: Final = 200
+_PIPE_WIDTH: Final = 160
 
 
 def for_people() -> bool:

@@ -245,6 +245,15 @@ def test_status_and_wait_agree_with_the_final_object(launched: Launched) -> None
     assert (waited.exit_code, json.loads(waited.stdout)["runs"]) == (0, [run])
 
 
+def test_logs_tell_what_happened_and_what_machines_wrote(launched: Launched) -> None:
+    (run,) = Runs(launched.home).all()
+    (run.machines / "s1-0").mkdir(parents=True)
+    (run.machines / "s1-0" / "agent.log").write_text("up\n")
+    lines = spotctl("logs", "nightly", "--follow", home=launched.home).stdout.splitlines()
+    assert lines[0].endswith("asked for 1 x m4.xlarge in us-east-1a, on-demand (r1)")
+    assert lines[-2:] == [f"{launched.final['ended']} done: the work is done", "s1-0/agent: up"]
+
+
 def test_a_report_by_job_agrees_with_the_final_object(launched: Launched) -> None:
     (row,) = json.loads(spotctl("report", "--json", home=launched.home).stdout)["rows"]
     cost = launched.final["cost"]

@@ -17,18 +17,24 @@ from tests.spotctl.cli.test_app import JOB
 ROOT = Path(__file__).parents[3]
 SPOTCTL = "from spotctl.cli.app import main; main()"
 AT_A_TERMINAL = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))"
+ASKING = """
+from spotctl.cli.observers import Screen
+with Screen("600x real time") as watcher:
+    answer = watcher.ask_interrupt()
+print("answered", answer)
+"""
 CTRL_C = "\x03"
 
 
 class Terminal:
     """The command at a terminal of its own. ``shown``: all it has written, without colours."""
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
+    def __init__(self, folder: Path, program: str, *arguments: str) -> None:
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "SPOTCTL_HOME": str(folder / "home")}
         environment |= {"TERM": "xterm", "COLUMNS": "100", "LINES": "40"}
         environment.pop("NO_COLOR", None)
         self._process = subprocess.Popen(
-            [sys.executable, "-c", AT_A_TERMINAL, sys.executable, "-c", SPOTCTL, *arguments],
+            [sys.executable, "-c", AT_A_TERMINAL, sys.executable, "-c", program, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=folder,
@@ -73,7 +79,7 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
     """A launch in the replay world, about to ask whether to start."""
     (tmp_path / "nightly.yaml").write_text(JOB)
     (tmp_path / "ratings.csv").write_text("1,1,3.0\n")
-    with Terminal(tmp_path, "launch", "nightly.yaml", "--world", "replay") as opened:
+    with Terminal(tmp_path, SPOTCTL, "launch", "nightly.yaml", "--world", "replay") as opened:
         yield opened.until("Start it? [y/N]: ")
 
 
@@ -96,3 +102,28 @@ def test_yes_runs_the_job_and_shows_the_bill(terminal: Terminal) -> None:
     assert terminal.type("y\n").end() == 0
     assert "nightly          done: the work is done" in terminal.shown
     assert "on-demand alone" in terminal.shown
+
+
+@pytest.mark.parametrize(
+    ("typed", "answer"),
+    [
+        ("g\n", "continue"),
+        ("\n", "continue"),
+        ("c\n", "cancel"),
+        ("d\n", "down"),
+        ("l\n", "detach"),
+        (CTRL_C, "cancel"),
+    ],
+)
+def test_what_can_be_answered_to_ctrl_c(tmp_path: Path, typed: str, answer: str) -> None:
+    """A second Ctrl-C while being asked is a graceful cancel; an empty line goes on."""
+    with Terminal(tmp_path, ASKING) as terminal:
+        terminal.until("[g/c/d/l] ").type(typed)
+        assert terminal.end() == 0
+        assert f"answered {answer}" in terminal.shown
+
+
+def test_another_answer_is_asked_for_again(tmp_path: Path) -> None:
+    with Terminal(tmp_path, ASKING) as terminal:
+        terminal.until("[g/c/d/l] ").type("x\n").until("found 'x', expected one of g, c, d, l")
+        assert terminal.type("c\n").end() == 0
