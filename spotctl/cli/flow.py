@@ -31,6 +31,8 @@ def launch(spec: JobSpec, options: LaunchOptions, as_json: bool, *, ask: bool) -
     _refuse_infeasible(plan)
     if ask:
         _ask(plan)
+    else:
+        screen.note(*planview.set_aside(plan.recording))
     try:
         finished = _run(spec, options, as_json)
     except Detached as left:

@@ -10,6 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from bidbrain.model import Decision, Weighed
+from pricing_data.quality import Finding
+from pricing_data.traces import Recording
 from pricing_data.units import HOUR_S, Instant, Usd, UsdPerHour, format_instant, format_micros, later, micros
 from spotctl.cli import words
 from spotctl.cli.jsonlines import public
@@ -24,6 +26,7 @@ def picture(plan: JobPlan) -> RenderableType:
     parts: list[RenderableType] = [
         Text.assemble((terms.job, "bold"), f"  prices: {terms.prices}, {terms.rules.name} rules"),
         Text(f"starts {format_instant(terms.start)}, the prices' own time", style="dim"),
+        *(Text(line, style="yellow") for line in set_aside(plan.recording)),
         Text(""),
         Text(f"first   {reliable} at {_rate(terms.reliable.on_demand)}"),
     ]
@@ -53,8 +56,22 @@ def document(plan: JobPlan) -> dict[str, Any]:
         "on_demand_cost": _estimate(ahead.on_demand_cost),
         "deadline_seconds": terms.deadline_s,
         "budget": None if terms.budget is None else format_micros(terms.budget),
+        "price_rows": {"read": plan.recording.rows_read, "quarantined": plan.recording.rows_quarantined},
+        "price_findings": public(plan.recording.findings, tuple[Finding, ...]),
         "decisions": [public(decision) for decision in ahead.decisions],
     }
+
+
+def set_aside(recording: Recording) -> list[str]:
+    """What is wrong with the price file: nothing of a flawless one, a line for each flaw of another."""
+    if not recording.rows_quarantined:
+        return []
+    lines = [f"{recording.rows_quarantined} of {recording.rows_read} price rows are not used:"]
+    for finding in recording.findings:
+        if finding.kind.quarantines:
+            example = f", first line {finding.examples[0].line}" if finding.examples else ""
+            lines.append(f"  {finding.count} x {finding.kind}{example}")
+    return lines
 
 
 # ---- what would be done -------------------------------------------------------------------------

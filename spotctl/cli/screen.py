@@ -52,9 +52,10 @@ def data(text: str) -> None:
     print(text, flush=True)
 
 
-def note(text: str) -> None:
+def note(*lines: str) -> None:
     """Write chatter to standard error."""
-    print(text, file=sys.stderr, flush=True)
+    for line in lines:
+        print(line, file=sys.stderr, flush=True)
 
 
 def choose(question: str, answers: Mapping[str, str], otherwise: str) -> str:

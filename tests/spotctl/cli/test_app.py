@@ -25,6 +25,15 @@ resources:
   spot: {instance_types: [c4.xlarge], max_instances: 4, max_per_allocation: 2}
 local: {core_seconds_per_clock: 2880}
 """
+_ROW = "{},us-east-1,us-east-1a,c4.xlarge,Linux/UNIX,{}\n"
+PRICES = (
+    "timestamp_utc,region,zone,instance_type,product,price_usd_hour\n"
+    + "".join(
+        _ROW.format(f"2016-06-0{1 + h // 24}T{h % 24:02d}:00:00Z", 0.04 + h % 7 / 1000) for h in range(73)
+    )
+    + _ROW.format("2016-06-02T00:30:00Z", -1) * 2
+    + _ROW.format("yesterday", 0.04)
+)
 VERBS = (
     "launch",
     "plan",
@@ -193,6 +202,20 @@ def test_a_plan_says_what_would_be_bought_why_and_what_it_comes_to(home: Path) -
     assert any(weighed["chosen"] for weighed in plan["decisions"][0]["weighed"])
     assert float(plan["expected_cost"]) < float(plan["on_demand_cost"])
     assert not home.exists(), "a plan writes nothing"
+
+
+@pytest.mark.usefixtures("home")
+def test_price_rows_that_cannot_be_believed_are_counted_and_shown() -> None:
+    Path("prices.csv").write_text(PRICES)
+    options = ("nightly.yaml", "--trace", "prices.csv", "--trace-start", "2016-06-03")
+    shown = spotctl("plan", *options).stdout
+    assert "3 of 76 price rows are not used:" in shown
+    assert "2 x negative price, first line 75" in shown
+    assert "1 x unreadable time, first line 77" in shown
+    plan = json.loads(spotctl("plan", *options, "--json").stdout)
+    assert plan["price_rows"] == {"read": 76, "quarantined": 3}
+    launched = spotctl("launch", *options, "--world", "replay", "--yes")
+    assert "3 of 76 price rows are not used:" in launched.stderr.splitlines()[0]
 
 
 def test_a_dry_run_is_a_plan(home: Path) -> None:
