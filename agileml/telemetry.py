@@ -53,9 +53,11 @@ Upward: TypeAlias = (
 
 
 class Objectives:
-    """Adds up the shards' parts; each clock is reported once, in order.
+    """Adds up the shards' parts. A clock is reported once, when all its parts are in.
 
-    ``value(total, count)`` makes the objective of the sums, as the application defines it.
+    Best effort: parts die with a worker that had pushed its deltas already. A clock that still lacks some
+    when a later one has them all is left out. ``value(total, count)`` makes the objective of the sums, as
+    the application defines it.
     """
 
     def __init__(self, shards: int, value: Callable[[float, float], float]) -> None:
@@ -64,16 +66,17 @@ class Objectives:
         self._parts: dict[int, dict[int, ShardObjective]] = {}
         self._reported = -1
 
-    def add(self, report: ObjectiveReport) -> tuple[ObjectiveAt, ...]:
+    def add(self, report: ObjectiveReport) -> ObjectiveAt | None:
         """What became known. Parts of a clock that is computed again are the same, and add nothing."""
         clock = report.clock - 1
         if clock <= self._reported:
-            return ()
-        self._parts.setdefault(clock, {}).update({part.shard: part for part in report.parts})
-        known = []
-        while len(self._parts.get(self._reported + 1, ())) == self._shards:
-            self._reported += 1
-            parts = [part for _, part in sorted(self._parts.pop(self._reported).items())]
-            total, count = sum(part.total for part in parts), sum(part.count for part in parts)
-            known.append(ObjectiveAt(self._reported, self._value(total, count)))
-        return tuple(known)
+            return None
+        known = self._parts.setdefault(clock, {})
+        known.update({part.shard: part for part in report.parts})
+        if len(known) < self._shards:
+            return None
+        self._reported = clock
+        self._parts = {later: parts for later, parts in self._parts.items() if later > clock}
+        parts = [part for _, part in sorted(known.items())]
+        total, count = sum(part.total for part in parts), sum(part.count for part in parts)
+        return ObjectiveAt(clock, self._value(total, count))

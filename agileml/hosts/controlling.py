@@ -94,7 +94,8 @@ class ControllerProcess:
     def _act(self, event: Control) -> None:
         """Fold one journalled event and queue what it calls for."""
         if isinstance(event, ObjectiveReport):
-            for known in self._objectives.add(event):
+            known = self._objectives.add(event)
+            if known is not None:
                 self._peer(CLIENT).link.send(known)
             return
         if not isinstance(event, Event):

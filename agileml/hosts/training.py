@@ -35,7 +35,7 @@ class WorkerProcess:
         self._threads = ThreadPoolExecutor(self._cores)
         self._held: list[tuple[Work, Patch]] = []
         self._release_at = 0.0
-        self._objectives: dict[int, list[ShardObjective]] = {}
+        self._found: list[ShardObjective] = []
         self._poller = zmq.Poller()
         context = zmq.Context(1)
         name = f"worker/{machine}/{incarnation}"
@@ -75,7 +75,7 @@ class WorkerProcess:
         self._data.keep_only({route.endpoint for route in assign.routes})
         remaining_s = self._core.uncomputed * self._shard_s
         if assign.drain and remaining_s > assign.notice_s * _DRAIN_MARGIN:
-            self._held.clear()
+            self._held, self._found = [], []
             self._carry_out(self._core.abandon())
 
     def _compute(self) -> None:
@@ -84,8 +84,7 @@ class WorkerProcess:
         batch = self._core.work(self._cores)
         for work, outcome in zip(batch, self._threads.map(self._process, batch), strict=True):
             self._held.append((work, checked(outcome, self._input.shape)))
-            part = ShardObjective(work.shard, outcome.total, outcome.count)
-            self._objectives.setdefault(work.clock, []).append(part)
+            self._found.append(ShardObjective(work.shard, outcome.total, outcome.count))
         self._shard_s = max(self._nominal_s, (time.monotonic() - began) / len(batch))
         self._release_at = began + self._nominal_s * len(batch)
 
@@ -93,13 +92,13 @@ class WorkerProcess:
         return self._app.process(self._input.shard(work.shard), work.values, (work.shard, work.clock))
 
     def _release(self) -> None:
-        held, self._held = self._held, []
+        """The objective goes first: it may be lost with this process, but not for want of a moment."""
+        held, found = self._held, tuple(self._found)
+        self._held, self._found = [], []
+        self._control.tell(ObjectiveReport(self._machine, held[0][0].clock, found))
+        self._control.flush()
         for work, delta in held:
             self._carry_out(self._core.computed(work, delta))
-        if not self._core.uncomputed:
-            for clock, parts in self._objectives.items():
-                self._control.tell(ObjectiveReport(self._machine, clock, tuple(parts)))
-            self._objectives.clear()
 
     def _carry_out(self, outgoing: Iterable[Outgoing]) -> None:
         for item in outgoing:

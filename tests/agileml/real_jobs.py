@@ -25,6 +25,7 @@ from agileml.events import (
     Setup,
     Stage,
     StageChanged,
+    StopRequested,
     Tier,
 )
 from agileml.hosts.client import TrainingClient
@@ -37,10 +38,10 @@ PATIENCE_S = 40.0
 QUICK = Timing(repeat_s=0.1, silence_s=2.0, lease_s=4.0)
 
 
-def serial(app: Application, data: Input, shards: int, clocks: int) -> tuple[Matrix, float]:
-    """The model after ``clocks``, and the objective one clock before: no processes, no machinery."""
+def serial(app: Application, data: Input, shards: int, clocks: int) -> tuple[Matrix, list[float]]:
+    """The model after ``clocks``, and the objective before each of them: no processes, no machinery."""
     model = app.initial(np.arange(data.shape.rows), data.shape)
-    objective = 0.0
+    objectives = []
     for clock in range(1, clocks + 1):
         change, total, count = np.zeros_like(model), 0.0, 0.0
         for shard in range(shards):
@@ -48,8 +49,9 @@ def serial(app: Application, data: Input, shards: int, clocks: int) -> tuple[Mat
             outcome = app.process(data.shard(shard), model[rows], (shard, clock))
             change[outcome.delta.rows] += outcome.delta.values
             total, count = total + outcome.total, count + outcome.count
-        model, objective = model + change, app.objective(total, count)
-    return model, objective
+        model = model + change
+        objectives.append(app.objective(total, count))
+    return model, objectives
 
 
 class RunningJob:
@@ -132,9 +134,17 @@ class RunningJob:
         if heard[-1:] != [stage]:
             self.wait(lambda said: isinstance(said, StageChanged) and said.stage is stage)
 
-    def finish(self) -> None:
-        if not any(isinstance(said, Finished) for said in self.heard):
-            self.wait(lambda said: isinstance(said, Finished))
+    def finish(self) -> Finished:
+        for said in self.heard:
+            if isinstance(said, Finished):
+                return said
+        finished = self.wait(lambda said: isinstance(said, Finished))
+        assert isinstance(finished, Finished)
+        return finished
+
+    def stop(self) -> Finished:
+        self.client.tell(StopRequested())
+        return self.finish()
 
     @property
     def clock(self) -> int:
@@ -149,13 +159,14 @@ class RunningJob:
         return "\n".join(text for text in texts if text)
 
     def check_result(self) -> None:
-        """Bit for bit the plain loop's model and objective; nothing left running."""
-        data = Input(self.folder.input)
-        model, objective = serial(self.app, data, self.setup.shards, self.setup.clocks)
+        """Bit for bit the plain loop's model and objective."""
+        clocks, data = self.finish().clock, Input(self.folder.input)
+        model, objectives = serial(self.app, data, self.setup.shards, clocks)
         saved = self.folder.load_model(data.shape, self.setup.partitions)
         assert saved.tobytes() == model.tobytes()
-        last = [said for said in self.heard if isinstance(said, ObjectiveAt)][-1]
-        assert (last.clock, last.value) == (self.setup.clocks - 1, objective)
+        told = [said for said in self.heard if isinstance(said, ObjectiveAt)]
+        assert told
+        assert told == [ObjectiveAt(said.clock, objectives[said.clock]) for said in told]
         assert all(redone <= self.setup.staleness + 2 for redone in self.redone)
 
     def check_nothing_left(self) -> None:
@@ -169,8 +180,8 @@ class RunningJob:
 @contextmanager
 def running_job(
     path: Path,
-    clocks: int = 40,
-    clock_s: float = 0.1,
+    clocks: int = 1000,
+    clock_s: float = 0.2,
     partitions: int = 3,
     shards: int = 8,
     staleness: int = 0,

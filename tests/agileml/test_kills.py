@@ -70,13 +70,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def test_a_sudden_death_costs_nothing_but_time(killed: str, seed: int, tmp_path: Path) -> None:
     chance = random.Random(f"{killed} {seed}")
-    with running_job(tmp_path, clocks=30, clock_s=0.3) as job:
+    with running_job(tmp_path, clock_s=0.3) as job:
         job.start("r1", "t1", "t2", "t3")
         job.reach_stage(Stage.TWO)
         job.listen(chance.uniform(0.0, 1.5))
         killed_after = job.clock
         KILLS[killed](job)
-        job.finish()
+        job.reach(killed_after + 6)
+        job.stop()
         print(f"{killed}, seed {seed}: killed after clock {killed_after}, redone {job.redone}")
         job.check_result()
         job.check_nothing_left()
@@ -84,20 +85,21 @@ def test_a_sudden_death_costs_nothing_but_time(killed: str, seed: int, tmp_path:
 
 def test_a_warned_eviction_redoes_nothing(evicted: str, seed: int, tmp_path: Path) -> None:
     chance = random.Random(f"{evicted} {seed}")
-    with running_job(tmp_path, clocks=30, clock_s=0.3) as job:
+    with running_job(tmp_path, clock_s=0.3) as job:
         job.start("r1", "t1", "t2", "t3", "t4")
         job.reach_stage(Stage.TWO)
         job.listen(chance.uniform(0.0, 1.0))
         took = job.evict(*EVICTIONS[evicted])
         print(f"{evicted}, seed {seed}: safe to kill {took:.3f} s after the warning")
-        job.finish()
+        job.reach(job.clock + 2)
+        job.stop()
         job.check_result()
         job.check_nothing_left()
         assert job.redone == []
 
 
 def test_losing_the_only_reliable_machine_ends_the_job_by_lease(tmp_path: Path) -> None:
-    with running_job(tmp_path, clocks=400) as job:
+    with running_job(tmp_path) as job:
         job.start("r1", "t1")
         job.reach(2)
         job.host.kill("r1")
@@ -105,7 +107,7 @@ def test_losing_the_only_reliable_machine_ends_the_job_by_lease(tmp_path: Path) 
 
 
 def test_losing_one_of_two_reliable_machines_fails_the_job(tmp_path: Path) -> None:
-    with running_job(tmp_path, clocks=400) as job:
+    with running_job(tmp_path) as job:
         job.start("r1", "r2", "t1")
         job.reach(2)
         job.host.kill("r2")

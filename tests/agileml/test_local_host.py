@@ -6,15 +6,24 @@ from pathlib import Path
 
 import pytest
 
-from agileml.events import Finished, Stage, StopRequested
+from agileml.events import Stage, StopRequested
 from agileml.hosts.client import TrainingClient
 from tests.agileml.real_jobs import running_job
 
 pytestmark = pytest.mark.process
 
 
+def test_undisturbed_to_the_last_clock(tmp_path: Path) -> None:
+    with running_job(tmp_path, clocks=15, clock_s=0.0) as job:
+        job.start("r1", "t1", cores=2)
+        assert job.finish().clock == 15
+        job.check_result()
+        job.check_nothing_left()
+        assert job.redone == []
+
+
 def test_through_the_stages_and_back_with_nothing_redone(tmp_path: Path) -> None:
-    with running_job(tmp_path, clocks=80, clock_s=0.2, stage3_above=2.0) as job:
+    with running_job(tmp_path, stage3_above=2.0) as job:
         job.start("r1", "t1")
         job.reach(2)
         job.start("t2")
@@ -26,7 +35,8 @@ def test_through_the_stages_and_back_with_nothing_redone(tmp_path: Path) -> None
         job.reach(job.clock + 1)
         rest = job.evict("t2", "t3")
         job.reach_stage(Stage.ONE)
-        job.finish()
+        job.reach(job.clock + 1)
+        job.stop()
         print(f"safe to kill {some:.3f} s (some) and {rest:.3f} s (all) after the warning")
         job.check_result()
         job.check_nothing_left()
@@ -35,7 +45,7 @@ def test_through_the_stages_and_back_with_nothing_redone(tmp_path: Path) -> None
 
 def test_deaths_one_after_the_other(tmp_path: Path) -> None:
     """A sample of what ``test_kills.py`` does at many moments."""
-    with running_job(tmp_path, clocks=40, clock_s=0.2) as job:
+    with running_job(tmp_path) as job:
         job.start("r1", "t1", "t2")
         job.reach_stage(Stage.TWO)
         for role, machine in (("server", "t1"), ("controller", "r1"), ("worker", "t2"), ("agent", "t2")):
@@ -43,14 +53,15 @@ def test_deaths_one_after_the_other(tmp_path: Path) -> None:
             job.kill_role(role, machine)
         job.reach(job.clock + 2)
         job.kill("t1")
-        job.finish()
+        job.reach(job.clock + 2)
+        job.stop()
         job.check_result()
         job.check_nothing_left()
         assert job.redone
 
 
 def test_a_stop_saves_the_model_as_a_later_client_learns(tmp_path: Path) -> None:
-    with running_job(tmp_path, clocks=10_000, clock_s=0.05, staleness=1) as job:
+    with running_job(tmp_path, clock_s=0.05, staleness=1) as job:
         job.start("r1", "r2")
         job.reach(3)
         job.client.tell(StopRequested())
@@ -59,9 +70,8 @@ def test_a_stop_saves_the_model_as_a_later_client_learns(tmp_path: Path) -> None
         job.client = TrainingClient(job.folder.path, told=told, heard=len(job.heard))
         if told == 2:  # the first client had not brought it home; whoever knows what it told says it again
             job.client.tell(StopRequested())
-        finished = job.wait(lambda said: isinstance(said, Finished))
-        assert isinstance(finished, Finished)
-        assert finished.clock < 10_000
+        finished = job.finish()
+        assert finished.clock < job.setup.clocks
         assert Path(finished.path) == job.folder.model
         shards_of_the_model = sorted(path.name for path in job.folder.model.iterdir())
         assert shards_of_the_model == [f"partition-{p:05}.npy" for p in range(job.setup.partitions)]
@@ -69,13 +79,13 @@ def test_a_stop_saves_the_model_as_a_later_client_learns(tmp_path: Path) -> None
 
 
 def test_a_hanging_machine_is_lost_and_ends_when_it_wakes(tmp_path: Path) -> None:
-    with running_job(tmp_path, clocks=60, clock_s=0.1) as job:
+    with running_job(tmp_path) as job:
         job.start("r1", "t1", "t2")
         job.reach(2)
         job.host.freeze("t1")
         job.reach(job.clock + 3)  # which takes the silence of t1, and its loss
         assert job.host.alive("t1")
         job.host.thaw("t1")
-        job.finish()
+        job.stop()
         job.check_result()
         job.check_nothing_left()
