@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from agileml.cluster import Cluster, Machine, Result
+from agileml.cluster import Cluster, Result
 from agileml.events import Assign, Command, JoinedTraining
 from agileml.layout import spread
+from agileml.machines import Machine
 
 
 def share_input(cluster: Cluster) -> Result:

@@ -17,7 +17,6 @@ from enum import StrEnum
 from typing import Final, Self, TypeAlias
 
 from agileml.events import (
-    Assign,
     Command,
     Event,
     ServerLost,
@@ -29,6 +28,7 @@ from agileml.events import (
     WorkerReady,
 )
 from agileml.holdings import EDGES, ON_ITS_WAY, Partition, Shard, Standing
+from agileml.machines import Machine, Server
 from agileml.stages import PLACEMENTS
 
 Commands: TypeAlias = tuple[Command, ...]
@@ -75,48 +75,6 @@ INVARIANTS: Final[Mapping[int, str]] = {
     6: "once events stop, partitions arrive, leaving machines become safe to kill, and clocks complete",
 }
 """4 speaks of two states and is checked by ``elastic.step``; 6 of what comes, and is checked by the tests."""
-
-
-@dataclass(frozen=True, slots=True)
-class Server:
-    incarnation: int
-    endpoint: str
-
-
-@dataclass(frozen=True, slots=True)
-class Worker:
-    incarnation: int
-    orders: Assign | None = None
-    """What it was told last; None before it takes part."""
-    drained: bool = False
-
-    @property
-    def must_drain(self) -> bool:
-        """Whether it may have a clock in hand that is worth finishing when its machine leaves."""
-        return self.orders is not None and not self.drained
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    name: str
-    tier: Tier
-    cores: int
-    server: Server | None = None
-    worker: Worker | None = None
-    dead_server: int = -1
-    """The highest incarnation known to be gone: a late word from it or an earlier one is stale."""
-    dead_worker: int = -1
-    proven: bool = False
-    """Both roles were up at some time. A role that restarts does not change the ratio of the stage."""
-    leaving: bool = False
-    notice_s: float = 0.0
-    took_part: bool = False
-    safe: bool = False
-    """Said to be safe to kill."""
-
-    @property
-    def can_compute(self) -> bool:
-        return self.worker is not None and not self.leaving
 
 
 @dataclass(frozen=True, slots=True)

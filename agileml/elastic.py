@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from agileml import announcements, assignments, membership, moves, progress, recovery
-from agileml.cluster import PHASE_EDGES, BrokenInvariant, Cluster, Commands, InvalidTransition, Phase
+from agileml.cluster import PHASE_EDGES, BrokenInvariant, Cluster, Commands, InvalidTransition, Phase, Result
 from agileml.events import (
     BackedUp,
     ClockCompleted,
@@ -41,11 +41,11 @@ __all__ = ["BrokenInvariant", "Cluster", "InvalidTransition", "Phase", "step"]
 STORY_LENGTH: Final = 40
 """How many events an error message tells."""
 
-Handler = Callable[[Cluster, Any], tuple[Cluster, Commands]]
-Rule = Callable[[Cluster], tuple[Cluster, Commands]]
+Handler = Callable[[Cluster, Any], Result]
+Rule = Callable[[Cluster], Result]
 
 
-def _nothing_new(cluster: Cluster, event: Event) -> tuple[Cluster, Commands]:  # noqa: ARG001 - a Handler
+def _nothing_new(cluster: Cluster, event: Event) -> Result:  # noqa: ARG001 - a Handler
     """Too late to matter: the phase this event belongs to is over."""
     return cluster, ()
 
@@ -106,7 +106,7 @@ CLOCK_RULES: Final[tuple[Rule, ...]] = (announcements.advance, announcements.sav
 def step(cluster: Cluster, event: Event) -> tuple[Cluster, Commands]:
     """The state after ``event``, and the commands it calls for, in the order in which to send them.
 
-    Raises InvalidTransition for an event that cannot have happened, BrokenInvariant if B would move back.
+    Raises InvalidTransition for an event that cannot have happened, BrokenInvariant for a bug of our own.
     """
     before = cluster
     cluster = replace(cluster, story=(*cluster.story[1 - STORY_LENGTH :], event))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from agileml.cluster import Cluster, Commands, Machine, Phase, Result, RoleEvent, Server, Worker
+from agileml.cluster import Cluster, Commands, Phase, Result, RoleEvent
 from agileml.events import (
     EvictionWarned,
     Failed,
@@ -23,6 +23,7 @@ from agileml.events import (
     WorkerReady,
 )
 from agileml.holdings import Partition, Standing
+from agileml.machines import Machine, Server, Worker
 
 
 def machine_joined(cluster: Cluster, event: MachineJoined) -> Result:

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from agileml.cluster import Machine, Phase
+from agileml.cluster import Phase
 from agileml.events import (
     BackedUp,
     ClockCompleted,
@@ -23,6 +23,7 @@ from agileml.events import (
     WorkerReady,
 )
 from agileml.holdings import Partition, Standing
+from agileml.machines import Machine
 from tests.agileml.job import RELIABLE, TRANSIENT, Job
 
 

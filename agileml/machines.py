@@ -1,0 +1,55 @@
+"""What the controller keeps about one machine and the two processes on it.
+
+A role's incarnation tells its processes apart: words and deaths of an earlier one come late and say
+nothing about the present one. What a machine holds is written on partitions and shards, not here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agileml.events import Assign, Tier
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    incarnation: int
+    endpoint: str
+    """Where workers and other servers reach it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    incarnation: int
+    orders: Assign | None = None
+    """What it was told last; None before it takes part."""
+    drained: bool = False
+
+    @property
+    def must_drain(self) -> bool:
+        """Whether it may have a clock in hand that is worth finishing when its machine leaves."""
+        return self.orders is not None and not self.drained
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    name: str
+    tier: Tier
+    cores: int
+    server: Server | None = None
+    worker: Worker | None = None
+    dead_server: int = -1
+    """The highest incarnation known to be gone: a late word from it or an earlier one is stale."""
+    dead_worker: int = -1
+    proven: bool = False
+    """Both roles were up at some time. A role that restarts does not change the ratio of the stage."""
+    leaving: bool = False
+    notice_s: float = 0.0
+    took_part: bool = False
+    """Said to have joined training."""
+    safe: bool = False
+    """Said to be safe to kill."""
+
+    @property
+    def can_compute(self) -> bool:
+        return self.worker is not None and not self.leaving
