@@ -21,10 +21,10 @@ from __future__ import annotations
 
 import gzip
 import math
-from collections.abc import Iterator
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -116,18 +116,16 @@ def read_ratings(source: Path) -> Floats:
     """Shape (n, 3). Raises ApplicationError where the file is not ``user,item,value`` lines."""
     try:
         with gzip.open(source, "rt") if source.suffix == ".gz" else source.open() as lines:
-            ratings = np.loadtxt(_without_header(lines), delimiter=",", ndmin=2)
-    except (OSError, ValueError) as error:
+            header = int(lines.readline()[:1].isalpha())
+            lines.seek(0)
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")  # NumPy warns of empty files, and of nothing else
+                ratings = np.loadtxt(lines, delimiter=",", ndmin=2, skiprows=header)
+    except (OSError, ValueError, UserWarning) as error:
         raise ApplicationError(f"cannot read ratings from {source}: {error}") from error
-    if ratings.shape[0] == 0 or ratings.shape[1] != 3:
+    if ratings.shape[1] != 3:
         raise ApplicationError(f"{source} has no user,item,value lines")
     return ratings
-
-
-def _without_header(lines: Any) -> Iterator[str]:
-    for number, line in enumerate(lines):
-        if number or not line[:1].isalpha():
-            yield line
 
 
 def _cut_shard(user: Ints, item: Ints, value: Matrix, degree: Ints, first_item: int, rank: int) -> Arrays:

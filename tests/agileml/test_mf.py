@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agileml.app import (
+    Application,
+    ApplicationError,
+    Input,
+    Outcome,
+    checked,
+    cut_input,
+    load_application,
+)
+from agileml.apps import planted
+from agileml.apps.mf import MatrixFactorization, read_ratings, reference
+from agileml.messages import Patch
+from agileml.partition import Shape
+from tests.agileml.real_jobs import serial
+
+
+def ratings_file(folder: Path, **more: float) -> Path:
+    out = folder / "ratings.csv.gz"
+    wanted = {"users": 300, "items": 80, "rank": 4, "noise": 0.3, "density": 0.3, "seed": 5, **more}
+    planted.main([str(out), *(f"--{name}={value}" for name, value in wanted.items())])
+    return out
+
+
+def train(folder: Path, app: Application, source: Path, shards: int, clocks: int) -> tuple[float, bytes]:
+    place = folder / f"cut into {shards}"
+    cut_input(app, source, shards, place)
+    model, objectives = serial(app, Input(place), shards, clocks)
+    return objectives[-1], model.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("shards", "rank", "regularization", "more"),
+    [
+        (16, 4, 0.02, {}),
+        (16, 8, 0.02, {}),
+        (5, 6, 0.05, {"users": 600, "items": 150, "rank": 6, "density": 0.06}),
+    ],
+    ids=["as planted", "too many factors", "sparse"],
+)
+def test_the_objective_comes_within_two_percent_of_alternating_least_squares(
+    shards: int, rank: int, regularization: float, more: dict[str, float], tmp_path: Path
+) -> None:
+    source = ratings_file(tmp_path, **more)
+    app = MatrixFactorization(rank=rank, regularization=regularization)
+    rmse, _ = train(tmp_path, app, source, shards, clocks=100)
+    trusted = reference(read_ratings(source), rank, regularization)
+    assert rmse == pytest.approx(trusted, rel=0.02)
+
+
+def test_the_trusted_solver_finds_the_best_approximation_of_a_full_matrix() -> None:
+    """Without regularization, every cell observed: the truncated SVD (Eckart and Young, 1936)."""
+    rng = np.random.default_rng(1)
+    full = rng.normal(size=(6, 5))
+    user, item = np.indices(full.shape)
+    ratings = np.column_stack([user.ravel(), item.ravel(), full.ravel()]).astype(np.float64)
+    singular = np.linalg.svd(full - full.mean(), compute_uv=False)
+    best = np.sqrt(np.sum(singular[2:] ** 2) / full.size)
+    assert reference(ratings, rank=2, regularization=0.0, sweeps=400) == pytest.approx(best, rel=1e-6)
+
+
+def test_one_rating_alone_is_shrunk_as_the_closed_form_says() -> None:
+    """Two ratings, 1 off the mean, of a user and an item each: p q = 1 - r minimizes (1 - pq)^2 + 2 r p q."""
+    ratings = np.array([[0, 0, 4.0], [1, 1, 2.0]])
+    rmse = reference(ratings, rank=1, regularization=0.25, sweeps=500)
+    assert rmse == pytest.approx(0.25, rel=1e-6)
+
+
+def test_a_shards_steps_leave_the_optimum_alone(tmp_path: Path) -> None:
+    """Where the objective no longer falls, cutting the input differently changes nothing."""
+    source = ratings_file(tmp_path)
+    app = MatrixFactorization(rank=4)
+    few, _ = train(tmp_path, app, source, 2, clocks=80)
+    many, _ = train(tmp_path, app, source, 20, clocks=80)
+    assert many == pytest.approx(few, rel=1e-3)
+
+
+@given(st.lists(st.integers(0, 49), min_size=1, max_size=10, unique=True), st.integers(0, 5))
+@settings(max_examples=50, deadline=None)
+def test_a_row_starts_the_same_whoever_asks(rows: list[int], seed: int) -> None:
+    app, shape = MatrixFactorization(rank=3, seed=seed), Shape(50, 3)
+    everything = app.initial(np.arange(50), shape)
+    assert app.initial(np.array(rows), shape).tobytes() == everything[rows].tobytes()
+
+
+def test_more_shards_than_users_leaves_some_empty(tmp_path: Path) -> None:
+    source = tmp_path / "few.csv"
+    source.write_text("7,100,1.0\n7,200,2.0\n9,100,4.0\n")
+    rmse, _ = train(tmp_path, MatrixFactorization(rank=1), source, 5, clocks=30)
+    assert np.isfinite(rmse)
+    with np.load(tmp_path / "cut into 5" / "index.npz") as index:
+        assert index["users"].tolist() == [7, 9]
+        assert index["items"].tolist() == [100, 200]
+
+
+@pytest.mark.parametrize("content", ["", "user,item,value\n", "1,2\n", "1,2,many\n"])
+def test_files_that_are_not_ratings_are_named(content: str, tmp_path: Path) -> None:
+    source = tmp_path / "bad.csv"
+    source.write_text(content)
+    with pytest.raises(ApplicationError, match=r"bad\.csv"):
+        MatrixFactorization().cut(source, 2)
+
+
+def test_applications_are_loaded_by_module_or_by_file(tmp_path: Path) -> None:
+    loaded = load_application("agileml.apps.mf:MatrixFactorization", {"rank": 3})
+    assert loaded == MatrixFactorization(rank=3)
+    mine = tmp_path / "mine.py"
+    mine.write_text("import agileml.apps.mf as mf\nclass Mine(mf.MatrixFactorization): pass\n")
+    assert type(load_application(f"{mine}:Mine", {"rank": 2})).__name__ == "Mine"
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "why"),
+    [
+        ("mf", {}, "does not name an application"),
+        ("no.such.module:App", {}, "cannot import"),
+        ("nowhere.py:App", {}, "no application file"),
+        ("agileml.apps.mf:Nothing", {}, "has no class Nothing"),
+        ("agileml.apps.mf:MatrixFactorization", {"ranks": 3}, "cannot be made from"),
+    ],
+)
+def test_what_is_wrong_with_an_application_is_said(name: str, arguments: dict[str, int], why: str) -> None:
+    with pytest.raises(ApplicationError, match=why):
+        load_application(name, arguments)
+
+
+@pytest.mark.parametrize("rows", [[1, 1], [2, 1], [-1, 1], [1, 9]])
+def test_a_delta_that_does_not_fit_the_model_is_refused(rows: list[int]) -> None:
+    delta = Patch(np.array(rows), np.zeros((2, 2), np.float32))
+    with pytest.raises(ApplicationError, match="sorted, unique and below 9"):
+        checked(Outcome(delta, 0.0, 0.0), Shape(9, 2))
