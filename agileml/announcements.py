@@ -14,8 +14,7 @@ def advance(cluster: Cluster) -> Result:
 
     B stops at the last clock, so that servers keep what undoes later ones: the model is saved at that clock.
     """
-    safe = min(partition.safe_clock for partition in cluster.partitions)
-    clock = max(cluster.consistent, min(safe, cluster.until))
+    clock = min(cluster.until, *(partition.safe_clock for partition in cluster.partitions))
     commands: Commands = ()
     if clock > cluster.consistent:
         cluster = replace(cluster, consistent=clock)
