@@ -27,7 +27,7 @@ def orphans(runs: Runs) -> Iterator[Orphans]:
     """All of them. Only the newest run of a job can be the one that the job's process works on."""
     newest = {run.name: run for run in runs.all()}
     for run in runs.all():
-        left = LocalHost(run.folder).leftovers() if run.machines.is_dir() else []
+        left = LocalHost(run.training).leftovers() if run.machines.is_dir() else []
         if left and not (run == newest[run.name] and run.is_live()):
             yield Orphans(run, tuple(left))
 
@@ -38,4 +38,4 @@ def take_down(found: Iterable[Orphans], observer: Observer) -> None:
         if orphaned.run.state().closed is None:
             end(orphaned.run, Ask.DOWN, observer)
         else:
-            LocalHost(orphaned.run.folder).kill_all()
+            LocalHost(orphaned.run.training).kill_all()
