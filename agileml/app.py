@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -53,6 +53,9 @@ class Outcome:
 
 
 class Application(Protocol):
+    metric: ClassVar[str]
+    """What the objective is called, like rmse."""
+
     def cut(self, source: Path, shards: int) -> Cut:
         """Read the input and cut it into this many shards, some of which may be empty."""
 
@@ -67,6 +70,16 @@ class Application(Protocol):
 
     def objective(self, total: float, count: float) -> float:
         """The objective, of the shards' sums."""
+
+
+@runtime_checkable
+class HasReference(Protocol):
+    """An application that can say what a trusted solver reaches on the same input."""
+
+    reference_name: ClassVar[str]
+
+    def reference_objective(self, source: Path) -> float:
+        """The trusted solver's objective."""
 
 
 def load_application(reference: str, arguments: Mapping[str, Any]) -> Application:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -11,6 +10,7 @@ from typing import Final, Literal, Protocol
 
 from spotctl.control.events import Ask
 from spotctl.ledger import Ledger
+from spotctl.timesource import stopwatch
 
 _LOOK_EVERY_S: Final = 0.2
 
@@ -75,9 +75,9 @@ class Interrupts:
                 yield Ask(answer)
 
     def _left_in_ledger(self) -> Iterator[Ask]:
-        if time.monotonic() - self._looked < _LOOK_EVERY_S:
+        if stopwatch() - self._looked < _LOOK_EVERY_S:
             return
-        self._looked = time.monotonic()
+        self._looked = stopwatch()
         for number, what in self._ledger.asks(after=self._handled):
             self._handled = number
             self._ledger.note("asks", str(number))

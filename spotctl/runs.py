@@ -3,7 +3,7 @@
 ROOT/jobs/NAME/lock              held by the process that runs the job: never two at once
 ROOT/jobs/NAME/RUN/ledger.db     the record
 ROOT/jobs/NAME/RUN/history.npz   the prices known before the start, as decisions saw them
-ROOT/jobs/NAME/RUN/machines/     one folder a machine: lock, log
+ROOT/jobs/NAME/RUN/training/     the elastic trainer's folder; machines/ in it has locks and logs
 """
 
 from __future__ import annotations
@@ -59,8 +59,13 @@ class Run:
         return self.folder / "ledger.db"
 
     @property
+    def training(self) -> Path:
+        """The folder of the elastic trainer (``agileml.hosts.job.JobFolder``)."""
+        return self.folder / "training"
+
+    @property
     def machines(self) -> Path:
-        return self.folder / "machines"
+        return self.training / "machines"
 
     def ledger(self) -> Ledger:
         """The record, opened. Raises LedgerError where there is none."""

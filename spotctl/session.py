@@ -6,7 +6,6 @@ decides nothing about machines or money.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ from spotctl.report.final import final_object
 from spotctl.resolve import Resolved, resolve
 from spotctl.runs import JobLocked, Run, Runs, default_root
 from spotctl.settings import IfRunning, LaunchOptions, Settings, WorldKind
-from spotctl.timesource import wall_clock
+from spotctl.timesource import pause, wall_clock
 from spotctl.worlds.built import BuiltWorld
 from spotctl.worlds.replay import replay_world
 
@@ -122,7 +121,7 @@ def follow(run: Run, observer: Observer) -> State:
                 observer.on_entry(state, row.entry)
             if not live and (state is None or state.phase is not Phase.CLOSED):
                 raise LedgerError(f"the process that ran {run.name} is gone; launch it again to go on")
-            time.sleep(_FOLLOW_EVERY_S)
+            pause(_FOLLOW_EVERY_S)
         return state
     finally:
         ledger.close()
@@ -142,8 +141,8 @@ def _run(runs: Runs, settings: Settings, observer: Observer) -> Finished:
         return _begin(runs, settings, observer)
     if _settings_of(unfinished) != settings:
         raise UsageError(
-            f"{settings.spec.name} has an unfinished run with other settings ({unfinished.folder}); launch it "
-            f"as before to go on with it, or end it with: spotctl down {settings.spec.name}"
+            f"{settings.spec.name} has an unfinished run with other settings ({unfinished.folder}); launch "
+            f"it as before to go on with it, or end it with: spotctl down {settings.spec.name}"
         )
     return _resume(unfinished, settings, observer)
 

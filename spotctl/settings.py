@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from pricing_data.units import MicroUsd, Seconds
@@ -32,7 +32,7 @@ class LaunchOptions:
 
     world: WorldKind = WorldKind.LOCAL
     speed: float = 600.0
-    prices: PriceOptions = PriceOptions()
+    prices: PriceOptions = field(default_factory=PriceOptions)
     if_running: IfRunning = IfRunning.FAIL
     name: str | None = None
     deadline: Seconds | None = None

@@ -24,6 +24,16 @@ def wall_clock() -> float:
     return time.time()
 
 
+def stopwatch() -> float:
+    """Seconds that only ever grow, from no particular moment."""
+    return time.monotonic()
+
+
+def pause(seconds: float) -> None:
+    """Wait for ``seconds`` real seconds."""
+    time.sleep(seconds)
+
+
 @dataclass(frozen=True, slots=True)
 class Effect:
     """Something real that should be done by the nominal moment ``due``; ``floor_s`` real seconds of grace."""

@@ -17,7 +17,7 @@ from typing import Final
 
 import zmq
 
-from agileml.events import ServerLost, WorkerLost
+from agileml.events import MachineLost, ServerLost, WorkerLost
 from agileml.hosts.job import JobFolder
 from agileml.hosts.sockets import ControlEnd
 from agileml.telemetry import EndMachine
@@ -67,8 +67,7 @@ class Agent:
                 status = self._watch_roles()
         self._control.flush()
         for role in self._roles.values():
-            role.process.kill()
-            role.process.wait()
+            self._end_role(role)
         self._context.destroy(linger=100)
         return status
 
@@ -84,12 +83,26 @@ class Agent:
             short = time.monotonic() - role.started_at < _SHORT_LIFE_S
             deaths = role.deaths + 1 if short else 1
             if deaths >= _MOST_DEATHS:
-                return 1
+                print(f"gave up: {name} died {deaths} times in a row; see {name}.log", file=sys.stderr)
+                if name == "controller":
+                    return 1
+                self._give_up()
+                return None
             if name != "controller":
                 lost = ServerLost if name == "server" else WorkerLost
                 self._control.tell(lost(self._machine, role.incarnation))
             self._roles[name] = self._start(name, role.incarnation + 1, deaths)
         return None
+
+    def _give_up(self) -> None:
+        """Declare the machine lost, and wait for the controller to end it (as it will end itself)."""
+        for name in self._roles.keys() - {"controller"}:
+            self._end_role(self._roles.pop(name))
+        self._control.tell(MachineLost(self._machine))
+
+    def _end_role(self, role: _Role) -> None:
+        role.process.kill()
+        role.process.wait()
 
     def _start(self, role: str, incarnation: int, deaths: int) -> _Role:
         arguments = [role, str(self._folder.path), self._machine, str(incarnation), str(self._cores)]

@@ -57,6 +57,10 @@ class LocalHost:
             )
         (place / "group").write_text(str(self._children[machine].pid))
 
+    def knows(self, machine: str) -> bool:
+        """Whether a machine of that name was ever started."""
+        return self._folder.machine(machine).exists()
+
     def alive(self, machine: str) -> bool:
         """Whether any process of the machine is left."""
         child = self._children.get(machine)

@@ -22,11 +22,7 @@ class World(Protocol):
     """Where facts come from and commands go."""
 
     def next(self) -> e.Fact:
-        """The next fact; waits for it as long as it takes."""
-        ...
-
-    def recorded(self) -> None:
-        """All facts that ``next`` returned are durable."""
+        """The next fact; waits for it as long as it takes. The one before is recorded by now."""
         ...
 
     def execute(self, command: e.Command) -> None:
@@ -52,7 +48,6 @@ def drive(state: State, world: World, ledger: Ledger, observer: Observer) -> Sta
             state = _record(state, command, ledger, observer)
         if commands or not isinstance(fact, (e.PriceChanged, e.Woke)):  # those two can be had again
             ledger.commit()
-            world.recorded()
         for command in commands:
             world.execute(command)
     ledger.commit()

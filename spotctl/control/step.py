@@ -27,10 +27,8 @@ Commands = Iterator[e.Command]
 def plan(state: State) -> tuple[e.Command, ...]:
     """The commands that follow from ``state``, in the order they are to be executed."""
     commands: list[e.Command] = []
-    if state.phase is Phase.CLOSED:
-        return ()
     for rule in _RULES:
-        while batch := tuple(rule(state)):
+        while state.phase is not Phase.CLOSED and (batch := tuple(rule(state))):
             commands.extend(batch)
             state = reduce(evolve, batch, state)
     return tuple(commands)

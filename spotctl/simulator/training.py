@@ -79,9 +79,6 @@ class ModelledTraining:
         news, self._news = tuple(self._news), deque()
         return news
 
-    def recorded(self) -> None:
-        """Nothing to acknowledge: a modelled training is rebuilt from the ledger."""
-
     def next_change(self, after: Instant) -> Instant | None:
         if self._news:
             return after

@@ -70,10 +70,6 @@ class TraceWorld:
                 self._time.advance(self._target(), self._training.poll, self._training.unfinished)
         return self._ready.popleft()
 
-    def recorded(self) -> None:
-        """The facts that ``next`` returned are durable."""
-        self._training.recorded()
-
     def execute(self, command: e.Command) -> None:
         """Carry out a recorded command. Expected refusals become facts; anything else is a bug."""
         match command:

@@ -17,11 +17,7 @@ class Training(Protocol):
         ...
 
     def facts(self, now: Instant) -> tuple[Fact, ...]:
-        """What has become known by ``now`` and was not returned before, in order."""
-        ...
-
-    def recorded(self) -> None:
-        """Everything that ``facts`` returned so far is in the ledger."""
+        """What has become known by ``now`` and was not returned before, in order; never waits."""
         ...
 
     def next_change(self, after: Instant) -> Instant | None:
@@ -33,7 +29,10 @@ class Training(Protocol):
         ...
 
     def poll(self, timeout_s: float) -> bool:
-        """Wait up to ``timeout_s`` real seconds for news; whether there is any."""
+        """Wait up to ``timeout_s`` real seconds for news; whether there is any.
+
+        Only called when everything that ``facts`` returned is in the ledger.
+        """
         ...
 
     def close(self) -> None: ...

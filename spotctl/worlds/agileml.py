@@ -1,0 +1,138 @@
+"""A real training by AgileML, as a world sees it: told in nominal time, awaited in real time.
+
+What is told is in the ledger, so a restarted process tells it all again under the same numbers; what was
+heard is in the ledger too, one fact for each message, so it is neither lost nor heard twice. ``poll`` is
+only called when everything that ``facts`` gave is recorded: that confirms it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, assert_never
+
+from agileml import events as a
+from agileml.hosts.client import TrainingClient
+from agileml.telemetry import ObjectiveAt, Upward
+from pricing_data.units import Instant, later
+from spotctl.control import events as e
+from spotctl.control.terms import Terms
+from spotctl.timesource import Effect
+
+JOIN_FLOOR_S: Final = 30.0
+"""Real seconds that a machine may take to start its processes and load the input, however fast time runs."""
+NOTICE_FLOOR_S: Final = 10.0
+"""Real seconds of notice that training gets at least, however fast time runs."""
+
+HEARD: Final = (
+    e.MachineJoined,
+    e.SafeToKill,
+    e.Progressed,
+    e.ObjectiveReported,
+    e.StageEntered,
+    e.RolledBack,
+    e.TrainingFinished,
+    e.TrainingFailed,
+)
+"""The facts that stand for one message of the training each."""
+
+
+class AgileMLTraining:
+    """``keep(saved) -> kept``: puts the model that training saved where the job wants it."""
+
+    def __init__(
+        self, client: TrainingClient, terms: Terms, speed: float, keep: Callable[[str], str]
+    ) -> None:
+        self._client = client
+        self._terms = terms
+        self._speed = speed
+        self._keep = keep
+        self._news: deque[Upward] = deque()
+        self._effects: dict[str, Effect] = {}
+        self._told = 0
+        self._finished = False
+
+    def tell(self, number: int, command: e.Tell) -> None:
+        if number <= self._told:
+            return
+        self._told = number
+        for event in self._events(command):
+            self._client.tell(event)
+
+    def facts(self, now: Instant) -> tuple[e.Fact, ...]:
+        facts = tuple(self._fact(now, message) for message in self._news)
+        self._news.clear()
+        return facts
+
+    def next_change(self, after: Instant) -> Instant | None:
+        return None
+
+    def unfinished(self) -> tuple[Effect, ...]:
+        return tuple(self._effects.values())
+
+    def poll(self, timeout_s: float) -> bool:
+        self._news.extend(self._client.poll(timeout_s))
+        return bool(self._news)
+
+    def close(self) -> None:
+        self._client.close()
+
+    # ---- what it is told --------------------------------------------------------------------
+
+    def _events(self, command: e.Tell) -> Iterator[a.Event]:
+        match command:
+            case e.TellJoin():
+                tier = a.Tier.RELIABLE if command.reliable else a.Tier.TRANSIENT
+                for name in command.instances:
+                    due = later(command.at, self._terms.scaling.sigma_s)
+                    self._effects[name] = Effect(f"{name} joins", due, JOIN_FLOOR_S)
+                    yield a.MachineJoined(name, tier, command.cores)
+            case e.TellWarning():
+                for name in command.instances:
+                    due = Instant(command.ends_at - 1)  # the machine is still there while time holds
+                    self._effects[name] = Effect(f"{name} is safe to kill", due, NOTICE_FLOOR_S)
+                yield a.EvictionWarned(command.instances, self._notice_s(command))
+            case e.TellLost():
+                yield from (a.MachineLost(name) for name in self._gone(command.instances))
+            case e.TellReleased():
+                yield from (a.MachineReleased(name) for name in self._gone(command.instances))
+            case e.TellStop():
+                yield a.StopRequested()
+            case _:
+                assert_never(command)
+
+    def _notice_s(self, command: e.TellWarning) -> float:
+        """Real seconds: the nominal notice at this speed, but never less than its floor."""
+        return max((command.ends_at - command.at) / self._speed, NOTICE_FLOOR_S)
+
+    def _gone(self, names: Sequence[str]) -> Sequence[str]:
+        for name in names:
+            self._effects.pop(name, None)
+        return names
+
+    # ---- what it says -----------------------------------------------------------------------
+
+    def _fact(self, now: Instant, message: Upward) -> e.Fact:
+        match message:
+            case a.JoinedTraining():
+                self._effects.pop(message.machine, None)
+                return e.MachineJoined(now, message.machine)
+            case a.SafeToKill():
+                self._effects.pop(message.machine, None)
+                return e.SafeToKill(now, message.machine)
+            case a.Progressed():
+                return e.Progressed(now, message.clock, message.consistent)
+            case ObjectiveAt():
+                return e.ObjectiveReported(now, message.clock, message.value)
+            case a.StageChanged():
+                return e.StageEntered(now, int(message.stage))
+            case a.RolledBack():
+                return e.RolledBack(now, message.to, message.redone)
+            case a.Finished():
+                self._effects.clear()
+                return e.TrainingFinished(now, message.clock, self._keep(message.path))
+            case a.Failed():
+                self._effects.clear()
+                return e.TrainingFailed(now, message.why)
+            case _:
+                assert_never(message)

@@ -1,0 +1,79 @@
+"""A real training whose progress, as far as decisions go, is the modelled one.
+
+For comparing worlds: facts come from the model, at the model's moments, so a local run and a replay take
+the same decisions; nominal time still waits for the real machines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from pricing_data.units import Instant
+from spotctl.control import events as e
+from spotctl.simulator.training import ModelledTraining
+from spotctl.timesource import Effect, pause
+from spotctl.worlds.training import Training
+
+_FINISH_FLOOR_S = 600.0
+"""Real seconds that the real training may need longer than the model says."""
+
+
+class PairedTraining:
+    """``model`` tells the story, ``real`` does the work; ``told`` facts of the model are on record already."""
+
+    def __init__(self, model: ModelledTraining, real: Training, told: int) -> None:
+        self._model = model
+        self._real = real
+        self._to_skip = told
+        self._ended: e.TrainingFinished | e.TrainingFailed | None = None
+        self._held: e.TrainingFinished | None = None
+
+    def tell(self, number: int, command: e.Tell) -> None:
+        self._model.tell(number, command)
+        self._real.tell(number, command)
+
+    def facts(self, now: Instant) -> tuple[e.Fact, ...]:
+        return tuple(self._facts(now))
+
+    def next_change(self, after: Instant) -> Instant | None:
+        return self._model.next_change(after)
+
+    def unfinished(self) -> tuple[Effect, ...]:
+        waiting = self._real.unfinished()
+        if self._held is not None and self._ended is None:
+            waiting += (Effect("the training ends", self._held.at, _FINISH_FLOOR_S),)
+        return waiting
+
+    def poll(self, timeout_s: float) -> bool:
+        """Once the real training has ended it is not asked again: that would let its machines go early."""
+        if self._ended is None:
+            return self._real.poll(timeout_s)
+        pause(timeout_s)
+        return False
+
+    def close(self) -> None:
+        self._real.close()
+
+    def _facts(self, now: Instant) -> Iterator[e.Fact]:
+        for fact in self._real.facts(now):
+            if isinstance(fact, e.ObjectiveReported):
+                yield fact
+            elif isinstance(fact, (e.TrainingFinished, e.TrainingFailed)):
+                self._ended = fact
+        for fact in self._model.facts(now):
+            if self._to_skip:
+                self._to_skip -= 1
+            elif isinstance(fact, e.TrainingFinished):
+                self._held = fact
+            else:
+                yield fact
+        if self._held is not None and self._ended is not None:
+            held, self._held = self._held, None
+            yield _as_it_was(held, self._ended)
+
+
+def _as_it_was(modelled: e.TrainingFinished, real: e.TrainingFinished | e.TrainingFailed) -> e.Fact:
+    if isinstance(real, e.TrainingFailed):
+        return replace(real, at=modelled.at)
+    return replace(modelled, model=real.model)
