@@ -57,12 +57,11 @@ def serial(app: Application, data: Input, shards: int, clocks: int) -> tuple[Mat
 class RunningJob:
     """A job with its machines and its client, and everything the client heard."""
 
-    def __init__(self, path: Path, setup: Setup, clock_s: float) -> None:
+    def __init__(self, path: Path, setup: Setup, clock_s: float, application: str) -> None:
         ratings = planted_ratings(users=300, items=80, rank=4, noise=0.3, density=0.3, seed=3)
         source = path / "ratings.csv.gz"
         write_ratings(ratings, source)
-        arguments = {"rank": 4}
-        job = Job("agileml.apps.mf:MatrixFactorization", arguments, setup, clock_s, QUICK)
+        job = Job(application, {"rank": 4}, setup, clock_s, QUICK)
         self.setup = setup
         self.folder = JobFolder.prepare(path / "job", job, source)
         self.host = LocalHost(self.folder.path)
@@ -186,10 +185,11 @@ def running_job(
     shards: int = 8,
     staleness: int = 0,
     stage3_above: float = 15.0,
+    application: str = "agileml.apps.mf:MatrixFactorization",
 ) -> Iterator[RunningJob]:
     """A prepared job without machines; whatever happens, nothing is left of it."""
     setup = Setup(partitions, shards, clocks, staleness, stage3_above=stage3_above)
-    job = RunningJob(path, setup, clock_s)
+    job = RunningJob(path, setup, clock_s, application)
     try:
         yield job
     finally:

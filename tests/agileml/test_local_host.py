@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agileml.events import Stage, StopRequested
+from agileml.events import Failed, Stage, StopRequested
 from agileml.hosts.client import TrainingClient
 from tests.agileml.real_jobs import running_job
 
@@ -89,3 +89,19 @@ def test_a_hanging_machine_is_lost_and_ends_when_it_wakes(tmp_path: Path) -> Non
         job.stop()
         job.check_result()
         job.check_nothing_left()
+
+
+def test_an_application_that_cannot_compute_fails_the_job(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.py"
+    broken.write_text(
+        "import agileml.apps.mf as mf\n"
+        "class Broken(mf.MatrixFactorization):\n"
+        "    def process(self, shard, values, seed):\n"
+        "        raise ArithmeticError('I cannot compute')\n"
+    )
+    with running_job(tmp_path, application=f"{broken}:Broken") as job:
+        job.start("r1", "t1")
+        job.wait(lambda said: isinstance(said, Failed))
+        job.check_nothing_left()
+        assert "I cannot compute" in job.logs()
+        assert "gave up: worker died 5 times in a row" in job.logs()
