@@ -13,6 +13,7 @@ hours are free. What was charged before now is sunk and stays out; so does its r
 
 from __future__ import annotations
 
+import math
 from typing import Final, Protocol
 
 import numpy as np
@@ -90,8 +91,13 @@ def footprint_charge(footprint: Allocations) -> Floats:
     return charge
 
 
-def cost_per_work(footprint: Allocations, scaling: Scaling, *, changes: bool) -> Floats:
-    """E_A in dollars per core-second, shape (...) (equation 4.4): C_A / W_A, infinite without work."""
-    work = expected_work(footprint, scaling, changes=changes)
+def cost_per_work(
+    footprint: Allocations, scaling: Scaling, *, changes: bool, work_left: float = math.inf
+) -> Floats:
+    """E_A in dollars per core-second, shape (...) (equation 4.4): C_A / W_A, infinite without work.
+
+    Work beyond ``work_left`` is of no use to the job and does not count.
+    """
+    work = np.minimum(expected_work(footprint, scaling, changes=changes), work_left)
     works = work > 0
     return np.where(works, footprint_charge(footprint) / np.where(works, work, 1.0), np.inf)

@@ -36,7 +36,7 @@ class Reckoned:
     charge: Floats
     """C: dollars."""
     work: Floats
-    """W: core-seconds."""
+    """W: core-seconds, of those that are left to do."""
     cost_per_work: Floats
     """E: dollars per core-second, infinite without work."""
     beta: Floats
@@ -127,7 +127,7 @@ def reckon(observation: Observation, transient: Allocations, *, changes: bool) -
     footprint = transient.beside(reliable_column(transient, observation.reliable, scaling))
     return Reckoned(
         charge=footprint_charge(footprint),
-        work=expected_work(footprint, scaling, changes=changes),
-        cost_per_work=cost_per_work(footprint, scaling, changes=changes),
+        work=np.minimum(expected_work(footprint, scaling, changes=changes), observation.work_left),
+        cost_per_work=cost_per_work(footprint, scaling, changes=changes, work_left=observation.work_left),
         beta=eviction_of_any(footprint),
     )

@@ -139,6 +139,8 @@ class Observation:
     limits: Limits
     scaling: Scaling
     evictions: FittedMarkets
+    work_left: float = math.inf
+    """Core-seconds the job still has to do, where that is known: near its end more machines are no use."""
 
     def __post_init__(self) -> None:
         missing = {holding.market for holding in self.footprint} - {offer.market for offer in self.offers}

@@ -36,7 +36,7 @@ def plan_ahead(observation: Observation, work: float) -> Plan:
     """Expected cost and time of ``work`` core-seconds on the footprint that ``decide`` would build now."""
     decisions, settled = _built(observation)
     transient = columns((holding, held(settled, holding)) for holding in settled.footprint)
-    steady = reckon(settled, transient, changes=False)
+    steady = reckon(replace(settled, work_left=math.inf), transient, changes=False)
     window_s, charge, done = float(mean_left(transient)), float(steady.charge), float(steady.work)
     sigma_s = observation.scaling.sigma_s if len(decisions) > 1 else 0.0
     expected_s = work / done * window_s + sigma_s if done > 0 else math.inf

@@ -20,7 +20,7 @@ def show_plan(spec: JobSpec, options: LaunchOptions, as_json: bool) -> None:
     if as_json:
         screen.data(jsonlines.document(planview.document(plan)))
     else:
-        screen.tables().print(planview.picture(plan))
+        screen.show(planview.picture(plan))
 
 
 def launch(spec: JobSpec, options: LaunchOptions, as_json: bool, *, ask: bool) -> int:
@@ -40,7 +40,7 @@ def launch(spec: JobSpec, options: LaunchOptions, as_json: bool, *, ask: bool) -
     if as_json:
         screen.data(jsonlines.line(finished.final))
     else:
-        screen.tables().print(endview.picture(finished.final))
+        screen.show(endview.picture(finished.final))
     return finished.exit_code
 
 

@@ -47,9 +47,9 @@ def status(
     elif not shown:
         screen.note("no runs yet; `spotctl launch JOB.yaml` begins one")
     elif job is None:
-        screen.tables().print(runview.table(shown))
+        screen.show(runview.table(shown))
     else:
-        screen.tables().print(runview.picture(shown[0]))
+        screen.show(runview.picture(shown[0]))
 
 
 def logs(
@@ -138,7 +138,7 @@ def wait(
     if options.wants_json(form, as_json):
         screen.data(jsonlines.document(runview.status((run,))))
     else:
-        screen.tables().print(runview.table((run,)))
+        screen.show(runview.table((run,)))
     raise typer.Exit(runview.exit_code(run))
 
 

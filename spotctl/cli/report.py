@@ -53,7 +53,7 @@ def report(
     if as_json:
         form = ReportFormat.JSON
     if form is ReportFormat.TABLE and output is None:
-        screen.tables().print(reportview.table(runs, by))
+        screen.show(reportview.table(runs, by))
         return
     text = {
         ReportFormat.TABLE: reportview.plain_table,

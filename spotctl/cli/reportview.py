@@ -35,10 +35,7 @@ def table(runs: Runs, by: By) -> Table:
 
 def plain_table(runs: Runs, by: By) -> str:
     """``table`` as text."""
-    console = screen.plain()
-    with console.capture() as capture:
-        console.print(table(runs, by))
-    return capture.get().rstrip("\n")
+    return screen.text(table(runs, by))
 
 
 def rows_csv(runs: Runs, by: By) -> str:

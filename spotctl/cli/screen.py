@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rich.console import Console
+    from rich.console import Console, RenderableType
 
-_PIPE_WIDTH: Final = 160
+_PLAIN_WIDTH: Final = 160
 
 
 def for_people() -> bool:
@@ -26,18 +26,24 @@ def can_ask() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def tables() -> Console:
-    """Standard output, for tables; plain text when nobody looks."""
+def show(picture: RenderableType) -> None:
+    """Draw on standard output; plain text when nobody looks."""
     from rich.console import Console
 
-    return Console(markup=False, highlight=False) if for_people() else plain()
+    if for_people():
+        Console(markup=False, highlight=False).print(picture)
+    else:
+        data(text(picture))
 
 
-def plain() -> Console:
-    """Standard output without colour, wide enough that nothing of ours is cut."""
+def text(picture: RenderableType) -> str:
+    """A picture without colour, wide enough that nothing of ours is cut, and without trailing spaces."""
     from rich.console import Console
 
-    return Console(markup=False, highlight=False, color_system=None, width=_PIPE_WIDTH)
+    console = Console(markup=False, highlight=False, color_system=None, width=_PLAIN_WIDTH)
+    with console.capture() as capture:
+        console.print(picture)
+    return "\n".join(line.rstrip() for line in capture.get().rstrip("\n").split("\n"))
 
 
 def canvas() -> Console:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import reduce
 from itertools import groupby
+from math import inf
 from typing import Final
 
 from bidbrain.decide import decide, renew_or_terminate
@@ -123,6 +124,7 @@ def observation(state: State) -> Observation:
         limits=terms.limits,
         scaling=terms.scaling,
         evictions=state.evictions,
+        work_left=inf if state.work_left is None else state.work_left,
     )
 
 

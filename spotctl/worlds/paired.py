@@ -20,7 +20,7 @@ _FINISH_FLOOR_S = 600.0
 
 
 class PairedTraining:
-    """``model`` tells the story, ``real`` does the work; ``told`` facts of the model are on record already."""
+    """``model`` tells the story, ``real`` does the work. ``told`` facts of the model's are on record."""
 
     def __init__(self, model: ModelledTraining, real: Training, told: int) -> None:
         self._model = model
