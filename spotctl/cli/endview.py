@@ -23,8 +23,8 @@ def picture(final: Mapping[str, Any]) -> Table:
 
 def _rows(final: Mapping[str, Any]) -> list[tuple[str, str]]:
     cost = final["cost"]
-    rows = [
-        (final["job"], f"{final['state']}: {final['why']}"),
+    return [
+        (final["job"], words.ending(final["state"], final["why"])),
         ("prices", f"{final['prices']}, {final['rules']} rules"),
         ("cost", f"${cost['total']} = ${cost['spot']} spot + ${cost['on_demand']} on-demand"),
         ("refunded", f"${cost['refunded']} for hours in which machines were evicted"),
@@ -36,11 +36,13 @@ def _rows(final: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("work", _work(final)),
         ("objective", _objective(final["objective"])),
         ("model", final["model"] or "not saved"),
+        ("left running", _left(final["instances_left"])),
         ("record", final["ledger"]),
     ]
-    if final["instances_left"]:
-        rows.append(("LEFT BEHIND", f"{final['instances_left']} machines still run; `spotctl gc` ends them"))
-    return rows
+
+
+def _left(instances: int) -> str:
+    return "nothing" if not instances else f"{instances} MACHINES; `spotctl gc` ends them"
 
 
 def _baseline(baseline: str | None, savings: float | None) -> str:

@@ -88,7 +88,10 @@ class Screen:
         self._pace = pace
         self._happened: deque[tuple[Instant, str]] = deque(maxlen=HAPPENED_ROWS)
         self._view: LiveView | None = None
-        self._live = Live(
+        self._live = self._new_live()
+
+    def _new_live(self) -> Live:
+        return Live(
             console=screen.canvas(),
             get_renderable=lambda: self._view or "starting",
             refresh_per_second=_REDRAWS_PER_S,
@@ -123,4 +126,5 @@ class Screen:
         try:
             return _ANSWERS[screen.choose("\nCtrl-C: the job still runs. What now?", _MEANINGS, "c")]
         finally:
+            self._live = self._new_live()  # the old one would draw over the question
             self._live.start()

@@ -60,6 +60,11 @@ def price(per_hour: float) -> str:
     return f"{per_hour:.6f}".rstrip("0").rstrip(".")
 
 
+def ending(outcome: str, why: str) -> str:
+    """How a run ended, without saying it twice: "the work is done", "failed: no reliable machine ..."."""
+    return why if outcome in why else f"{outcome}: {why}"
+
+
 # ---- machines -----------------------------------------------------------------------------------
 
 
@@ -178,7 +183,7 @@ def _stalled(_: State, entry: e.Stalled) -> str | None:
 
 
 def _close(_: State, entry: e.Close) -> str:
-    return f"{entry.outcome}: {entry.why}"
+    return ending(entry.outcome, entry.why)
 
 
 TELLERS: Final[Mapping[type, Callable[[State, Any], str | None]]] = {

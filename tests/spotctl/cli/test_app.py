@@ -251,7 +251,7 @@ def test_a_log_tells_the_story_on_stderr_and_the_bill_on_stdout() -> None:
     story = result.stderr.splitlines()
     assert "prices from bundled market (generated)" in story[0]
     assert any(" asked for " in line for line in story)
-    assert story[-1].endswith("done: the work is done")
+    assert story[-1].endswith("the work is done")
     for part in ("cost", "refunded", "on-demand alone", "saved", "evictions", "computed twice", "ledger.db"):
         assert part in result.stdout
     assert "\x1b[" not in result.output, "no colour where nobody looks"
@@ -274,7 +274,7 @@ def test_logs_tell_what_happened_and_what_machines_wrote(launched: Launched) -> 
     (run.machines / "s1-0" / "agent.log").write_text("up\n")
     lines = spotctl("logs", "nightly", "--follow", home=launched.home).stdout.splitlines()
     assert lines[0].endswith("asked for 1 x m4.xlarge in us-east-1a, on-demand (r1)")
-    assert lines[-2:] == [f"{launched.final['ended']} done: the work is done", "s1-0/agent: up"]
+    assert lines[-2:] == [f"{launched.final['ended']} the work is done", "s1-0/agent: up"]
 
 
 def test_a_report_by_job_agrees_with_the_final_object(launched: Launched) -> None:

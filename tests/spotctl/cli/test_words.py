@@ -26,7 +26,7 @@ STORY = """\
 14:51 trained: 40 clocks done, model in /models/movies
 14:51 released: 1 x m4.xlarge in us-east-1a (r1): the job is over
 14:52 gone: 1 x m4.xlarge in us-east-1a (r1), released
-14:52 done: the work is done"""
+14:52 the work is done"""
 
 
 def test_a_run_is_told_in_plain_words_each_thing_once() -> None:
