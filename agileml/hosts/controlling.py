@@ -113,8 +113,9 @@ class ControllerProcess:
                 self._peer(_agent(machine)).heard_at = time.monotonic() + self._timing.lease_s
             case ServerReady(machine, incarnation) | WorkerReady(machine, incarnation):
                 role = "server" if isinstance(event, ServerReady) else "worker"
-                self._hang_up(role, machine)
-                self._incarnations[role, machine] = incarnation
+                if incarnation > self._incarnations.get((role, machine), 0):
+                    self._hang_up(role, machine)
+                    self._incarnations[role, machine] = incarnation
             case MachineLost(machine) | MachineReleased(machine):
                 self._hang_up("server", machine)
                 self._hang_up("worker", machine)
