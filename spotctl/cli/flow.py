@@ -36,7 +36,10 @@ def launch(spec: JobSpec, options: LaunchOptions, as_json: bool, *, ask: bool) -
     try:
         finished = _run(spec, options, as_json)
     except Detached as left:
-        raise Interrupted(f"{plan.terms.job} goes on; `spotctl status {plan.terms.job}` shows it") from left
+        raise Interrupted(
+            f"{plan.terms.job} goes on training, unattended: nothing is bought or renewed until the same "
+            f"launch takes it up again. `spotctl down {plan.terms.job}` ends it"
+        ) from left
     if as_json:
         screen.data(jsonlines.line(finished.final))
     else:

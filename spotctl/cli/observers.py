@@ -123,8 +123,8 @@ class Screen:
         if not screen.can_ask():
             return "cancel"
         self._live.stop()
-        try:
-            return _ANSWERS[screen.choose("\nCtrl-C: the job still runs. What now?", _MEANINGS, "c")]
-        finally:
+        answer = _ANSWERS[screen.choose("\nCtrl-C: the job still runs. What now?", _MEANINGS, "c")]
+        if answer != "detach":
             self._live = self._new_live()  # the old one would draw over the question
             self._live.start()
+        return answer

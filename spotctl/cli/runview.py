@@ -15,21 +15,21 @@ from spotctl.control.state import State
 from spotctl.report.fold import account
 from spotctl.runs import Run
 
-_ABANDONED: Final = 1
-"""Exit code of a run that nobody works on and that never ended."""
+_UNATTENDED: Final = 1
+"""Exit code for a run that never ended, and that no process looks after now."""
 
 
 def standing(run: Run, state: State) -> str:
     """In a word or two: what became of the run, or what it is doing."""
     if state.closed is not None:
         return state.closed.outcome.value
-    return state.phase.value if run.is_live() else "abandoned"
+    return state.phase.value if run.is_live() else "unattended"
 
 
 def exit_code(run: Run) -> int:
     """What ``launch`` ended with."""
     closed = run.state().closed
-    return _ABANDONED if closed is None else closed.exit_code
+    return _UNATTENDED if closed is None else closed.exit_code
 
 
 def picture(run: Run) -> LiveView:
