@@ -35,7 +35,7 @@ from agileml.messages import Matrix
 from agileml.telemetry import ObjectiveAt, Upward
 
 PATIENCE_S = 40.0
-QUICK = Timing(repeat_s=0.1, silence_s=2.0, lease_s=4.0)
+QUICK = Timing(repeat_s=0.1, silence_s=3.0, lease_s=20.0)
 
 
 def serial(app: Application, data: Input, shards: int, clocks: int) -> tuple[Matrix, list[float]]:
@@ -57,12 +57,11 @@ def serial(app: Application, data: Input, shards: int, clocks: int) -> tuple[Mat
 class RunningJob:
     """A job with its machines and its client, and everything the client heard."""
 
-    def __init__(self, path: Path, setup: Setup, clock_s: float, application: str) -> None:
+    def __init__(self, path: Path, job: Job) -> None:
         ratings = planted_ratings(users=300, items=80, rank=4, noise=0.3, density=0.3, seed=3)
         source = path / "ratings.csv.gz"
         write_ratings(ratings, source)
-        job = Job(application, {"rank": 4}, setup, clock_s, QUICK)
-        self.setup = setup
+        self.setup = job.setup
         self.folder = JobFolder.prepare(path / "job", job, source)
         self.host = LocalHost(self.folder.path)
         self.client = TrainingClient(self.folder.path)
@@ -186,10 +185,11 @@ def running_job(
     staleness: int = 0,
     stage3_above: float = 15.0,
     application: str = "agileml.apps.mf:MatrixFactorization",
+    timing: Timing = QUICK,
 ) -> Iterator[RunningJob]:
     """A prepared job without machines; whatever happens, nothing is left of it."""
     setup = Setup(partitions, shards, clocks, staleness, stage3_above=stage3_above)
-    job = RunningJob(path, setup, clock_s, application)
+    job = RunningJob(path, Job(application, {"rank": 4}, setup, clock_s, timing))
     try:
         yield job
     finally:

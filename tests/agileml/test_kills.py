@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from agileml.events import Failed, MachineLost, Stage
-from tests.agileml.real_jobs import RunningJob, running_job
+from tests.agileml.real_jobs import QUICK, RunningJob, running_job
 
 pytestmark = [pytest.mark.process, pytest.mark.campaign]
 
@@ -99,7 +100,7 @@ def test_a_warned_eviction_redoes_nothing(evicted: str, seed: int, tmp_path: Pat
 
 
 def test_losing_the_only_reliable_machine_ends_the_job_by_lease(tmp_path: Path) -> None:
-    with running_job(tmp_path) as job:
+    with running_job(tmp_path, timing=replace(QUICK, lease_s=4.0)) as job:
         job.start("r1", "t1")
         job.reach(2)
         job.host.kill("r1")
