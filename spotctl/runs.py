@@ -11,6 +11,7 @@ from __future__ import annotations
 import datetime as dt
 import fcntl
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -103,6 +104,10 @@ class Run:
             ledger.ask(ask.value)
         finally:
             ledger.close()
+
+    def discard(self) -> None:
+        """Forget the run: it was refused before any machine was asked for."""
+        shutil.rmtree(self.folder)
 
     def save_history(self, history: PriceHistory) -> None:
         """Keep what decisions knew before the start, so that the run can be resumed and checked."""

@@ -157,7 +157,11 @@ def _begin(runs: Runs, settings: Settings, observer: Observer) -> Finished:
         state = start(e.JobStarted(resolved.terms.start, resolved.terms), resolved.trace, ledger, observer)
         interrupts = Interrupts(ledger, observer)
         observer.on_start(run, resolved.recording)
-        built = _build(settings, resolved, run, interrupts)
+        try:
+            built = _build(settings, resolved, run, interrupts)
+        except UsageError:
+            run.discard()
+            raise
         return _drive(state, built, ledger, interrupts, observer, run)
 
 
