@@ -81,6 +81,8 @@ class _Held:
     base: int
     backed: int
     backup: Peer | None
+    target: Peer | None = None
+    """Where it was handed to last: what was sent may still be on its way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +137,12 @@ class Server:
                 self._waiting.append(command)
         return self._settle()
 
+    @property
+    def peers(self) -> frozenset[str]:
+        """The endpoints that something may still be on its way to; connections to others can be closed."""
+        known = (peer for held in self._held.values() for peer in (held.backup, held.target))
+        return frozenset(peer.endpoint for peer in known if peer is not None)
+
     def role(self, partition: int) -> Role | None:
         """What this server is to a partition, for reports; None where it holds nothing of it."""
         held = self._held.get(partition)
@@ -143,13 +151,10 @@ class Server:
     # ---- waiting: everything that may come early is tried until it fits ------------------------
 
     def _settle(self) -> tuple[Outgoing, ...]:
-        progressed = True
-        while progressed:
-            progressed = False
-            for item in tuple(self._waiting):
-                if self._attempt(item):
-                    self._waiting.remove(item)
-                    progressed = True
+        tried = -1
+        while tried != len(self._waiting):
+            tried = len(self._waiting)
+            self._waiting = [item for item in self._waiting if not self._attempt(item)]
         out, self._out = tuple(self._out), []
         return out
 
@@ -315,7 +320,7 @@ class Server:
         self, held: _Held, command: Handover | Restore, target: Peer, *, keep: bool, to_backup: bool
     ) -> None:
         """Stop serving and send what ``target`` lacks. Pending deltas stay, should it have to be repeated."""
-        held.role = Role.BACKUP if keep else Role.FROZEN
+        held.role, held.target = Role.BACKUP if keep else Role.FROZEN, target
         held.epoch = self._left[command.partition] = command.epoch
         state, p, epoch = held.state, command.partition, command.epoch
         last = EndOfLife(p, epoch, held.generation, held.base, state.clock, state.pending)

@@ -51,6 +51,7 @@ class ServerProcess:
                     case Create() | Handover() | Restore() | Rollback() | Forget() | Advance() | SaveModel():
                         self._carry_out(self._core.command(command))
             self._control.confirm()
+            self._data.keep_only(self._core.peers)
             for sender, message in self._data.receive():
                 match message:
                     case Read() | Update() | Push() | Install() | EndOfLife():

@@ -7,7 +7,7 @@ A socket is used by one thread. Sends never block: what cannot be delivered is t
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import Any, Final
 
 import zmq
@@ -21,12 +21,13 @@ CLIENT: Final = "client"
 
 
 def make_socket(context: zmq.Context[zmq.Socket[bytes]], kind: int, name: str = "") -> zmq.Socket[bytes]:
-    """Unbounded queues; nothing lingers after close; quick to come back to a peer that was restarted."""
+    """Unbounded queues; nothing lingers after close; comes back soon to a peer that was restarted."""
     made = context.socket(kind)
     made.setsockopt(zmq.SNDHWM, 0)
     made.setsockopt(zmq.RCVHWM, 0)
     made.setsockopt(zmq.LINGER, 0)
     made.setsockopt(zmq.RECONNECT_IVL, 20)
+    made.setsockopt(zmq.RECONNECT_IVL_MAX, 500)
     if name:
         made.setsockopt(zmq.IDENTITY, name.encode())
     return made
@@ -121,7 +122,7 @@ class DataEnd:
                 frames = socket.recv_multipart(copy=False)
                 yield "", decode([frame.buffer for frame in frames])
 
-    def keep_only(self, endpoints: set[str]) -> None:
+    def keep_only(self, endpoints: Set[str]) -> None:
         """Close the sockets to servers that are not asked any more."""
         for endpoint in self._peers.keys() - endpoints:
             socket = self._peers.pop(endpoint)

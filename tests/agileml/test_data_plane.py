@@ -17,7 +17,7 @@ from agileml.events import (
     SaveModel,
     Setup,
 )
-from agileml.messages import Moved, ProtocolError, Read, ReadPart, Reply
+from agileml.messages import Moved, Patch, ProtocolError, Push, Read, ReadPart, Reply
 from agileml.server import Role
 from tests.agileml.fabric import Fabric, assignment, peer, serial
 
@@ -272,3 +272,25 @@ def test_a_copy_that_is_forgotten_on_its_way_is_not_installed() -> None:
         fabric.command(Forget("b", partition, 3))
     fabric.deliver()
     assert fabric.servers["b"].role(0) is None
+
+
+def test_pushes_that_come_early_and_twice_are_applied_in_order_and_once() -> None:
+    fabric = created()
+    hand_over(fabric, "r", "a", 2, keep=True)
+    backup = fabric.servers["r"]
+    rows = np.array([0, 1])
+    pushes = [Push(0, 0, 0, clock, Patch(rows, np.full((2, 2), clock, np.float32))) for clock in (1, 2)]
+    assert backup.handle("a", pushes[1]) == backup.handle("b", pushes[1]) == ()
+    told = backup.handle("a", pushes[0])
+    assert told == (BackedUp("r", 0, 0, 1), BackedUp("r", 0, 0, 2))
+
+
+def test_connections_are_kept_while_something_may_be_on_its_way() -> None:
+    fabric = created()
+    server = fabric.servers["r"]
+    hand_over(fabric, "r", "a", 2, keep=False)
+    assert server.peers == {peer("a").endpoint}
+    fabric.deliver()
+    for partition in range(2):
+        fabric.command(Forget("r", partition, 2))
+    assert server.peers == frozenset()
