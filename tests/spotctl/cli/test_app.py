@@ -320,6 +320,14 @@ def test_a_second_launch_of_a_running_job_is_refused_or_skipped(home: Path) -> N
     assert (skipped.exit_code, skipped.stdout) == (3, "")
 
 
+def test_training_data_that_cannot_be_read_is_exit_2_and_leaves_no_run(home: Path) -> None:
+    Path("ratings.csv").write_text("neither,users,nor,items\n")
+    result = spotctl("launch", "nightly.yaml", "--yes")
+    assert result.exit_code == 2
+    assert "ratings.csv" in result.stderr
+    assert Runs(home).all() == ()
+
+
 @pytest.mark.usefixtures("home")
 def test_no_runs_is_said_and_is_no_error() -> None:
     result = spotctl("status")

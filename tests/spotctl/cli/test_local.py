@@ -1,0 +1,97 @@
+"""A real run in the local world, seen and ended from other terminals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from agileml.apps.planted import planted_ratings, write_ratings
+from tests.spotctl.cli.test_app import spotctl
+
+ROOT = Path(__file__).parents[3]
+PROGRAM = "from spotctl.cli.app import main; main()"
+JOB = """\
+app: agileml.apps.mf:MatrixFactorization
+args: {rank: 2}
+data: ratings.csv
+stop: {clocks: 100000}
+resources:
+  reliable: {instance_type: m4.xlarge}
+  spot: {instance_types: [c4.xlarge], max_instances: 1}
+local: {core_seconds_per_clock: 240}
+"""
+Launch = subprocess.Popen[str]
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Launch]:
+    """A launch that trains: its standard output is JSON lines, its home is ``tmp_path/home``."""
+    (tmp_path / "nightly.yaml").write_text(JOB)
+    write_ratings(planted_ratings(20, 10, 2, 0.1, 0.5, seed=0), tmp_path / "ratings.csv")
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, "launch", str(tmp_path / "nightly.yaml"), "--yes", "--json"],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "SPOTCTL_HOME": str(tmp_path / "home")},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if json.loads(line).get("event") == "Progressed":
+            break
+    yield process
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+
+
+def _ended(process: Launch) -> dict[str, object]:
+    """The final object, once the launch is over."""
+    output, _ = process.communicate(timeout=60)
+    final: dict[str, object] = json.loads(output.splitlines()[-1])
+    assert process.returncode == final["exit_code"]
+    return final
+
+
+@pytest.mark.process
+def test_a_running_job_can_be_seen_kept_single_and_cancelled(running: Launch, tmp_path: Path) -> None:
+    home, job = tmp_path / "home", str(tmp_path / "nightly.yaml")
+    (seen,) = json.loads(spotctl("status", "--json", home=home).stdout)["runs"]
+    assert (seen["state"], seen["exit_code"]) == ("training", None)
+    assert "r1" in {allocation["allocation"] for allocation in seen["footprint"]}
+    assert "clock " in spotctl("status", "nightly", home=home).stdout
+
+    assert spotctl("launch", job, "--yes", "--if-running", "skip", home=home).exit_code == 3
+    assert json.loads(spotctl("gc", "--json", home=home).stdout)["machines"] == []
+
+    asked = spotctl("cancel", "nightly", home=home)
+    assert (asked.exit_code, asked.stdout) == (0, "")
+    assert spotctl("wait", "nightly", home=home).exit_code == 7
+    final = _ended(running)
+    assert (final["state"], final["exit_code"], final["instances_left"]) == ("cancelled", 7, 0)
+    assert Path(str(final["model"])).is_file()
+    assert "it was cancelled" in spotctl("logs", "nightly", home=home).stdout
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("end", "state"),
+    [
+        (lambda process, _: process.send_signal(signal.SIGTERM), "cancelled"),
+        (lambda process, _: process.send_signal(signal.SIGINT), "cancelled"),
+        (lambda _, home: spotctl("down", "--all", home=home), "taken down"),
+    ],
+    ids=["SIGTERM", "Ctrl-C without a terminal", "down"],
+)
+def test_ending_a_run_leaves_nothing_behind(
+    running: Launch, tmp_path: Path, end: Callable[[Launch, Path], object], state: str
+) -> None:
+    end(running, tmp_path / "home")
+    final = _ended(running)
+    assert (final["state"], final["exit_code"], final["instances_left"]) == (state, 7, 0)
+    assert json.loads(spotctl("gc", "--json", home=tmp_path / "home").stdout)["machines"] == []
