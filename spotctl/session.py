@@ -22,7 +22,7 @@ from spotctl.control.evolve import begin, evolve
 from spotctl.control.state import Phase, State
 from spotctl.control.step import observation
 from spotctl.control.terms import Terms
-from spotctl.errors import LedgerError, NothingToDo, SpotctlError, UsageError
+from spotctl.errors import Interrupted, LedgerError, NothingToDo, SpotctlError, UsageError
 from spotctl.interrupts import Detached, Interrupts, Watcher
 from spotctl.ledger import Ledger
 from spotctl.report.final import final_object
@@ -159,7 +159,7 @@ def _begin(runs: Runs, settings: Settings, observer: Observer) -> Finished:
         observer.on_start(run, resolved.recording)
         try:
             built = _build(settings, resolved, run, interrupts)
-        except UsageError:
+        except (UsageError, KeyboardInterrupt):
             run.discard()
             raise
         return _drive(state, built, ledger, interrupts, observer, run)
@@ -247,5 +247,8 @@ def _already_running(runs: Runs, settings: Settings, choice: IfRunning, observer
             "or say --if-running skip or attach"
         )
     began = wall_clock()
-    state = follow(run, observer)
+    try:
+        state = follow(run, observer)
+    except KeyboardInterrupt:
+        raise Interrupted(f"{name} goes on; only this view of it has ended") from None
     return Finished(final_object(state, run.ledger_path, wall_clock() - began, 0, None), state)

@@ -39,6 +39,7 @@ def main() -> None:
     cases: dict[str, Sequence[str]] = {
         "an empty interpreter": ("-c", "pass"),
         "a bare typer program, --help": ("-c", BARE, "--help"),
+        "a bare typer program, launch --help": ("-c", BARE, "launch", "--help"),
         "spotctl --help": ("-c", SPOTCTL, "--help"),
         "spotctl launch --help": ("-c", SPOTCTL, "launch", "--help"),
         "spotctl plan examples/quickstart.yaml": ("-c", SPOTCTL, *plan),

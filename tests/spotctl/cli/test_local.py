@@ -14,9 +14,9 @@ import pytest
 
 from agileml.apps.planted import planted_ratings, write_ratings
 from tests.spotctl.cli.test_app import spotctl
+from tests.spotctl.cli.test_terminal import CTRL_C, SPOTCTL, Terminal
 
 ROOT = Path(__file__).parents[3]
-PROGRAM = "from spotctl.cli.app import main; main()"
 JOB = """\
 app: agileml.apps.mf:MatrixFactorization
 args: {rank: 2}
@@ -36,7 +36,7 @@ def running(tmp_path: Path) -> Iterator[Launch]:
     (tmp_path / "nightly.yaml").write_text(JOB)
     write_ratings(planted_ratings(20, 10, 2, 0.1, 0.5, seed=0), tmp_path / "ratings.csv")
     process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, "launch", str(tmp_path / "nightly.yaml"), "--yes", "--json"],
+        [sys.executable, "-c", SPOTCTL, "launch", str(tmp_path / "nightly.yaml"), "--yes", "--json"],
         env={**os.environ, "PYTHONPATH": str(ROOT), "SPOTCTL_HOME": str(tmp_path / "home")},
         stdout=subprocess.PIPE,
         text=True,
@@ -76,6 +76,16 @@ def test_a_running_job_can_be_seen_kept_single_and_cancelled(running: Launch, tm
     assert (final["state"], final["exit_code"], final["instances_left"]) == ("cancelled", 7, 0)
     assert Path(str(final["model"])).is_file()
     assert "it was cancelled" in spotctl("logs", "nightly", home=home).stdout
+
+
+@pytest.mark.process
+def test_ctrl_c_of_an_attached_view_ends_the_view_and_not_the_job(running: Launch, tmp_path: Path) -> None:
+    attach = ("launch", "nightly.yaml", "--yes", "--if-running", "attach")
+    with Terminal(tmp_path, SPOTCTL, *attach) as terminal:
+        terminal.until("training: 1 x m4.xlarge").type(CTRL_C)
+        assert terminal.end() == 7
+        assert "nightly goes on; only this view of it has ended" in terminal.shown
+    assert running.poll() is None
 
 
 @pytest.mark.process

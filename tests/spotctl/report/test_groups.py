@@ -1,0 +1,65 @@
+"""Money added up by hand, and the same money added up otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pricing_data.units import MicroUsd
+from spotctl.report.by import By
+from spotctl.report.fold import account
+from spotctl.report.groups import Group, grouped, total
+from tests.spotctl.cli.story import state_after
+
+RUN = state_after(52)
+"""One reliable machine for 51 minutes; four spot machines for 31, all of it given back."""
+
+
+def test_one_run_by_job() -> None:
+    compared = account(RUN).baseline
+    assert compared is not None
+    assert grouped({"movies/1": RUN}, By.JOB) == (
+        Group(
+            key="movies",
+            runs=1,
+            paid_s=0,
+            free_s=4 * 31 * 60,
+            on_demand_s=51 * 60,
+            spot=MicroUsd(0),
+            on_demand=MicroUsd(239_000),
+            refunded=MicroUsd(4 * 50_000),
+            evicted=4,
+            clocks_redone=1,
+            baseline=compared.cost,
+        ),
+    )
+
+
+def test_parts_of_runs_have_no_baseline() -> None:
+    spot, reliable = grouped({"movies/1": RUN}, By.MARKET)
+    assert (spot.key, spot.total, spot.evicted) == ("c4.xlarge@us-east-1b", 0, 4)
+    assert (reliable.key, reliable.total) == ("m4.xlarge@us-east-1a", 239_000)
+    assert spot.savings is None
+
+
+def test_runs_of_one_job_come_together_and_jobs_apart() -> None:
+    other = replace(RUN, terms=replace(RUN.terms, job="nightly"))
+    by_job = grouped({"movies/1": RUN, "movies/2": RUN, "nightly/1": other}, By.JOB)
+    assert [(group.key, group.runs, group.total) for group in by_job] == [
+        ("movies", 2, 478_000),
+        ("nightly", 1, 239_000),
+    ]
+
+
+@pytest.mark.parametrize("by", list(By))
+def test_the_groups_sum_to_the_total(by: By) -> None:
+    runs = {"movies/1": RUN, "movies/2": state_after(40)}
+    groups, whole = grouped(runs, by), total(runs)
+    for amount in ("spot", "on_demand", "refunded", "total", "paid_s", "free_s", "on_demand_s", "evicted"):
+        assert sum(getattr(group, amount) for group in groups) == getattr(whole, amount)
+
+
+def test_nothing_at_all_is_a_total_of_nothing() -> None:
+    whole = total({})
+    assert (grouped({}, By.JOB), whole.total, whole.savings) == ((), 0, None)
