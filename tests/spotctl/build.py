@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import reduce
+from typing import get_args
 
 import numpy as np
 
@@ -105,9 +106,7 @@ def asked_once(ask: e.Ask, after_s: int) -> Callable[[Instant], tuple[e.Ask, ...
 
 
 def is_command(entry: e.Entry) -> bool:
-    return isinstance(entry, (e.Decided, e.Acquire, e.Release, e.WakeAt, e.Close)) or isinstance(
-        entry, (e.TellJoin, e.TellWarning, e.TellLost, e.TellReleased, e.TellStop)
-    )
+    return isinstance(entry, get_args(e.Command))
 
 
 def redecided(entries: Sequence[e.Entry], history: PriceHistory) -> list[e.Entry]:

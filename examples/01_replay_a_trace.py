@@ -1,0 +1,51 @@
+"""Replay a job over months of prices in a second: what would it have cost, and what did BidBrain decide?
+
+Run it from the repository: ``python examples/01_replay_a_trace.py``. No process is started and nothing is
+written; the prices are the bundled, generated ones.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bidbrain.model import Action
+from pricing_data.units import format_instant, format_micros
+from spotctl.control import events
+from spotctl.control.drive import drive, start
+from spotctl.control.state import State
+from spotctl.jobfile import load_job
+from spotctl.ledger import Ledger
+from spotctl.report.fold import account
+from spotctl.resolve import PriceOptions, resolve
+from spotctl.settings import LaunchOptions, Settings
+from spotctl.worlds.replay import replay_world
+
+
+class Storyteller:
+    """Prints the decisions that changed something."""
+
+    def on_entry(self, _: State, entry: events.Entry) -> None:
+        if isinstance(entry, events.Decided) and entry.decision.action is not Action.HOLD:
+            print(format_instant(entry.at)[11:16], entry.decision.action.value, "-", entry.decision.why)
+
+
+def main() -> None:
+    spec = load_job(Path(__file__).with_name("quickstart.yaml"))
+    settings = Settings.of(spec, LaunchOptions())
+    resolved = resolve(spec, PriceOptions(), run="example", seed=settings.seed)
+    ledger, observer = Ledger.in_memory(), Storyteller()
+
+    begun = events.JobStarted(resolved.terms.start, resolved.terms)
+    state = start(begun, resolved.trace, ledger, observer)
+    state = drive(state, replay_world(settings, resolved, asks=lambda: ()).world, ledger, observer)
+
+    money = account(state)
+    assert state.closed is not None
+    assert money.baseline is not None
+    print(f"{state.closed.outcome.value}: {state.closed.why}, at {resolved.terms.prices}")
+    print(f"cost ${format_micros(money.spending.total)}, refunded ${format_micros(money.spending.refunded)}")
+    print(f"on-demand alone ${format_micros(money.baseline.cost)}; {state.evicted_allocations} evictions")
+
+
+if __name__ == "__main__":
+    main()
