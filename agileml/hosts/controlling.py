@@ -160,7 +160,11 @@ class ControllerProcess:
     def _exchange(self) -> None:
         """Wait for packets, act on them, and send what is new or due for repetition."""
         self._socket.poll(max(0, int(1000 * (self._repeat_at - time.monotonic())) + 1))
-        heard = {self._take(*self._socket.recv_multipart()) for _ in iter(lambda: self._socket.poll(0), 0)}
+        heard = set()
+        while self._socket.poll(0):
+            sender, frame = self._socket.recv_multipart()
+            heard.add(sender.decode())
+            self._take(sender.decode(), frame)
         for name in heard & self._peers.keys():
             self._send(name, self._peers[name].link.confirmation())
         due = time.monotonic() >= self._repeat_at
@@ -172,9 +176,8 @@ class ControllerProcess:
             if due and peer.link.unconfirmed:
                 self._send(name, peer.link.repeat())
 
-    def _take(self, sender: bytes, frame: bytes) -> str:
-        """One packet: journal, confirm, act. Returns who sent it."""
-        name = sender.decode()
+    def _take(self, name: str, frame: bytes) -> None:
+        """One packet: journal, confirm, act."""
         peer = self._peer(name)
         peer.heard_at = time.monotonic()
         new = peer.link.receive(decode_packet(frame))
@@ -184,10 +187,9 @@ class ControllerProcess:
         peer.link.confirm()
         for _, event in new:
             self._act(event)
-        kind, _, machine = name.partition("/")
-        if kind == "agent" and machine in self._cluster.departed and not peer.link.sent:
+        machine = name.removeprefix(_agent(""))
+        if machine != name and machine in self._cluster.departed and not peer.link.sent:
             peer.link.send(EndMachine(machine))
-        return name
 
     def _notice_silence(self) -> None:
         now = time.monotonic()
@@ -204,19 +206,22 @@ class ControllerProcess:
     def _say_goodbye(self) -> None:
         """What the client missed goes to a file; every agent is told to end."""
         self._write_last_words()
-        agents = [peer for name, peer in self._peers.items() if name.startswith("agent/")]
-        for name, peer in self._peers.items():
-            if peer in agents:
-                peer.link.send(EndMachine(name.partition("/")[2]))
+        alive_since = time.monotonic() - self._timing.silence_s
+        agents = {name: peer for name, peer in self._peers.items() if name.startswith(_agent(""))}
+        alive = [peer for peer in agents.values() if peer.heard_at > alive_since]
+        for name, peer in agents.items():
+            peer.link.send(EndMachine(name.removeprefix(_agent(""))))
         until = time.monotonic() + _GOODBYE_S
-        while any(peer.link.unconfirmed for peer in agents) and time.monotonic() < until:
+        while any(peer.link.unconfirmed for peer in alive) and time.monotonic() < until:
             self._exchange()
 
     def _write_last_words(self) -> None:
         link = self._peer(CLIENT).link
         missed = enumerate(link.unconfirmed, link.sent - len(link.unconfirmed) + 1)
         words = [{"number": number, "message": control_to_json(message)} for number, message in missed]
-        self._folder.last_words.write_text(json.dumps(words))
+        unfinished = self._folder.last_words.with_suffix(".part")
+        unfinished.write_text(json.dumps(words))
+        unfinished.replace(self._folder.last_words)
 
 
 def _agent(machine: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import typer
 
 from pricing_data.units import micros
@@ -50,17 +52,20 @@ def launch(spec: JobSpec, options: LaunchOptions, as_json: bool, *, ask: bool) -
 def _refuse_infeasible(plan: session.JobPlan) -> None:
     """Nothing looks at the deadline while it runs, so what is expected to miss it will."""
     terms, ahead = plan.terms, plan.ahead
+    if not math.isfinite(ahead.expected_s):
+        raise DeadlineInfeasible(f"{terms.job} would never be done with the machines it may use")
     if terms.deadline_s is not None and ahead.expected_s > terms.deadline_s:
         lasting, limit = words.span(ahead.expected_s), words.span(terms.deadline_s)
         raise DeadlineInfeasible(
             f"{terms.job} is expected to take {lasting}, longer than its deadline of {limit}; nothing was "
             "started. Allow more machines, more time or less work (spotctl plan shows what was weighed)"
         )
-    if terms.budget is not None and ahead.expected_cost * 1e6 > terms.budget:
-        cost, limit = words.money(micros(ahead.expected_cost)), words.money(terms.budget)
+    cost = micros(ahead.expected_cost)
+    if terms.budget is not None and cost > terms.budget:
         raise DeadlineInfeasible(
-            f"{terms.job} is expected to cost {cost}, more than its budget of {limit}; nothing was started. "
-            "Allow more money or less work (spotctl plan shows what was weighed)"
+            f"{terms.job} is expected to cost {words.money(cost)}, more than its budget of "
+            f"{words.money(terms.budget)}; nothing was started. Allow more money or less work (spotctl plan "
+            "shows what was weighed)"
         )
 
 

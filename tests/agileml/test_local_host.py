@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from agileml.events import Failed, Stage, StopRequested
 from agileml.hosts.client import TrainingClient
-from tests.agileml.real_jobs import running_job
+from agileml.telemetry import ObjectiveAt
+from tests.agileml.real_jobs import QUICK, running_job
 
 pytestmark = pytest.mark.process
 
@@ -76,6 +79,21 @@ def test_a_stop_saves_the_model_as_a_later_client_learns(tmp_path: Path) -> None
         shards_of_the_model = sorted(path.name for path in job.folder.model.iterdir())
         assert shards_of_the_model == [f"partition-{p:05}.npy" for p in range(job.setup.partitions)]
         job.check_nothing_left()
+
+
+def test_a_client_that_is_away_when_the_job_ends_hears_the_rest_later(tmp_path: Path) -> None:
+    with running_job(tmp_path, clocks=20, timing=replace(QUICK, lease_s=4.0)) as job:
+        job.start("r1")
+        job.reach(2)
+        told = job.client.confirmed
+        job.client.close()
+        while job.host.leftovers():
+            time.sleep(0.1)
+        job.client = TrainingClient(job.folder.path, told=told, heard=len(job.heard))
+        assert job.finish().clock == 20
+        job.check_result()
+        clocks = [said.clock for said in job.heard if isinstance(said, ObjectiveAt)]
+        assert clocks == list(range(20))
 
 
 def test_a_hanging_machine_is_lost_and_ends_when_it_wakes(tmp_path: Path) -> None:

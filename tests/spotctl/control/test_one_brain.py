@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pricing_data.market import PriceHistory
-from pricing_data.rules import AWS, AWS_2016, GCP, MarketRules
+from pricing_data.market import MarketRules, PriceHistory
+from pricing_data.rules import AWS, AWS_2016, GCP
 from pricing_data.units import HOUR_S, Instant
 from spotctl.codec import decode, encode
 from spotctl.control import events as e
