@@ -79,24 +79,27 @@ def test_a_running_job_can_be_seen_kept_single_and_cancelled(running: Launch, tm
 
 
 @pytest.mark.process
-def test_ctrl_c_of_an_attached_view_ends_the_view_and_not_the_job(running: Launch, tmp_path: Path) -> None:
+def test_ctrl_c_of_an_attached_view_ends_the_view_and_sigterm_ends_the_job(
+    running: Launch, tmp_path: Path
+) -> None:
     attach = ("launch", "nightly.yaml", "--yes", "--if-running", "attach")
     with Terminal(tmp_path, SPOTCTL, *attach) as terminal:
         terminal.until("training: 1 x m4.xlarge").type(CTRL_C)
         assert terminal.end() == 7
         assert "nightly goes on; only this view of it has ended" in terminal.shown
     assert running.poll() is None
+    running.send_signal(signal.SIGTERM)
+    assert _ended(running)["state"] == "cancelled"
 
 
 @pytest.mark.process
 @pytest.mark.parametrize(
     ("end", "state"),
     [
-        (lambda process, _: process.send_signal(signal.SIGTERM), "cancelled"),
         (lambda process, _: process.send_signal(signal.SIGINT), "cancelled"),
         (lambda _, home: spotctl("down", "--all", home=home), "taken down"),
     ],
-    ids=["SIGTERM", "Ctrl-C without a terminal", "down"],
+    ids=["Ctrl-C without a terminal", "down"],
 )
 def test_ending_a_run_leaves_nothing_behind(
     running: Launch, tmp_path: Path, end: Callable[[Launch, Path], object], state: str
