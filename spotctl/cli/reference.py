@@ -11,6 +11,20 @@ from typer.main import get_command
 from spotctl.cli.app import app
 
 _WIDTH = 88
+_EXIT_CODES = """\
+## Exit codes
+
+| code | means |
+|---|---|
+| 0 | done |
+| 1 | the job failed, or something went wrong that is not the user's doing |
+| 2 | wrong use, or a bad file: the message names file, line, field and what was expected |
+| 3 | nothing to do: the job runs already (`--if-running skip`), has ended, or the plan was declined |
+| 4 | a cloud refused: credentials or permission |
+| 5 | no capacity or quota anywhere allowed |
+| 6 | a deadline or a budget cannot be met, or was missed |
+| 7 | interrupted; the message says whether the job goes on or was torn down |
+| 130 | Ctrl-C before anything was started |"""
 
 
 def written_by() -> str:
@@ -31,6 +45,7 @@ def reference() -> str:
     ]
     for name, verb in root.commands.items():
         parts.append(_section(verb, typer.Context(verb, info_name=name, parent=context)))
+    parts.append(_EXIT_CODES)
     return "\n\n".join(parts) + "\n"
 
 
