@@ -1,0 +1,80 @@
+"""Train on machines that come and go: some are evicted with a warning, one is killed without.
+
+Real processes on this machine, for about ten seconds: ``python examples/04_elastic_training.py``.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from agileml.apps.mf import read_ratings, reference
+from agileml.apps.planted import planted_ratings, write_ratings
+from agileml.events import (
+    EvictionWarned,
+    Finished,
+    MachineJoined,
+    MachineLost,
+    MachineReleased,
+    Progressed,
+    RolledBack,
+    SafeToKill,
+    Setup,
+    Tier,
+)
+from agileml.hosts.client import TrainingClient
+from agileml.hosts.job import Job, JobFolder
+from agileml.hosts.local import LocalHost
+from agileml.telemetry import ObjectiveAt
+
+WARNED_AT, KILLED_AT = 15, 30
+
+
+def main(folder: Path) -> None:
+    ratings = folder / "ratings.csv.gz"
+    write_ratings(planted_ratings(users=300, items=80, rank=4, noise=0.3, density=0.3, seed=0), ratings)
+    setup = Setup(partitions=3, shards=16, clocks=60)
+    job = Job("agileml.apps.mf:MatrixFactorization", {"rank": 4}, setup, core_seconds_per_clock=0.2)
+    JobFolder.prepare(folder / "job", job, ratings)
+    host, client = LocalHost(folder / "job"), TrainingClient(folder / "job")
+    try:
+        for machine in ("reliable-1", "spot-1", "spot-2", "spot-3"):
+            tier = Tier.RELIABLE if machine.startswith("reliable") else Tier.TRANSIENT
+            host.start_machine(machine, tier, cores=1)
+            client.tell(MachineJoined(machine, tier, cores=1))
+        watch(host, client)
+    finally:
+        client.close()
+        host.kill_all()
+    print(f"alternating least squares reaches {reference(read_ratings(ratings), 4, 0.02):.5f}")
+
+
+def watch(host: LocalHost, client: TrainingClient) -> None:
+    """Print what the training says, and take the spot machines away on the way."""
+    rmse = 0.0
+    while True:
+        for said in client.poll(timeout_s=1.0):
+            match said:
+                case Progressed(clock, consistent) if clock == consistent == WARNED_AT:
+                    print(f"clock {clock}: spot-1 and spot-2 will be evicted in 30 s")
+                    client.tell(EvictionWarned(("spot-1", "spot-2"), notice_s=30.0))
+                case SafeToKill(machine):
+                    print(f"{machine} is safe to kill")
+                    host.kill(machine)
+                    client.tell(MachineReleased(machine))
+                case Progressed(clock, consistent) if clock == consistent == KILLED_AT:
+                    print(f"clock {clock}: spot-3 vanishes without a warning")
+                    host.kill("spot-3")
+                    client.tell(MachineLost("spot-3"))
+                case RolledBack(to, redone):
+                    print(f"back to clock {to}, {redone} clocks are computed again")
+                case ObjectiveAt(_, value):
+                    rmse = value
+                case Finished(clock):
+                    print(f"finished after clock {clock}, root mean square error {rmse:.5f}")
+                    return
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as place:
+        main(Path(place))
