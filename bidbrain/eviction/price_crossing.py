@@ -14,7 +14,6 @@ holds until the next one recorded, gaps included.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -35,13 +34,6 @@ class PriceCrossing:
     """
 
     window_s: int = HOUR_S
-    rungs: tuple[float, ...] = ()
-    """Increasing, from 0. Without any, each delta is answered exactly. With them it is taken down to the next
-    rung, which errs towards evictions and bounds what a long backtest on one fit computes and keeps."""
-
-    def __post_init__(self) -> None:
-        if self.rungs and (self.rungs[0] != 0 or list(self.rungs) != sorted(self.rungs)):
-            raise ValueError("rungs must increase and begin with 0")
 
     def fit(self, history: PriceHistory, now: Instant) -> FittedPriceCrossing:
         """Learn from the rows of ``history`` with time <= ``now``. Lazy: a market costs when asked about."""
@@ -97,7 +89,6 @@ class FittedPriceCrossing:
 
     def _answer(self, market: Market, bid_delta: float, horizon_s: float) -> tuple[float, float]:
         """(survival, expected uptime)."""
-        bid_delta = self._rung(bid_delta)
         key = (market, bid_delta, horizon_s)
         if key not in self._answers:
             watched_s = self._watched(horizon_s)
@@ -105,10 +96,6 @@ class FittedPriceCrossing:
             passages = self._passage(market, bid_delta) if known and bid_delta >= 0 else None
             self._answers[key] = passages.within(horizon_s, watched_s) if passages else (0.0, 0.0)
         return self._answers[key]
-
-    def _rung(self, bid_delta: float) -> float:
-        rungs = self.model.rungs
-        return rungs[bisect_right(rungs, bid_delta) - 1] if rungs and bid_delta >= 0 else bid_delta
 
     def _watched(self, horizon_s: float) -> float:
         return max(horizon_s, self.model.window_s)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from bidbrain.eviction.base import FittedMarkets, Lifetime, MarketModel
-from bidbrain.eviction.constant_rate import ConstantRate, rate_of
 from bidbrain.eviction.price_crossing import PriceCrossing
 from pricing_data.market import Market, PriceHistory, Series
 from pricing_data.units import HOUR_S, Instant, Seconds
@@ -22,9 +21,7 @@ DELTAS = (0.0, 0.01, 0.05, 0.2)
 
 MODELS: Final[Mapping[str, MarketModel]] = {
     "price crossing": PriceCrossing(),
-    "price crossing by rungs": PriceCrossing(rungs=(0.0, 0.01, 0.1)),
-    "constant rate": ConstantRate({KNOWN: rate_of(0.3, within_s=HOUR_S)}, Seconds(30 * 24 * HOUR_S)),
-    "never evicted": ConstantRate({KNOWN: 0.0}, Seconds(HOUR_S)),
+    "price crossing, starts of two hours": PriceCrossing(window_s=2 * HOUR_S),
 }
 
 
@@ -94,15 +91,3 @@ def test_a_lifetime_is_the_model_asked_about_one_machine(fitted: FittedMarkets) 
     lifetime = Lifetime(fitted, KNOWN, 0.01, age_s=60)
     assert lifetime.survival(600) == fitted.survival(KNOWN, 0.01, 60, 600)
     assert lifetime.expected_uptime(600) == fitted.expected_uptime(KNOWN, 0.01, 60, 600)
-
-
-@pytest.mark.parametrize(("share", "within_s"), [(1.0, 60), (-0.1, 60), (0.5, 0)])
-def test_rates_need_a_share_of_some_time(share: float, within_s: float) -> None:
-    with pytest.raises(ValueError, match="share"):
-        rate_of(share, within_s)
-
-
-def test_a_published_share_is_met_at_its_own_horizon() -> None:
-    month_s = 30 * 24 * HOUR_S
-    model = ConstantRate({KNOWN: rate_of(0.2, month_s)}, Seconds(month_s))
-    assert model.eviction_probability(KNOWN, 0.0, 0, month_s) == pytest.approx(0.2)

@@ -147,19 +147,6 @@ def test_prices_that_repeat_add_no_steps() -> None:
     )
 
 
-def test_a_delta_is_taken_down_to_its_rung() -> None:
-    series = Series(np.array([0, 3600, 5400]) + BEGIN, np.array([0.1, 0.2, 0.15]))
-    history, now = PriceHistory.of({MARKET: series}), Instant(BEGIN + 9000)
-    exact = PriceCrossing(1800).fit(history, now)
-    coarse = PriceCrossing(1800, rungs=(0.0, 0.05, 0.15)).fit(history, now)
-    assert exact.survival(MARKET, 0.1, 0, 1800) == 1
-    assert coarse.survival(MARKET, 0.1, 0, 1800) == exact.survival(MARKET, 0.05, 0, 1800) < 1
-    assert coarse.survival(MARKET, 0.15, 0, 1800) == 1
-    assert coarse.survival(MARKET, -0.01, 0, 1800) == 0
-    with pytest.raises(ValueError, match="begin with 0"):
-        PriceCrossing(1800, rungs=(0.1,))
-
-
 def test_too_little_history_is_unknown_and_answered_pessimistically() -> None:
     series = Series(np.array([BEGIN]), np.array([0.1]))
     model = fitted(series, BEGIN + 1800, window_s=HOUR_S)
