@@ -76,7 +76,7 @@ class FittedPriceCrossing:
             return Seconds(0.0)
         watched_s = float(self.model.window_s)
         while self._market(market).starts_s(watched_s) > 0:
-            passages = self._passage(market, self._rung(bid_delta))
+            passages = self._passage(market, bid_delta)
             if passages.within(watched_s, watched_s)[0] <= 0.5:
                 return Seconds(passages.median(watched_s))
             watched_s *= 2
