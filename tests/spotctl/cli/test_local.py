@@ -93,6 +93,21 @@ def test_ctrl_c_of_an_attached_view_ends_the_view_and_sigterm_ends_the_job(
 
 
 @pytest.mark.process
+def test_when_spotctl_was_killed_gc_finds_and_ends_what_it_left(running: Launch, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    running.kill()
+    running.wait()
+    (left,) = json.loads(spotctl("status", "--json", home=home).stdout)["runs"]
+    assert left["state"] == "unattended"
+    assert "r1-1" in {
+        row["machine"] for row in json.loads(spotctl("gc", "--json", home=home).stdout)["machines"]
+    }
+    (ended,) = json.loads(spotctl("status", "--json", home=home).stdout)["runs"]
+    assert (ended["state"], ended["footprint"]) == ("taken down", [])
+    assert json.loads(spotctl("gc", "--json", home=home).stdout)["machines"] == []
+
+
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("end", "state"),
     [
