@@ -8,6 +8,7 @@ Lives without NumPy, to be up quickly.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -45,6 +46,9 @@ class Agent:
         self._cores = cores
         self._lock = lock
         self._timing = folder.job().timing
+        group = folder.machine(machine) / "group"
+        group.with_suffix(".part").write_text(str(os.getpgrp()))
+        group.with_suffix(".part").replace(group)  # whoever kills the machine reads it whole, or not yet
         self._roles = {role: self._start(role, incarnation=1, deaths=0) for role in roles}
         self._context = zmq.Context(1)
         endpoint = folder.controller_endpoint()

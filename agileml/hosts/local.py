@@ -6,6 +6,7 @@ ids are reused, locks are not. Nothing here knows about training.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import re
@@ -55,7 +56,6 @@ class LocalHost:
                 start_new_session=True,
                 pass_fds=(number,),
             )
-        (place / "group").write_text(str(self._children[machine].pid))
 
     def knows(self, machine: str) -> bool:
         """Whether a machine of that name was ever started."""
@@ -78,11 +78,11 @@ class LocalHost:
 
     def kill(self, machine: str) -> None:
         """As a cloud takes it away: SIGKILL to all of it at once. Returns when all of it is gone."""
-        self._signal(machine, signal.SIGKILL)
         until = time.monotonic() + _GONE_WITHIN_S
         while self.alive(machine):
             if time.monotonic() > until:
                 raise TimeoutError(f"processes of {machine} survived SIGKILL for {_GONE_WITHIN_S} s")
+            self._signal(machine, signal.SIGKILL)
             time.sleep(0.005)
 
     def freeze(self, machine: str) -> None:
@@ -103,8 +103,17 @@ class LocalHost:
         self._folder.remove_sockets()
 
     def _signal(self, machine: str, number: signal.Signals) -> None:
-        if self.alive(machine):  # so the group still has members, and its number is nobody else's
-            os.killpg(int((self._folder.machine(machine) / "group").read_text()), number)
+        group = self._group(machine)
+        if group is not None and self.alive(machine):  # so that number is nobody else's
+            with contextlib.suppress(ProcessLookupError):  # it ended this very moment
+                os.killpg(group, number)
+
+    def _group(self, machine: str) -> int | None:
+        """The number of its process group: of our own child, or as its agent wrote it (None before that)."""
+        record = self._folder.machine(machine) / "group"
+        if machine in self._children:
+            return self._children[machine].pid
+        return int(record.read_text()) if record.exists() else None
 
     def _first_reliable(self, machine: str) -> bool:
         try:

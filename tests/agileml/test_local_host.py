@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import runpy
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from agileml.events import Failed, Stage, StopRequested
+from agileml.events import Failed, Stage, StopRequested, Tier
 from agileml.hosts.client import TrainingClient
+from agileml.hosts.local import LocalHost
 from agileml.telemetry import ObjectiveAt
 from tests.agileml.real_jobs import QUICK, running_job
 
@@ -123,3 +125,29 @@ def test_an_application_that_cannot_compute_fails_the_job(tmp_path: Path) -> Non
         job.check_nothing_left()
         assert "I cannot compute" in job.logs()
         assert "gave up: worker died 5 times in a row" in job.logs()
+
+
+def test_a_machine_can_be_taken_away_the_moment_it_starts_and_by_another_process(tmp_path: Path) -> None:
+    with running_job(tmp_path) as job:
+        job.host.start_machine("t1", Tier.TRANSIENT, 1)
+        job.host.kill("t1")
+        assert job.host.leftovers() == []
+        job.host.start_machine("t2", Tier.TRANSIENT, 1)
+        another = LocalHost(job.folder.path)
+        assert another.leftovers() == ["t2"]
+        another.kill("t2")
+        assert job.host.leftovers() == []
+
+
+@pytest.mark.parametrize("name", ["", "../t1", "a b", ".t1"])
+def test_names_that_cannot_be_folders_are_refused(name: str, tmp_path: Path) -> None:
+    with running_job(tmp_path) as job, pytest.raises(ValueError, match="cannot name a new machine"):
+        job.host.start_machine(name, Tier.RELIABLE, 1)
+
+
+def test_the_example_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    example = Path(__file__).parents[2] / "examples" / "04_elastic_training.py"
+    runpy.run_path(str(example))["main"](tmp_path)
+    told = capsys.readouterr().out
+    assert "spot-2 is safe to kill" in told
+    assert "finished after clock 60" in told
