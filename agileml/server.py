@@ -169,7 +169,7 @@ class Server:
                 return self._save(item)
         held = self._held.get(item.partition)
         if held is None:
-            return item.epoch <= self._left.get(item.partition, 0) if not isinstance(item, Push) else False
+            return not isinstance(item, Push) and item.epoch <= self._left.get(item.partition, 0)
         match item:
             case Push():
                 return self._push(held, item)
