@@ -26,7 +26,6 @@ from agileml.telemetry import EndMachine
 _MOST_DEATHS: Final = 5
 """In a row, each within ``_SHORT_LIFE_S``: then the machine is given up."""
 _SHORT_LIFE_S: Final = 10.0
-_WATCH_MS: Final = 50
 
 
 @dataclass(slots=True)
@@ -49,17 +48,19 @@ class Agent:
         group = folder.machine(machine) / "group"
         group.with_suffix(".part").write_text(str(os.getpgrp()))
         group.with_suffix(".part").replace(group)  # whoever kills the machine reads it whole, or not yet
+        self._poller = zmq.Poller()
         self._roles = {role: self._start(role, incarnation=1, deaths=0) for role in roles}
         self._context = zmq.Context(1)
         endpoint = folder.controller_endpoint()
         self._control = ControlEnd(self._context, endpoint, f"agent/{machine}", self._timing.repeat_s)
+        self._poller.register(self._control.socket, zmq.POLLIN)
 
     def run(self) -> int:
         """Until the controller says so, has ended, or was silent for a lease. Returns an exit status."""
         status = None
         while status is None:
             self._control.flush()
-            self._control.socket.poll(min(_WATCH_MS, self._control.wait_ms()))
+            self._poller.poll(self._control.wait_ms())
             words = tuple(self._control.receive())
             self._control.confirm()
             if any(isinstance(word, EndMachine) for word in words) and "controller" not in self._roles:
@@ -81,6 +82,7 @@ class Agent:
             code = role.process.poll()
             if code is None:
                 continue
+            self._forget_pipe(role)
             if name == "controller" and code == 0:
                 self._folder.remove_sockets()
                 return 0
@@ -105,6 +107,7 @@ class Agent:
         self._control.tell(MachineLost(self._machine))
 
     def _end_role(self, role: _Role) -> None:
+        self._forget_pipe(role)
         role.process.kill()
         role.process.wait()
 
@@ -118,7 +121,12 @@ class Agent:
                 stderr=log,
                 pass_fds=(self._lock,),
             )
+        # Its end breaks the pipe to its standard input, which wakes the agent.
+        self._poller.register(process.stdin, zmq.POLLERR)
         return _Role(process, incarnation, time.monotonic(), deaths)
+
+    def _forget_pipe(self, role: _Role) -> None:
+        self._poller.unregister(role.process.stdin)
 
 
 def main(folder: str, machine: str, cores: str, lock: str, *more: str) -> int:

@@ -1,0 +1,279 @@
+"""The contract of ``spotctl.providers.base``, on every provider there is.
+
+A provider enters with a line in ``BENCHES``: a context manager that sets the market of ``TRACE`` up for it
+and says how a test lets time go by and a machine die.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from agileml.apps.planted import planted_ratings, write_ratings
+from agileml.events import Setup
+from agileml.hosts.job import Job, JobFolder
+from agileml.hosts.local import LocalHost
+from pricing_data.billing import End
+from pricing_data.rules import AWS_2016
+from pricing_data.units import Instant, UsdPerHour
+from spotctl.errors import BadRequest, CapacityUnavailable, InstanceNotFound
+from spotctl.providers.base import Order, Provider, Report, Standing
+from spotctl.providers.local import LocalProvider
+from spotctl.providers.simulated import SimulatedProvider
+from tests.spotctl.build import MARKETS, RELIABLE, START, scripted_trace
+
+BOOT_S, SPIKE_S, CALM_S, NOTICE_S = 60, 1000, 1030, AWS_2016.notice_s
+SPIKY, QUIET, _ = MARKETS
+TRACE = scripted_trace((0, SPIKE_S, 1.5), (0, CALM_S, 0.035))
+"""SPIKY rises above any bid for 30 seconds, ``SPIKE_S`` after START; QUIET never moves."""
+
+
+class Clock:
+    """Nominal time, moved by hand; ``after_s`` counts from START."""
+
+    def __init__(self) -> None:
+        self.after_s = 0
+
+    def __call__(self) -> Instant:
+        return Instant(START + self.after_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """A provider under test, and what a test may do to the world around it."""
+
+    provider: Provider
+    clock: Clock
+    dies: Callable[[str], None]
+    """The machine stops existing, and nobody says so."""
+
+    def reports(self, after_s: int) -> dict[str, Report]:
+        """What the provider says ``after_s`` seconds after START, by instance."""
+        self.clock.after_s = after_s
+        return {report.instance: report for report in self.provider.describe()}
+
+    def only(self, after_s: int) -> Report:
+        (report,) = self.reports(after_s).values()
+        return report
+
+
+@contextmanager
+def simulated(_: Path) -> Iterator[Bench]:
+    clock = Clock()
+    market = SimulatedProvider(TRACE, AWS_2016, BOOT_S, clock)
+    yield Bench(market, clock, market.fail)
+
+
+@contextmanager
+def local(folder: Path) -> Iterator[Bench]:
+    host = _host(folder)
+    clock = Clock()
+    market = SimulatedProvider(TRACE, AWS_2016, BOOT_S, clock)
+    try:
+        yield Bench(LocalProvider(market, host), clock, host.kill)
+    finally:
+        host.kill_all()
+
+
+def _host(folder: Path) -> LocalHost:
+    write_ratings(planted_ratings(20, 10, 2, 0.1, 0.5, seed=0), folder / "ratings.csv")
+    job = Job("agileml.apps.mf:MatrixFactorization", {"rank": 2}, Setup(partitions=1, shards=2, clocks=1))
+    return LocalHost(JobFolder.prepare(folder / "job", job, folder / "ratings.csv").path)
+
+
+BENCHES = [pytest.param(simulated), pytest.param(local, marks=pytest.mark.process)]
+
+
+@pytest.fixture(params=BENCHES, ids=lambda open_bench: str(open_bench.__name__))
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
+    open_bench: Callable[[Path], AbstractContextManager[Bench]] = request.param
+    with open_bench(tmp_path) as opened:
+        yield opened
+
+
+def spot(token: str = "s1", count: int = 1, bid: float = 0.05) -> Order:
+    return Order(token, SPIKY, count, UsdPerHour(bid), cores=1)
+
+
+def reliable(token: str = "r1") -> Order:
+    return Order(token, RELIABLE.market, 1, None, cores=1)
+
+
+# ---- request ---------------------------------------------------------------------------------------
+
+
+def test_an_order_placed_again_starts_nothing_more(bench: Bench) -> None:
+    names = bench.provider.request(spot(count=2))
+    assert len(set(names)) == 2
+    bench.clock.after_s = 200
+    assert bench.provider.request(spot(count=2)) == names
+    assert set(bench.reports(200)) == set(names)
+    bench.provider.terminate(names)
+    assert bench.provider.request(spot(count=2)) == names, "nor once they have ended"
+    assert {report.standing for report in bench.reports(200).values()} == {Standing.ENDED}
+
+
+def test_every_instance_of_a_run_has_a_name_of_its_own_and_its_orders_token(bench: Bench) -> None:
+    orders = (reliable(), spot("s1", 2), spot("s2", 1))
+    names = {order.token: bench.provider.request(order) for order in orders}
+    assert len({name for group in names.values() for name in group}) == 4
+    reports = bench.reports(0)
+    for token, group in names.items():
+        assert {reports[name].token for name in group} == {token}
+
+
+def test_instances_are_pending_until_they_have_booted(bench: Bench) -> None:
+    bench.provider.request(spot())
+    for after_s in (0, BOOT_S - 1):
+        assert (bench.only(after_s).standing, bench.only(after_s).running_at) == (Standing.PENDING, None)
+    assert bench.only(BOOT_S).standing is Standing.RUNNING
+    assert bench.only(BOOT_S + 100).running_at == START + BOOT_S
+
+
+def test_a_bid_below_the_price_is_refused_and_nothing_starts(bench: Bench) -> None:
+    with pytest.raises(CapacityUnavailable, match="bid"):
+        bench.provider.request(spot(bid=0.001))
+    assert bench.provider.describe() == ()
+    assert bench.provider.request(spot(bid=0.05)), "the token of a refused order is free"
+
+
+def test_an_order_of_nothing_is_a_bad_request(bench: Bench) -> None:
+    with pytest.raises(BadRequest):
+        bench.provider.request(spot(count=0))
+
+
+def test_offerings_are_the_prices_of_now(bench: Bench) -> None:
+    def price() -> float:
+        return next(float(o.price) for o in bench.provider.offerings() if o.market == SPIKY)
+
+    assert price() == 0.035
+    bench.clock.after_s = SPIKE_S
+    assert price() == 1.5
+
+
+# ---- terminate -------------------------------------------------------------------------------------
+
+
+def test_what_we_end_stays_listed_with_when_it_ran(bench: Bench) -> None:
+    (first,) = bench.provider.request(spot("s1"))
+    bench.clock.after_s = 300
+    (second,) = bench.provider.request(spot("s2"))
+    bench.provider.terminate((first, second))
+    for after_s in (300, 5000):
+        reports = bench.reports(after_s)
+        for report in reports.values():
+            assert (report.standing, report.ended_at, report.end) == (
+                Standing.ENDED,
+                START + 300,
+                End.RELEASED,
+            )
+        assert reports[first].running_at == START + BOOT_S
+        assert reports[second].running_at is None, "it ended while it was pending"
+
+
+def test_to_end_what_has_ended_changes_nothing(bench: Bench) -> None:
+    (released,) = bench.provider.request(spot("s1"))
+    (evicted,) = bench.provider.request(spot("s2"))
+    bench.clock.after_s = 300
+    bench.provider.terminate((released,))
+    before = bench.reports(2000)
+    bench.provider.terminate((released, evicted))
+    assert bench.reports(3000) == before
+
+
+def test_an_instance_that_never_was_cannot_be_found(bench: Bench) -> None:
+    with pytest.raises(InstanceNotFound, match="s9-1"):
+        bench.provider.terminate(("s9-1",))
+
+
+# ---- what the provider does ------------------------------------------------------------------------
+
+
+def test_a_warning_precedes_the_end_by_the_notice_of_the_rules(bench: Bench) -> None:
+    names = bench.provider.request(spot(count=2))
+    bench.clock.after_s = SPIKE_S - 1
+    assert bench.provider.notices() == ()
+    bench.clock.after_s = SPIKE_S
+    warned = {notice.instance: notice for notice in bench.provider.notices()}
+    assert set(warned) == set(names)
+    for notice in warned.values():
+        assert (notice.at, notice.ends_at) == (START + SPIKE_S, START + SPIKE_S + NOTICE_S)
+    last = bench.reports(SPIKE_S + NOTICE_S - 1)
+    assert {report.standing for report in last.values()} == {Standing.RUNNING}
+    for report in bench.reports(SPIKE_S + NOTICE_S).values():
+        assert (report.ended_at, report.end) == (START + SPIKE_S + NOTICE_S, End.EVICTED)
+
+
+def test_a_notice_is_never_taken_back(bench: Bench) -> None:
+    names = bench.provider.request(spot(count=2))
+    bench.clock.after_s = SPIKE_S
+    notices = bench.provider.notices()
+    assert len(notices) == 2
+    bench.clock.after_s = CALM_S  # the price is below the bid again
+    assert bench.provider.notices() == notices
+    bench.provider.terminate(names[:1])
+    assert bench.provider.notices() == notices
+    assert bench.reports(SPIKE_S + NOTICE_S)[names[1]].end is End.EVICTED
+    assert bench.provider.notices() == notices
+
+
+def test_a_warning_may_come_before_the_instance_runs(bench: Bench) -> None:
+    bench.clock.after_s = SPIKE_S - BOOT_S // 2
+    bench.provider.request(spot())
+    assert bench.only(SPIKE_S).standing is Standing.PENDING
+    assert len(bench.provider.notices()) == 1
+    assert bench.only(SPIKE_S + BOOT_S).running_at == START + SPIKE_S + BOOT_S // 2
+    assert bench.only(SPIKE_S + NOTICE_S).end is End.EVICTED
+
+
+def test_on_demand_machines_are_neither_priced_by_bid_nor_warned(bench: Bench) -> None:
+    bench.clock.after_s = SPIKE_S
+    bench.provider.request(reliable())
+    for after_s in (SPIKE_S + BOOT_S, SPIKE_S + NOTICE_S, SPIKE_S + 100 * NOTICE_S):
+        assert bench.only(after_s).standing is Standing.RUNNING
+        assert bench.provider.notices() == ()
+
+
+def test_what_dies_by_itself_has_failed_and_is_not_evicted_later(bench: Bench) -> None:
+    dead, alive = bench.provider.request(spot(count=2))
+    assert bench.reports(500)[dead].standing is Standing.RUNNING
+    bench.dies(dead)
+    report = bench.reports(500)[dead]
+    assert (report.standing, report.ended_at, report.end) == (Standing.ENDED, START + 500, End.FAILED)
+    assert bench.reports(SPIKE_S)[dead] == report
+    assert [notice.instance for notice in bench.provider.notices()] == [alive]
+
+
+def test_nothing_changes_but_at_the_moments_that_were_announced(bench: Bench) -> None:
+    bench.provider.request(spot())
+    bench.provider.request(reliable())
+    said = (bench.provider.describe(), bench.provider.notices())
+    changes = []
+    for after_s in range(10, 1500, 10):
+        announced = bench.provider.next_change(bench.clock())
+        bench.clock.after_s = after_s
+        now = (bench.provider.describe(), bench.provider.notices())
+        if now != said:
+            changes.append(after_s)
+            assert announced in (bench.clock(), None)
+        said = now
+    assert changes == [BOOT_S, SPIKE_S, SPIKE_S + NOTICE_S]
+
+
+# ---- what only real machines can show --------------------------------------------------------------
+
+
+@pytest.mark.process
+def test_nothing_is_left_of_a_machine_that_is_reported_as_ended(tmp_path: Path) -> None:
+    with local(tmp_path) as bench:
+        evicted, released = bench.provider.request(spot(count=2))
+        host = LocalHost(tmp_path / "job")
+        assert host.leftovers() == [evicted, released]
+        bench.provider.terminate((released,))
+        assert host.leftovers() == [evicted]
+        assert bench.reports(SPIKE_S + NOTICE_S)[evicted].standing is Standing.ENDED
+        assert host.leftovers() == []

@@ -1,0 +1,184 @@
+"""The core under random schedules, one fault in each; and cores that are wrong in one thing.
+
+The seed of a schedule that fails is in the test's name or, for the campaign, in the message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import reduce
+
+import numpy as np
+import pytest
+
+from pricing_data.market import PriceHistory
+from pricing_data.rules import AWS, AWS_2016, GCP
+from pricing_data.units import Instant
+from spotctl.codec import decode, encode
+from spotctl.control import events as e
+from spotctl.control.drive import drive, fold, start, unexecuted
+from spotctl.control.evolve import begin, evolve
+from spotctl.control.spending import spent
+from spotctl.control.state import Allocation, Phase, State
+from spotctl.control.step import plan
+from spotctl.control.terms import Terms
+from spotctl.ledger import Ledger
+from tests.spotctl.build import Silent, random_trace, terms
+from tests.spotctl.control.random_world import Fault, RandomWorld
+
+MOST_FACTS = 3000
+Plan = Callable[[State], tuple[e.Command, ...]]
+Evolve = Callable[[State, e.Entry], State]
+PAST = random_trace(seed=0, days=2, before_days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    state: State
+    entries: tuple[e.Entry, ...]
+    struck: bool
+    """Whether the fault came before the run was over."""
+
+
+def random_terms(seed: int) -> Terms:
+    rng = np.random.default_rng((seed, 1))
+    of = terms((AWS_2016, AWS, GCP)[int(rng.integers(3))], clocks=int(rng.integers(5, 100)), work=600)
+    few_bids = replace(of.limits, max_instances=int(rng.integers(1, 9)), bid_deltas=(0.001, 0.02, 0.2))
+    return replace(
+        of, limits=few_bids, reliable_count=int(rng.integers(1, 3)), drain=bool(rng.random() < 0.3)
+    )
+
+
+def run_schedule(seed: int, fault: Fault, plan: Plan = plan, evolve: Evolve = evolve) -> Outcome:
+    """``drive``, with all that must hold looked at after each step, and a place to crash."""
+    of = random_terms(seed)
+    world = RandomWorld(seed, of, fault)
+    first = e.JobStarted(of.start, of)
+    state, entries, checks = begin(first, PAST), [first], Checks(world)
+    for _ in range(MOST_FACTS):
+        if state.phase is Phase.CLOSED:
+            break
+        fact = world.next()
+        state = evolve(state, fact)
+        commands = plan(state)
+        for command in commands:
+            checks.command(state, command)
+            state = evolve(state, command)
+        entries += [fact, *commands]
+        checks.step(state, [fact, *commands])
+        assert plan(state) == (), "what was planned and folded is planned again"
+        if world.crash_now and commands:
+            world.crash_now = False
+            executed = int(np.random.default_rng(seed).integers(len(commands)))
+            for command in commands[:executed]:
+                world.execute(command)
+            state = fold(entries, PAST)
+            world.restart(entries, state.alarm, unexecuted(entries, state))
+        else:
+            for command in commands:
+                world.execute(command)
+    assert state.phase is Phase.CLOSED, f"the run does not end; it has seen {entries[-8:]}"
+    same(fold(entries, PAST), state)
+    assert evolve(state, e.Asked(Instant(state.now + 1), e.Ask.DOWN)) is state
+    assert plan(state) == ()
+    return Outcome(state, tuple(entries), world.fault_struck)
+
+
+class Checks:
+    """What must hold of every command, and after every step, of any run."""
+
+    def __init__(self, world: RandomWorld) -> None:
+        self._world = world
+        self._said: set[tuple[str, str]] = set()
+
+    def command(self, state: State, command: e.Command) -> None:
+        """``state``: before the command."""
+        match command:
+            case e.Acquire():
+                self._once("acquire", command.allocation)
+            case e.Release():
+                for name in command.instances:
+                    self._once("release", name)
+                    assert state.instances[name].live, f"{name} has ended: it cannot be released"
+            case e.TellJoin():
+                for name in command.instances:
+                    self._once("join", name)
+            case e.TellWarning():
+                assert command.ends_at > self._world.now, "told of a warning that has run out"
+                for name in command.instances:
+                    self._once("warning", name)
+                    assert ("join", name) in self._said
+                    assert ("gone", name) not in self._said
+            case e.TellLost() | e.TellReleased():
+                for name in command.instances:
+                    self._once("gone", name)
+                    assert ("join", name) in self._said
+                    assert not state.instances[name].live
+            case e.TellStop():
+                self._once("stop", "")
+            case e.WakeAt():
+                assert command.when > command.at
+            case e.Close():
+                self._once("close", "")
+                assert not list(state.live()), "closed while machines live"
+                assert not unanswered(state), "closed while a request is not answered"
+
+    def step(self, state: State, entries: Sequence[e.Entry]) -> None:
+        """``state``: after ``entries``."""
+        for entry in entries:
+            assert decode(*encode(entry)) == entry
+        owed = spent(state)
+        assert min(owed.spot, owed.on_demand, owed.refunded) >= 0
+        assert owed.total == owed.spot + owed.on_demand
+        wanted = sum(1 for i in state.live() if i.stays and not state.is_reliable(i))
+        wanted += sum(a.count for a in unanswered(state) if not a.reliable)
+        assert wanted <= state.terms.limits.max_instances, "more machines than the job allows"
+
+    def _once(self, what: str, about: str) -> None:
+        assert (what, about) not in self._said, f"{what} {about}: twice"
+        self._said.add((what, about))
+
+
+def unanswered(state: State) -> list[Allocation]:
+    return [a for a in state.allocations.values() if not a.instances and a.refused is None]
+
+
+def same(one: State, other: State) -> None:
+    """Equal, where that is defined: histories by their rows; estimates follow from them."""
+    for field in fields(State):
+        if field.name not in ("history", "evictions"):
+            assert getattr(one, field.name) == getattr(other, field.name), field.name
+    assert rows(one.history) == rows(other.history)
+
+
+def rows(history: PriceHistory) -> list[tuple[list[int], list[float]]]:
+    series = [history.series(market) for market in history.markets]
+    return [(steps.times.tolist(), steps.prices.tolist()) for steps in series]
+
+
+# ---- schedules -------------------------------------------------------------------------------------
+
+ENDS = {
+    Fault.RELIABLE_DIES: (e.Outcome.FAILED, 1),
+    Fault.RELIABLE_REFUSED: (e.Outcome.FAILED, 5),
+    Fault.TRAINING_FAILS: (e.Outcome.FAILED, 1),
+    Fault.CANCEL: (e.Outcome.CANCELLED, 7),
+    Fault.DOWN: (e.Outcome.TAKEN_DOWN, 7),
+}
+"""How a run ends in which the fault came before its training was over; else the work is done."""
+
+
+def check_end(outcome: Outcome, fault: Fault) -> None:
+    closed = outcome.state.closed
+    assert closed is not None
+    assert (closed.outcome, closed.exit_code) in {ENDS.get(fault, DONE), DONE}
+
+
+DONE = (e.Outcome.DONE, 0)
+
+
+@pytest.mark.parametrize("fault", Fault, ids=lambda fault: fault.name.lower())
+@pytest.mark.parametrize("seed", range(5))
+def test_whatever_happens_once_the_run_ends_in_good_order(seed: int, fault: Fault) -> None:
+    check_end(run_schedule(seed, fault), fault)
