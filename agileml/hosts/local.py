@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -29,8 +30,10 @@ _ONE_THREAD: Final = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREAD
 class LocalHost:
     """The machines of one prepared job folder, also those that an earlier process started."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, variables: Mapping[str, str] | None = None) -> None:
+        """``variables``: for the environment of the machines' processes."""
         self._folder = JobFolder(folder.resolve())
+        self._variables = dict(variables or {})
         self._children: dict[str, subprocess.Popen[bytes]] = {}
 
     def start_machine(self, machine: str, tier: Tier, cores: int) -> None:
@@ -52,7 +55,7 @@ class LocalHost:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=_environment(),
+                env={**_environment(), **self._variables},
                 start_new_session=True,
                 pass_fds=(number,),
             )

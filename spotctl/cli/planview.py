@@ -26,7 +26,7 @@ def picture(plan: JobPlan) -> RenderableType:
     parts: list[RenderableType] = [
         Text.assemble((terms.job, "bold"), f"  prices: {terms.prices}, {terms.rules.name} rules"),
         Text(f"starts {format_instant(terms.start)}, the prices' own time", style="dim"),
-        *(Text(line, style="yellow") for line in set_aside(plan.recording)),
+        *(Text(line, style="yellow") for line in (*set_aside(plan.recording), *_unknowns(plan))),
         Text(""),
         Text(f"first   {reliable} at {_rate(terms.reliable.on_demand)}"),
     ]
@@ -57,6 +57,7 @@ def document(plan: JobPlan) -> dict[str, Any]:
         "deadline_seconds": terms.deadline_s,
         "budget": None if terms.budget is None else format_micros(terms.budget),
         "price_rows": {"read": plan.recording.rows_read, "quarantined": plan.recording.rows_quarantined},
+        "beta_covers": "prices" if terms.rules.cleared_by_bid else "prices only, not capacity",
         "price_findings": public(plan.recording.findings, tuple[Finding, ...]),
         "decisions": [public(decision) for decision in ahead.decisions],
     }
@@ -72,6 +73,16 @@ def set_aside(recording: Recording) -> list[str]:
             example = f", first line {finding.examples[0].line}" if finding.examples else ""
             lines.append(f"  {finding.count} x {finding.kind}{example}")
     return lines
+
+
+def _unknowns(plan: JobPlan) -> list[str]:
+    """What the estimates leave out, where that matters."""
+    if plan.terms.rules.cleared_by_bid:
+        return []
+    return [
+        f"beta counts price crossings only: under {plan.terms.rules.name} rules machines are taken for",
+        "capacity, which this version neither estimates nor simulates",
+    ]
 
 
 # ---- what would be done -------------------------------------------------------------------------

@@ -82,7 +82,7 @@ class _Parts:
         time: PacedTime,
         on_record: Sequence[e.Entry],
     ) -> _Parts:
-        terms, host = resolved.terms, LocalHost(run.training)
+        terms, host = resolved.terms, LocalHost(run.training, settings.spec.envs)
         boot_s = ceil(settings.spec.local.boot)
         market = SimulatedProvider(resolved.trace, terms.rules, boot_s, lambda: time.now)
         training = _training(settings, terms, run, on_record)

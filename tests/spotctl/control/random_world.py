@@ -50,6 +50,7 @@ class RandomWorld:
         self._ready: deque[e.Fact] = deque()
         self._agenda: list[tuple[Instant, int, Happening]] = []
         self._numbers = count()
+        self._tokens: set[str] = set()
         self._granted: dict[str, tuple[str, ...]] = {}
         self._running: set[str] = set()
         self._warned: set[str] = set()
@@ -130,16 +131,17 @@ class RandomWorld:
     # ---- machines -------------------------------------------------------------------------------
 
     def _request(self, order: e.Acquire) -> None:
-        if order.allocation in self._granted:
-            return  # the token is known: nothing more is started
+        if order.allocation in self._tokens:
+            return  # the order is known: nothing more is started
+        self._tokens.add(order.allocation)
         refused = self._fault is Fault.RELIABLE_REFUSED if order.bid is None else self._refuses_spot()
         names = () if refused else tuple(f"{order.allocation}-{n}" for n in range(1, order.count + 1))
-        self._granted[order.allocation] = names
 
         def answer(at: Instant) -> Iterator[e.Fact]:
             if refused:
                 yield e.Refused(at, order.allocation, "CapacityUnavailable", "no machines")
                 return
+            self._granted[order.allocation] = names
             for group in (names,) if self._chance(0.7) else tuple((name,) for name in names):
                 self._after(self._delay(10, 90), self._boot(group))
             if order.bid is not None:
