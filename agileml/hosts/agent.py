@@ -82,7 +82,7 @@ class Agent:
             code = role.process.poll()
             if code is None:
                 continue
-            self._forget_pipe(role)
+            self._end_role(role)
             if name == "controller" and code == 0:
                 self._folder.remove_sockets()
                 return 0
@@ -107,7 +107,9 @@ class Agent:
         self._control.tell(MachineLost(self._machine))
 
     def _end_role(self, role: _Role) -> None:
-        self._forget_pipe(role)
+        """Harmless when repeated, or when it ended by itself."""
+        if role.process.stdin in self._poller:
+            self._poller.unregister(role.process.stdin)
         role.process.kill()
         role.process.wait()
 
@@ -124,9 +126,6 @@ class Agent:
         # Its end breaks the pipe to its standard input, which wakes the agent.
         self._poller.register(process.stdin, zmq.POLLERR)
         return _Role(process, incarnation, time.monotonic(), deaths)
-
-    def _forget_pipe(self, role: _Role) -> None:
-        self._poller.unregister(role.process.stdin)
 
 
 def main(folder: str, machine: str, cores: str, lock: str, *more: str) -> int:

@@ -27,6 +27,7 @@ def _rows(final: Mapping[str, Any]) -> list[tuple[str, str]]:
         (final["job"], words.ending(final["state"], final["why"])),
         ("prices", f"{final['prices']}, {final['rules']} rules"),
         ("cost", f"${cost['total']} = ${cost['spot']} spot + ${cost['on_demand']} on-demand"),
+        ("", words.NOMINAL),
         ("refunded", f"${cost['refunded']} for hours in which machines were evicted"),
         ("on-demand alone", _baseline(cost["on_demand_baseline"], final["savings_fraction"])),
         (

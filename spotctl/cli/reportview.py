@@ -13,6 +13,7 @@ from pricing_data.units import HOUR_S, MicroUsd, format_micros
 from spotctl.cli import jsonlines, screen, words
 from spotctl.control.state import State
 from spotctl.report.by import By
+from spotctl.report.final import MONEY
 from spotctl.report.groups import Group, grouped, total
 
 Runs = Mapping[str, State]
@@ -21,7 +22,9 @@ Runs = Mapping[str, State]
 
 def table(runs: Runs, by: By) -> Table:
     """For people: hours and dollars, the total below."""
-    shown = Table(box=None, header_style="bold", pad_edge=False)
+    shown = Table(
+        box=None, header_style="bold", pad_edge=False, caption=words.NOMINAL, caption_justify="left"
+    )
     shown.add_column(by.value, no_wrap=True)
     titles = ("runs", "spot h", "free h", "on-demand h", "spot", "on-demand", "total", "refunded")
     for title in (*titles, "baseline", "saved", "evicted", "clocks redone"):
@@ -51,7 +54,9 @@ def document(runs: Runs, by: By) -> str:
     """One JSON object."""
     rows = [_fields(group, by) for group in grouped(runs, by)]
     whole = _fields(total(runs), by)
-    return jsonlines.document({"schema": "spotctl.report/1", "by": by.value, "rows": rows, "total": whole})
+    return jsonlines.document(
+        {"schema": "spotctl.report/1", "by": by.value, "money": MONEY, "rows": rows, "total": whole}
+    )
 
 
 def _fields(group: Group, by: By) -> dict[str, Any]:

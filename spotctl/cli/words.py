@@ -26,6 +26,10 @@ STAGES: Final[Mapping[int, str]] = {
 """Harlap 4.2.2, as one line each."""
 
 
+NOMINAL: Final = "nominal: what these machines would have cost at the trace's prices; nobody was charged"
+"""Said wherever money of local runs is summed up."""
+
+
 def sentence(state: State, entry: e.Entry) -> str | None:
     """What ``entry`` means for the run whose ``state`` it led to; None where it is not worth a line."""
     tell = TELLERS.get(type(entry))

@@ -85,8 +85,7 @@ def unexecuted(entries: Sequence[e.Entry], state: State) -> tuple[e.Command, ...
     pending: list[e.Command] = []
     for entry in entries:
         if isinstance(entry, e.Acquire):
-            allocation = state.allocations[entry.allocation]
-            if not allocation.instances and allocation.refused is None:
+            if state.allocations[entry.allocation].unanswered:
                 pending.append(entry)
         elif isinstance(entry, e.Release) and any(state.instances[name].live for name in entry.instances):
             pending.append(entry)

@@ -77,6 +77,11 @@ class Allocation:
     def reliable(self) -> bool:
         return self.bid is None
 
+    @property
+    def unanswered(self) -> bool:
+        """The provider has neither granted nor refused it yet: its machines would be nobody's."""
+        return not self.instances and self.refused is None
+
 
 @dataclass(frozen=True, slots=True)
 class State:
@@ -158,18 +163,19 @@ class State:
         found = []
         for allocation in self.allocations.values():
             staying = [i for i in self.of(allocation.name) if i.stays]
-            if allocation.bid is not None and staying:
+            counts_for = allocation.count if allocation.unanswered else len(staying)
+            if allocation.bid is not None and counts_for:
                 found.append(
                     Holding(
                         id=allocation.name,
                         market=allocation.market,
                         count=allocation.count,
-                        cores=self.cores(staying[0]),
+                        cores=self.terms.tradable(allocation.market).cores,
                         bid=allocation.bid,
                         price=self.locked_price(allocation),
                         hour_ends=self.held_until(allocation),
-                        counts_for=len(staying),
-                        started=staying[0].running_at,
+                        counts_for=counts_for,
+                        started=staying[0].running_at if staying else None,
                     )
                 )
         return tuple(found)

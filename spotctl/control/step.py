@@ -15,7 +15,7 @@ from typing import Final
 from bidbrain.decide import decide, renew_or_terminate
 from bidbrain.model import Action, Observation, Offer, Reliable
 from bidbrain.schedule import due_for_renewal
-from pricing_data.units import Instant, later
+from pricing_data.units import HOUR_S, Instant, later
 from spotctl.control import events as e
 from spotctl.control.evolve import RELEASE_LEAD_S, evolve
 from spotctl.control.lifecycle import Life
@@ -177,27 +177,31 @@ def _release_reason(state: State, instance: Instance) -> str | None:
 
 
 def _closing_reason(state: State, instance: Instance) -> str | None:
-    drained = state.terms.drain and state.failure is None and state.asked is None
     allocation = state.allocations[instance.allocation]
-    if not drained or allocation.reliable or instance.running_at is None:
+    if not _drains(state) or allocation.reliable or instance.running_at is None:
         return "the job is over"
     if state.now >= state.hour_ends(allocation) - RELEASE_LEAD_S:
         return "its paid hour ends without an eviction"
     return None
 
 
+def _drains(state: State) -> bool:
+    """Whether paid hours are waited out; where seconds are billed there are none."""
+    paid_by_hour = state.terms.rules.quantum_s >= HOUR_S
+    return state.terms.drain and paid_by_hour and state.failure is None and state.asked is None
+
+
 def _closes(state: State) -> Commands:
     over = state.phase is Phase.CLOSING or state.asked is e.Ask.DOWN
     refused = _reliable_refusal(state)
     early = state.phase is Phase.STARTING and (state.asked is not None or refused is not None)
-    if not (over or early) or any(True for _ in state.live()) or _outstanding(state):
+    if not (over or early) or any(True for _ in state.live()) or _unanswered(state):
         return
     yield _closing(state, refused)
 
 
-def _outstanding(state: State) -> bool:
-    """Requests that the provider has not answered yet: their machines would be nobody's."""
-    return any(not a.instances and a.refused is None for a in state.allocations.values())
+def _unanswered(state: State) -> bool:
+    return any(allocation.unanswered for allocation in state.allocations.values())
 
 
 def _reliable_refusal(state: State) -> str | None:
@@ -254,7 +258,7 @@ def _allocation_moments(state: State, allocation: Allocation) -> Iterator[Instan
     for instance in live:
         if instance.ends_at is not None and instance.warned_at is None:
             yield instance.ends_at
-    if live and not allocation.reliable and state.phase is Phase.CLOSING:
+    if live and not allocation.reliable and state.phase is Phase.CLOSING and _drains(state):
         yield Instant(state.hour_ends(allocation) - RELEASE_LEAD_S)
 
 

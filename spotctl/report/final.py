@@ -11,6 +11,8 @@ from spotctl.control.state import State
 from spotctl.report.fold import account
 
 SCHEMA = "spotctl.launch/1"
+MONEY = "nominal"
+"""Machines of this version are this computer's: what they cost is what the trace's would have cost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,7 @@ def final_object(state: State, ledger: Path, wall_s: float, left: int, score: Sc
         "why": closed.why,
         "exit_code": closed.exit_code,
         "prices": state.terms.prices,
+        "money": MONEY,
         "rules": state.terms.rules.name,
         "seed": state.terms.seed,
         "started": format_instant(state.terms.start),
