@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -146,14 +146,25 @@ def _ended(state: State, entry: e.InstancesEnded) -> State:
         _step(state.instances[name], entry, ended_at=entry.at, end=entry.end) for name in entry.instances
     ]
     state = _with(state, *ended)
-    training = state.phase in (Phase.TRAINING, Phase.STOPPING)
-    lost = [i for i in ended if i.told_join and not i.safe and training and entry.end is not End.RELEASED]
-    state = replace(state, failures=state.failures + len(lost))
-    reliable = next((instance for instance in lost if state.is_reliable(instance)), None)
-    if reliable is None:
+    if entry.end is End.RELEASED:
         return state
-    failure = f"the reliable machine {reliable.name} was lost with the only safe copy of the model"
+    training = state.phase in (Phase.TRAINING, Phase.STOPPING)
+    lost = [i for i in ended if i.told_join and not i.safe and training]
+    state = replace(state, failures=state.failures + len(lost))
+    failure = _fatal(state, lost)
+    if failure is None:
+        return state
     return replace(state, phase=Phase.CLOSING, training_over_at=state.now, failure=failure)
+
+
+def _fatal(state: State, lost: Iterable[Instance]) -> str | None:
+    """Why the run cannot go on after an end that nobody asked for; None where it can."""
+    reliable = next((instance for instance in lost if state.is_reliable(instance)), None)
+    if reliable is not None:
+        return f"the reliable machine {reliable.name} was lost with the only safe copy of the model"
+    if state.phase is Phase.STARTING and state.asked is None and not any(state.live()):
+        return "the reliable machines were lost before the training began"
+    return None
 
 
 def _release(state: State, entry: e.Release) -> State:

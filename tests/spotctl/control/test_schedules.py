@@ -20,7 +20,7 @@ from spotctl.control import events as e
 from spotctl.control.drive import drive, fold, start, unexecuted
 from spotctl.control.evolve import begin, evolve
 from spotctl.control.spending import spent
-from spotctl.control.state import Allocation, Phase, State
+from spotctl.control.state import Phase, State
 from spotctl.control.step import plan
 from spotctl.control.terms import Terms
 from spotctl.ledger import Ledger
@@ -122,7 +122,7 @@ class Checks:
             case e.Close():
                 self._once("close", "")
                 assert not list(state.live()), "closed while machines live"
-                assert not unanswered(state), "closed while a request is not answered"
+                assert not any(a.unanswered for a in state.allocations.values()), "closed while a request is not answered"
 
     def step(self, state: State, entries: Sequence[e.Entry]) -> None:
         """``state``: after ``entries``."""
@@ -132,16 +132,12 @@ class Checks:
         assert min(owed.spot, owed.on_demand, owed.refunded) >= 0
         assert owed.total == owed.spot + owed.on_demand
         wanted = sum(1 for i in state.live() if i.stays and not state.is_reliable(i))
-        wanted += sum(a.count for a in unanswered(state) if not a.reliable)
+        wanted += sum(a.count for a in state.allocations.values() if a.unanswered and not a.reliable)
         assert wanted <= state.terms.limits.max_instances, "more machines than the job allows"
 
     def _once(self, what: str, about: str) -> None:
         assert (what, about) not in self._said, f"{what} {about}: twice"
         self._said.add((what, about))
-
-
-def unanswered(state: State) -> list[Allocation]:
-    return [a for a in state.allocations.values() if not a.instances and a.refused is None]
 
 
 def same(one: State, other: State) -> None:
