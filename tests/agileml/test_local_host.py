@@ -106,6 +106,8 @@ def test_a_hanging_machine_is_lost_and_ends_when_it_wakes(tmp_path: Path) -> Non
         job.reach(job.clock + 3)  # which takes the silence of t1, and its loss
         assert job.host.alive("t1")
         job.host.thaw("t1")
+        while job.host.alive("t1"):
+            job.listen(0.1)
         job.stop()
         job.check_result()
         job.check_nothing_left()
