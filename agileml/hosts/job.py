@@ -71,7 +71,10 @@ class JobFolder:
 
     @classmethod
     def prepare(cls, path: Path, job: Job, source: Path) -> JobFolder:
-        """Cut the input ``source`` and write what the processes need. Raises ApplicationError."""
+        """Cut the input ``source`` and write what the processes need.
+
+        Raises ApplicationError, or OSError where temporary names are too long for sockets.
+        """
         folder = cls(path.resolve())
         folder.path.mkdir(parents=True, exist_ok=True)
         place, colon, name = job.application.rpartition(":")
@@ -81,6 +84,7 @@ class JobFolder:
         for needed in (folder.controller, folder.model, folder.path / "machines"):
             needed.mkdir(exist_ok=True)
         folder._link.symlink_to(tempfile.mkdtemp(prefix="agileml-"))
+        folder.controller_endpoint()  # too long a name is better known now
         (folder.path / "job.json").write_text(json.dumps(asdict(job)))
         return folder
 

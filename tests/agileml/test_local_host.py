@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -153,3 +154,13 @@ def test_the_example_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     told = capsys.readouterr().out
     assert "spot-2 is safe to kill" in told
     assert "finished after clock 60" in told
+
+
+def test_too_long_a_name_for_sockets_is_said_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    far = tmp_path / ("deep" * 25)
+    far.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(far))
+    with pytest.raises(OSError, match="set TMPDIR to a shorter path"), running_job(tmp_path):
+        pass
