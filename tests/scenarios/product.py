@@ -1,0 +1,262 @@
+"""The whole product at work: ``spotctl launch`` in processes of its own, watched through its ledger."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from agileml.app import Input
+from agileml.apps.planted import planted_ratings, write_ratings
+from agileml.hosts.job import JobFolder
+from agileml.hosts.local import LocalHost
+from pricing_data.units import format_instant
+from spotctl.control import events as e
+from spotctl.ledger import Row
+from spotctl.runs import Run, Runs
+from tests.agileml.real_jobs import serial
+from tests.scenarios.market import START, Step, owed, write_prices
+from tests.spotctl.build import redecided
+
+ROOT: Final = Path(__file__).parents[2]
+PATIENCE_S: Final = 60.0
+SPEED: Final = 2250
+CLOCKS: Final = 40
+STALENESS: Final = 0
+ON_RELIABLE: Final = "r1-1"
+JOB: Final = f"""\
+name: scenario
+app: agileml.apps.mf:MatrixFactorization
+args: {{rank: 4}}
+data: ratings.csv
+stop: {{clocks: {CLOCKS}}}
+resources:
+  reliable: {{instance_type: m4.xlarge}}
+  spot: {{instance_types: [c4.xlarge], max_instances: 4, max_per_allocation: 2}}
+scaling: {{phi: 0.98, sigma: 100s, lambda: 15s, stage2_above: 1, stage3_above: 2}}
+training: {{staleness: {STALENESS}, partitions: 4}}
+local: {{core_seconds_per_clock: 2700, boot: 60s}}
+output: model
+"""
+"""BidBrain buys two machines, two minutes later two more: stages 2 and 3. A clock takes 300 real milliseconds
+on the reliable machine alone and 75 on four transient ones. The sigma is long enough for the second
+allocation to be asked for before time holds for the first."""
+SPOTCTL: Final = (sys.executable, "-c", "from spotctl.cli.app import main; main()")
+EntryT = TypeVar("EntryT", bound=e.Entry)
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process of a run: its id, and its command after ``python -m``."""
+
+    id: int
+    command: tuple[str, ...]
+
+    def plays(self, role: str, machine: str) -> bool:
+        """``role``: worker, server, controller or agent."""
+        if role == "agent":
+            return self.command[0].endswith(".agent") and self.command[2] == machine
+        return self.command[:2] == ("agileml.hosts.roles", role) and self.command[3] == machine
+
+
+class Product:
+    """A job over a scripted market, the launches of it, and what they left behind."""
+
+    def __init__(self, folder: Path, temporary: Path, steps: Sequence[Step] = ()) -> None:
+        write_ratings(planted_ratings(120, 40, 4, 0.2, 0.3, seed=1), folder / "ratings.csv")
+        (folder / "scenario.yaml").write_text(JOB)
+        write_prices(folder / "prices.csv", steps)
+        self.folder = folder
+        self.model = folder / "model" / "model.npz"
+        self._temporary = temporary
+        self._environment = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "SPOTCTL_HOME": str(folder / "home"),
+            "TMPDIR": str(temporary),
+        }
+        self._runs = Runs(folder / "home")
+        self._rows: list[Row] = []
+        self._launch: subprocess.Popen[bytes] | None = None
+
+    # ---- commands ---------------------------------------------------------------------------
+
+    def launch(self) -> None:
+        """Start ``spotctl launch``; the second time it goes on with what the first has left."""
+        job, prices = str(self.folder / "scenario.yaml"), str(self.folder / "prices.csv")
+        options = ["--yes", "--json", "--speed", str(SPEED)]
+        options += ["--trace", prices, "--trace-start", format_instant(START)]
+        with (self.folder / "stdout").open("wb") as out, (self.folder / "stderr").open("ab") as chatter:
+            self._launch = subprocess.Popen(
+                [*SPOTCTL, "launch", job, *options], env=self._environment, stdout=out, stderr=chatter
+            )
+
+    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Another command beside it, as from another terminal."""
+        return subprocess.run(
+            [*SPOTCTL, *arguments],
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+        )
+
+    def signal(self, number: signal.Signals) -> None:
+        """To the process of the launch alone."""
+        assert self._launch is not None
+        self._launch.send_signal(number)
+
+    def end(self) -> dict[str, Any]:
+        """The final object, once the launch has ended."""
+        assert self._launch is not None
+        code = self._launch.wait(timeout=PATIENCE_S)
+        lines = (self.folder / "stdout").read_text().splitlines()
+        assert lines, self.chatter
+        final: dict[str, Any] = json.loads(lines[-1])
+        assert (code, final["instances_left"]) == (final["exit_code"], 0), self.chatter
+        return final
+
+    def kill_spotctl(self) -> None:
+        self.signal(signal.SIGKILL)
+        assert self._launch is not None
+        self._launch.wait(timeout=PATIENCE_S)
+
+    # ---- what happens -----------------------------------------------------------------------
+
+    @property
+    def run(self) -> Run:
+        run = self._runs.find("scenario")
+        assert run is not None, self.chatter
+        return run
+
+    def rows(self) -> list[Row]:
+        """The ledger as it stands."""
+        if not self._runs.all():
+            return self._rows
+        ledger = self.run.ledger()
+        try:
+            self._rows.extend(ledger.rows(after=len(self._rows)))
+        finally:
+            ledger.close()
+        return self._rows
+
+    def all(self, kind: type[EntryT]) -> list[EntryT]:
+        return [row.entry for row in self.rows() if isinstance(row.entry, kind)]
+
+    def wait(self, wanted: Callable[[e.Entry], bool]) -> Row:
+        """The first entry of the ledger that is wanted."""
+        until = time.monotonic() + PATIENCE_S
+        while time.monotonic() < until:
+            for row in self.rows():
+                if wanted(row.entry):
+                    return row
+            time.sleep(0.02)
+        raise AssertionError(f"it did not happen within {PATIENCE_S} s; {self.chatter}")
+
+    def reach(self, clock: int) -> None:
+        self.wait(lambda entry: isinstance(entry, e.Progressed) and entry.clock >= clock)
+
+    def longest_pause_s(self, since: float) -> float:
+        """The longest real time without a new clock after the moment ``since`` (seconds since the epoch)."""
+        reached, last, longest = 0, since, 0.0
+        for row in self.rows():
+            if isinstance(row.entry, e.Progressed) and row.entry.clock > reached:
+                reached = row.entry.clock
+                if row.recorded > since:
+                    last, longest = row.recorded, max(longest, row.recorded - last)
+        return longest
+
+    def reach_stage(self, stage: int) -> None:
+        self.wait(lambda entry: isinstance(entry, e.StageEntered) and entry.stage == stage)
+
+    @property
+    def clock(self) -> int:
+        return max((entry.clock for entry in self.all(e.Progressed)), default=0)
+
+    @property
+    def transient(self) -> list[str]:
+        """The transient machines that take part in training."""
+        joined = [entry.instance for entry in self.all(e.MachineJoined)]
+        ended = {name for entry in self.all(e.InstancesEnded) for name in entry.instances}
+        return [name for name in joined if name != ON_RELIABLE and name not in ended]
+
+    @property
+    def host(self) -> LocalHost:
+        return LocalHost(self.run.training)
+
+    def processes(self) -> list[Process]:
+        """Everything on this computer whose command names the folder of the scenario."""
+        found = []
+        for place in Path("/proc").glob("[0-9]*"):
+            try:
+                command = (place / "cmdline").read_bytes().decode().split("\0")
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # it ended meanwhile
+            if any(word.startswith(str(self.folder)) for word in command):
+                found.append(Process(int(place.name), tuple(command[2:])))
+        return found
+
+    def kill_role(self, role: str, machine: str) -> None:
+        """SIGKILL to one process of a machine."""
+        (process,) = [process for process in self.processes() if process.plays(role, machine)]
+        os.kill(process.id, signal.SIGKILL)
+
+    @property
+    def chatter(self) -> str:
+        logs = sorted((self.folder / "home").glob("jobs/*/*/training/machines/*/*.log"))
+        texts = [path.read_text()[-1500:] for path in [self.folder / "stderr", *logs]]
+        return "\n".join(["what was written:", *filter(None, texts)])
+
+    # ---- what must hold ---------------------------------------------------------------------
+
+    def check_nothing_left(self) -> None:
+        """No process, no lock held, no socket."""
+        assert self.processes() == []
+        assert self.host.leftovers() == []
+        assert list(self._temporary.iterdir()) == []
+
+    def check_record(self, shown: dict[str, Any]) -> None:
+        """The bill ``shown`` is the trace's; the ledger's facts call for exactly its commands."""
+        entries = [row.entry for row in self.rows()]
+        cost = shown["cost"]
+        assert (cost["total"], cost["refunded"]) == owed(entries, self.folder / "prices.csv")
+        assert redecided(entries, self.run.load_history()) == entries
+
+    def check_model(self, clocks: int) -> None:
+        """Bit for bit what a plain loop computes."""
+        training = JobFolder(self.run.training)
+        job, data = training.job(), Input(training.input)
+        model, _ = serial(job.make_application(), data, job.setup.shards, clocks)
+        saved = training.load_model(data.shape, job.setup.partitions)
+        assert saved.tobytes() == model.tobytes()
+
+    def clean_up(self) -> None:
+        if self._launch is not None:
+            self._launch.kill()
+            self._launch.wait()
+        for run in self._runs.all():
+            if run.machines.is_dir():
+                LocalHost(run.training).kill_all()
+
+
+@contextmanager
+def product(folder: Path, steps: Sequence[Step] = ()) -> Iterator[Product]:
+    """A job ready to be launched; whatever happens, nothing is left of it."""
+    folder.mkdir(exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix="s-"))
+    made = Product(folder, temporary, steps)
+    try:
+        yield made
+    finally:
+        made.clean_up()
+        shutil.rmtree(temporary, ignore_errors=True)

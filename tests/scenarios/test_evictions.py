@@ -1,0 +1,72 @@
+"""Warned evictions redo nothing, cost nothing for the hour they fall into, and change no bit of the model.
+
+The prices of a zone rise above every bid while it serves; two of the four transient machines are in each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from spotctl.control import events as e
+from tests.scenarios.market import QUIET, SPIKE, ZONES, Step
+from tests.scenarios.product import CLOCKS, Product, product
+
+pytestmark = [pytest.mark.process, pytest.mark.campaign]
+
+FIRST, SECOND = ZONES
+APART: Final[Sequence[Step]] = ((FIRST, 170, QUIET + 0.01),)
+"""The second allocation is asked for two minutes after the first, and finds the other zone cheaper."""
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """``refunded``: dollars; each machine's first hour, at the price when it began to run."""
+
+    machines: int
+    refunded: str
+    steps: Sequence[Step]
+
+
+EVICTIONS: Final[Mapping[str, Eviction]] = {
+    "half": Eviction(2, "0.080000", [*APART, (SECOND, 2400, SPIKE)]),
+    "all": Eviction(
+        4, "0.180000", [*APART, (FIRST, 2400, SPIKE), (SECOND, 2400, SPIKE), (FIRST, 3000, QUIET)]
+    ),
+}
+
+
+@pytest.mark.parametrize("evicted", EVICTIONS)
+def test_an_eviction_redoes_nothing(evicted: str, tmp_path: Path, undisturbed: bytes) -> None:
+    eviction = EVICTIONS[evicted]
+    with product(tmp_path, eviction.steps) as job:
+        job.launch()
+        final = job.end()
+        took = safe_after_s(job)
+        print(f"{evicted}: safe to kill {', '.join(f'{s:.2f}' for s in took)} real seconds after the warning")
+        assert len(took) == eviction.machines
+        assert (final["state"], final["exit_code"], final["clocks"]) == ("done", 0, CLOCKS)
+        assert (final["failures"], final["clocks_redone"]) == (0, 0)
+        assert final["cost"]["refunded"] == eviction.refunded
+        assert job.model.read_bytes() == undisturbed
+        job.check_nothing_left()
+        job.check_record(final)
+
+
+def safe_after_s(job: Product) -> list[float]:
+    """Real seconds from the warning of each evicted machine until nothing would be lost with it."""
+    warned = {
+        name: row.recorded
+        for row in job.rows()
+        if isinstance(row.entry, e.EvictionWarned)
+        for name in row.entry.instances
+    }
+    return [
+        row.recorded - warned[row.entry.instance]
+        for row in job.rows()
+        if isinstance(row.entry, e.SafeToKill) and row.entry.instance in warned
+    ]

@@ -1,0 +1,137 @@
+"""Anything may be killed at any moment: the model is the same, the bill is right, nothing is left.
+
+``pytest --campaign -rP tests/scenarios/test_kills.py`` kills each kind of thing at twenty moments (about
+half an hour); ``-rP`` shows a line for each.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from spotctl.control import events as e
+from tests.scenarios.product import CLOCKS, ON_RELIABLE, STALENESS, Product, product
+
+pytestmark = [pytest.mark.process, pytest.mark.campaign]
+
+LAST_TO_BE_HIT: Final = CLOCKS - 12
+"""Kills come before this clock is over: all machines are still wanted, and there is work to go on with."""
+
+
+def lose_an_active(job: Product, chance: random.Random) -> None:
+    job.kill_role("server", chance.choice(job.transient))
+
+
+def lose_a_worker(job: Product, chance: random.Random) -> None:
+    job.kill_role("worker", chance.choice(job.transient))
+
+
+def lose_a_machine(job: Product, chance: random.Random) -> None:
+    job.host.kill(chance.choice(job.transient))
+
+
+def lose_all_transient_machines(job: Product, _: random.Random) -> None:
+    for machine in job.transient:
+        job.host.kill(machine)
+
+
+def lose_an_agent(job: Product, chance: random.Random) -> None:
+    """Its roles end with it, and so the machine is gone."""
+    job.kill_role("agent", chance.choice(job.transient))
+
+
+def lose_the_reliable_worker(job: Product, _: random.Random) -> None:
+    """Its agent starts another; the model is not on it."""
+    job.kill_role("worker", ON_RELIABLE)
+
+
+def lose_the_controller(job: Product, _: random.Random) -> None:
+    job.kill_role("controller", ON_RELIABLE)
+
+
+def lose_spotctl(job: Product, chance: random.Random) -> None:
+    """Training goes on without it until the same command is given again."""
+    job.kill_spotctl()
+    time.sleep(chance.uniform(0.0, 2.0))
+    job.launch()
+
+
+KILLS: Final[Mapping[str, Callable[[Product, random.Random], None]]] = {
+    "active": lose_an_active,
+    "worker": lose_a_worker,
+    "machine": lose_a_machine,
+    "all transient": lose_all_transient_machines,
+    "agent": lose_an_agent,
+    "reliable worker": lose_the_reliable_worker,
+    "controller": lose_the_controller,
+    "spotctl": lose_spotctl,
+}
+OF_THE_RELIABLE: Final = frozenset({"reliable worker", "controller", "spotctl"})
+"""What may be killed before there are transient machines."""
+MOMENTS: Final = 20
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    seeds = range(MOMENTS if metafunc.config.getoption("--campaign") else 1)
+    if "killed" in metafunc.fixturenames:
+        metafunc.parametrize(("killed", "seed"), [(kind, seed) for kind in KILLS for seed in seeds])
+    elif "seed" in metafunc.fixturenames:
+        metafunc.parametrize("seed", seeds)
+
+
+def check(job: Product, undisturbed: bytes, killed_at: float, story: str) -> None:
+    final = job.end()
+    print(
+        f"{story}: redone {final['clocks_redone']}, failures {final['failures']}, longest pause "
+        f"{job.longest_pause_s(killed_at):.2f} s, {time.time() - killed_at:.1f} s to the end"
+    )
+    assert (final["state"], final["exit_code"], final["clocks"]) == ("done", 0, CLOCKS)
+    assert all(back.redone <= STALENESS + 2 for back in job.all(e.RolledBack))
+    assert job.model.read_bytes() == undisturbed
+    job.check_nothing_left()
+    job.check_record(final)
+
+
+def test_a_kill_costs_nothing_but_time(killed: str, seed: int, tmp_path: Path, undisturbed: bytes) -> None:
+    chance = random.Random(f"{killed} {seed}")
+    with product(tmp_path) as job:
+        job.launch()
+        if killed in OF_THE_RELIABLE:
+            job.reach(1)
+        else:
+            job.reach_stage(2)
+        job.reach(job.clock + int(chance.random() * max(0, LAST_TO_BE_HIT - job.clock)))
+        time.sleep(chance.uniform(0.0, 0.1))
+        clock = job.clock
+        KILLS[killed](job, chance)
+        check(job, undisturbed, time.time(), f"{killed}, seed {seed}: killed after clock {clock}")
+
+
+def test_spotctl_may_die_while_it_starts(seed: int, tmp_path: Path, undisturbed: bytes) -> None:
+    """Before the run is on record, before its machines are up, before they are told to train."""
+    chance = random.Random(f"start {seed}")
+    with product(tmp_path) as job:
+        job.launch()
+        after_s = chance.uniform(0.3, 3.0)
+        time.sleep(after_s)
+        entries = len(job.rows())
+        lose_spotctl(job, chance)
+        check(job, undisturbed, time.time(), f"spotctl, seed {seed}: killed after {entries} entries")
+
+
+@pytest.mark.parametrize("role", ["agent", "server"])
+def test_losing_the_only_safe_copy_ends_the_job_and_leaves_nothing(role: str, tmp_path: Path) -> None:
+    with product(tmp_path) as job:
+        job.launch()
+        job.reach_stage(2)
+        job.kill_role(role, ON_RELIABLE)
+        final = job.end()
+        assert (final["state"], final["exit_code"], final["model"]) == ("failed", 1, None)
+        assert ON_RELIABLE in final["why"]
+        job.check_nothing_left()
+        job.check_record(final)
