@@ -212,7 +212,8 @@ def _closing(state: State, refused: str | None) -> e.Close:
     if state.failure is not None:
         return e.Close(state.now, e.Outcome.FAILED, 1, state.failure)
     if state.asked is e.Ask.DOWN:
-        return e.Close(state.now, e.Outcome.TAKEN_DOWN, 7, "it was taken down; the model was not saved")
+        model = "the model was not saved" if state.model is None else "its model had been saved"
+        return e.Close(state.now, e.Outcome.TAKEN_DOWN, 7, f"it was taken down; {model}")
     if state.asked is e.Ask.CANCEL:
         return e.Close(state.now, e.Outcome.CANCELLED, 7, "it was cancelled")
     if refused is not None:

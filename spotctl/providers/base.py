@@ -58,6 +58,7 @@ class Notice:
     """The provider warned at ``at`` that it takes ``instance`` at ``ends_at``."""
 
     instance: str
+    token: str
     at: Instant
     ends_at: Instant
 

@@ -92,7 +92,7 @@ class SimulatedProvider:
     def notices(self) -> tuple[Notice, ...]:
         now = self._clock()
         return tuple(
-            Notice(name, machine.warned_at, machine.evicted_at)
+            Notice(name, machine.token, machine.warned_at, machine.evicted_at)
             for name, machine in self._machines.items()
             if machine.warned_at is not None and machine.evicted_at is not None
             if machine.warned_at <= now

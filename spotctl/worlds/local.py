@@ -96,7 +96,13 @@ class _Parts:
         for allocation in state.allocations.values():
             if not allocation.instances:
                 continue
-            order = Order(allocation.name, allocation.market, allocation.count, allocation.bid, 0)
+            order = Order(
+                allocation.name,
+                allocation.market,
+                allocation.count,
+                allocation.bid,
+                state.terms.tradable(allocation.market).cores,
+            )
             self.market.restore(order, allocation.requested_at)
             for instance in state.of(allocation.name):
                 if instance.ended_at is not None and instance.end is not None:

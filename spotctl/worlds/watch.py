@@ -61,7 +61,7 @@ class Watch:
 
     def _warnings(self, notices: Iterable[Notice]) -> Iterator[e.Fact]:
         new = [
-            (n.at, (n.ends_at, _allocation(n.instance)), n.instance)
+            (n.at, (n.ends_at, n.token), n.instance)
             for n in notices
             if n.instance not in self._warned and n.instance not in self._ended
         ]
@@ -84,10 +84,6 @@ def _together(news: Iterable[tuple[Instant, K, str]]) -> Iterator[tuple[tuple[In
     """Instances to which the same happened at the same moment, with that moment and what it was."""
     for key, group in groupby(sorted(news, key=lambda item: item[:2]), key=lambda item: item[:2]):
         yield key, tuple(name for _, _, name in group)
-
-
-def _allocation(instance: str) -> str:
-    return instance.rpartition("-")[0]
 
 
 def _known(at: Instant | None) -> Instant:

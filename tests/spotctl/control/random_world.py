@@ -66,7 +66,7 @@ class RandomWorld:
         """Whether spotctl dies before it executes what it records next."""
         for market in sorted({tradable.market for tradable in terms.spot}):
             self._at(terms.start, self._price_of(market))
-        self._after(float(self._rng.uniform(0, 5400)), self._strike)
+        self._after(self._delay(0, 60 * (terms.stop.clocks or 0)), self._strike)
 
     # ---- World ----------------------------------------------------------------------------------
 
@@ -92,7 +92,9 @@ class RandomWorld:
             case e.Decided() | e.Close():
                 pass
 
-    def restart(self, entries: Sequence[e.Entry], alarm: Instant | None, pending: Sequence[e.Command]) -> None:
+    def restart(
+        self, entries: Sequence[e.Entry], alarm: Instant | None, pending: Sequence[e.Command]
+    ) -> None:
         """spotctl is back after a crash: it tells the training everything again (numbers tell what is new),
         sets its alarm, and executes again what may not have been heard."""
         tells = [entry for entry in entries if isinstance(entry, get_args(e.Tell))]

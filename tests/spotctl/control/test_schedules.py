@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import reduce
+from typing import get_args
 
 import numpy as np
 import pytest
 
 from pricing_data.market import PriceHistory
 from pricing_data.rules import AWS, AWS_2016, GCP
-from pricing_data.units import Instant
+from pricing_data.units import Instant, UsdPerHour
 from spotctl.codec import decode, encode
 from spotctl.control import events as e
 from spotctl.control.drive import drive, fold, start, unexecuted
@@ -55,7 +55,8 @@ def run_schedule(seed: int, fault: Fault, plan: Plan = plan, evolve: Evolve = ev
     of = random_terms(seed)
     world = RandomWorld(seed, of, fault)
     first = e.JobStarted(of.start, of)
-    state, entries, checks = begin(first, PAST), [first], Checks(world)
+    state, checks = begin(first, PAST), Checks(world)
+    entries: list[e.Entry] = [first]
     for _ in range(MOST_FACTS):
         if state.phase is Phase.CLOSED:
             break
@@ -122,7 +123,9 @@ class Checks:
             case e.Close():
                 self._once("close", "")
                 assert not list(state.live()), "closed while machines live"
-                assert not any(a.unanswered for a in state.allocations.values()), "closed while a request is not answered"
+                assert not any(a.unanswered for a in state.allocations.values()), (
+                    "closed while a request is not answered"
+                )
 
     def step(self, state: State, entries: Sequence[e.Entry]) -> None:
         """``state``: after ``entries``."""
@@ -155,6 +158,7 @@ def rows(history: PriceHistory) -> list[tuple[list[int], list[float]]]:
 
 # ---- schedules -------------------------------------------------------------------------------------
 
+DONE = (e.Outcome.DONE, 0)
 ENDS = {
     Fault.RELIABLE_DIES: (e.Outcome.FAILED, 1),
     Fault.RELIABLE_REFUSED: (e.Outcome.FAILED, 5),
@@ -168,13 +172,132 @@ ENDS = {
 def check_end(outcome: Outcome, fault: Fault) -> None:
     closed = outcome.state.closed
     assert closed is not None
-    assert (closed.outcome, closed.exit_code) in {ENDS.get(fault, DONE), DONE}
-
-
-DONE = (e.Outcome.DONE, 0)
+    ending = (closed.outcome, closed.exit_code)
+    if fault is Fault.RELIABLE_REFUSED:
+        assert ending == ENDS[fault]
+    elif outcome.struck and fault is not Fault.RELIABLE_DIES:
+        assert ending == ENDS.get(fault, DONE)
+    else:
+        assert ending in (ENDS.get(fault, DONE), DONE)
 
 
 @pytest.mark.parametrize("fault", Fault, ids=lambda fault: fault.name.lower())
 @pytest.mark.parametrize("seed", range(5))
 def test_whatever_happens_once_the_run_ends_in_good_order(seed: int, fault: Fault) -> None:
     check_end(run_schedule(seed, fault), fault)
+
+
+@pytest.mark.campaign
+def test_campaign(campaign: bool) -> None:
+    """A thousand schedules, every fault in turn."""
+    faults = list(Fault)
+    for seed in range(10_000, 11_000 if campaign else 10_011):
+        fault = faults[seed % len(faults)]
+        try:
+            check_end(run_schedule(seed, fault), fault)
+        except Exception as error:
+            error.add_note(f"seed {seed}, {fault}")
+            raise
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_it_is_the_loop_of_drive_that_was_tested(seed: int) -> None:
+    of = random_terms(seed)
+    ledger, observer = Ledger.in_memory(), Silent()
+    state = start(e.JobStarted(of.start, of), PAST, ledger, observer)
+    drive(state, RandomWorld(seed, of, Fault.ALLOCATION_DIES), ledger, observer)
+    assert ledger.entries() == run_schedule(seed, Fault.ALLOCATION_DIES).entries
+    assert tuple(observer.seen) == ledger.entries()
+
+
+def test_the_schedules_see_everything_there_is() -> None:
+    """Else they try too little."""
+    seen: set[type] = set()
+    struck: set[Fault] = set()
+    for seed in range(6):
+        for fault in Fault:
+            outcome = run_schedule(seed + 100, fault)
+            seen.update(type(entry) for entry in outcome.entries)
+            struck.update({fault} if outcome.struck else ())
+    assert struck == set(Fault) - {Fault.NONE, Fault.RELIABLE_REFUSED}
+    assert set(get_args(e.Entry)) - seen == {e.Stalled}
+
+
+# ---- cores that are wrong in one thing -------------------------------------------------------------
+
+
+def tells_nobody(state: State) -> tuple[e.Command, ...]:
+    return tuple(command for command in plan(state) if not isinstance(command, get_args(e.Tell)))
+
+
+def releases_nothing(state: State) -> tuple[e.Command, ...]:
+    return tuple(command for command in plan(state) if not isinstance(command, e.Release))
+
+
+def closes_with_the_training(state: State) -> tuple[e.Command, ...]:
+    if state.phase is not Phase.CLOSING:
+        return plan(state)
+    return (e.Close(state.now, e.Outcome.DONE, 0, "the work is done"),)
+
+
+def without(*forgotten: type) -> Evolve:
+    """A fold that takes no notice of some entries but the time."""
+
+    def forgets(state: State, entry: e.Entry) -> State:
+        return evolve(state, e.Stalled(entry.at, "", 0.0, True) if isinstance(entry, forgotten) else entry)
+
+    return forgets
+
+
+def forgets_the_unanswered(state: State, entry: e.Entry) -> State:
+    """Requests are only known once they are granted."""
+    if isinstance(entry, e.Acquire) and entry.bid is not None:
+        return state
+    if isinstance(entry, e.Granted) and entry.allocation not in state.allocations:
+        asked = e.Acquire(entry.at, entry.allocation, state.terms.spot[0].market, len(entry.instances), BID)
+        state = evolve(state, asked)
+    if isinstance(entry, e.Refused) and entry.allocation not in state.allocations:
+        return state
+    return evolve(state, entry)
+
+
+BID = UsdPerHour(0.1)
+WRONG_PLANS: Sequence[tuple[Plan, Fault]] = [
+    (tells_nobody, Fault.NONE),
+    (releases_nothing, Fault.NONE),
+    (closes_with_the_training, Fault.NONE),
+]
+WRONG_FOLDS: Sequence[tuple[type, Fault]] = [
+    (e.Acquire, Fault.NONE),
+    (e.Release, Fault.NONE),
+    (e.InstancesEnded, Fault.NONE),
+    (e.TellJoin, Fault.NONE),
+    (e.TellWarning, Fault.NONE),
+    (e.TellLost, Fault.TRANSIENT_DIES),
+    (e.WakeAt, Fault.NONE),
+    (e.ControllerDown, Fault.CONTROLLER_DOWN),
+    (e.Asked, Fault.CANCEL),
+    (e.Refused, Fault.RELIABLE_REFUSED),
+]
+
+
+@pytest.mark.parametrize(("wrong", "fault"), WRONG_PLANS, ids=[wrong.__name__ for wrong, _ in WRONG_PLANS])
+def test_a_wrong_plan_is_caught(wrong: Plan, fault: Fault) -> None:
+    assert any(notices(seed, fault, plan=wrong) for seed in range(20))
+
+
+@pytest.mark.parametrize(("entry", "fault"), WRONG_FOLDS, ids=[entry.__name__ for entry, _ in WRONG_FOLDS])
+def test_a_fold_that_forgets_is_caught(entry: type, fault: Fault) -> None:
+    assert any(notices(seed, fault, evolve=without(entry)) for seed in range(20))
+
+
+def test_a_core_that_does_not_count_what_it_asked_for_is_caught() -> None:
+    assert any(notices(seed, Fault.NONE, evolve=forgets_the_unanswered) for seed in range(20))
+
+
+def notices(seed: int, fault: Fault, plan: Plan = plan, evolve: Evolve = evolve) -> bool:
+    try:
+        check_end(run_schedule(seed, fault, plan, evolve), fault)
+    except Exception:  # whichever part notices first
+        return True
+    return False
