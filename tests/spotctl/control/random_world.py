@@ -136,7 +136,7 @@ class RandomWorld:
         if order.allocation in self._tokens:
             return  # the order is known: nothing more is started
         self._tokens.add(order.allocation)
-        refused = self._fault is Fault.RELIABLE_REFUSED if order.bid is None else self._refuses_spot()
+        refused = self._refuses_reliable() if order.bid is None else self._refuses_spot()
         names = () if refused else tuple(f"{order.allocation}-{n}" for n in range(1, order.count + 1))
 
         def answer(at: Instant) -> Iterator[e.Fact]:
@@ -151,6 +151,10 @@ class RandomWorld:
             yield e.Granted(at, order.allocation, names)
 
         self._after(0 if self._chance(0.5) else self._delay(0, 40), answer)
+
+    def _refuses_reliable(self) -> bool:
+        self.fault_struck |= self._fault is Fault.RELIABLE_REFUSED
+        return self._fault is Fault.RELIABLE_REFUSED
 
     def _refuses_spot(self) -> bool:
         return self.now < self._refusing_until or self._chance(0.1)
@@ -246,7 +250,7 @@ class RandomWorld:
 
     def _strike(self, at: Instant) -> Iterator[e.Fact]:
         facts = tuple(self._consequences(at))
-        if facts or self._fault in (Fault.NONE, Fault.RELIABLE_REFUSED) or self.fault_struck:
+        if facts or self.fault_struck:
             self.fault_struck = True
             yield from facts
         else:
@@ -275,8 +279,10 @@ class RandomWorld:
                 yield e.Asked(at, e.Ask.DOWN)
             case Fault.CRASH:
                 self.crash_now = self.fault_struck = True
-            case Fault.NONE | Fault.RELIABLE_REFUSED:
-                pass
+            case Fault.NONE:
+                self.fault_struck = True
+            case Fault.RELIABLE_REFUSED:
+                pass  # it came with the request
 
     def _some(self, machines: Sequence[str]) -> tuple[str, ...]:
         return (machines[int(self._rng.integers(len(machines)))],) if machines else ()
