@@ -57,7 +57,7 @@ KILLS: Final[Mapping[str, Callable[[RunningJob], None]]] = {
 
 EVICTIONS: Final[Mapping[str, tuple[str, ...]]] = {"half": ("t1", "t2"), "all": ("t1", "t2", "t3", "t4")}
 
-SAMPLE: Final = [("all transient", 0)]
+SAMPLE: Final = [("all transient", 0), ("half", 0)]
 """What runs without --campaign; ``test_local_host.py`` has one of each other kind."""
 
 
