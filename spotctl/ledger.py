@@ -1,7 +1,8 @@
 """The ledger of one run: every fact and every command, in order, durable before any effect.
 
 SQLite in WAL mode with ``synchronous=FULL``: what ``commit`` returned from survives SIGKILL and power
-loss. One process writes (the run's lock sees to that); any number may read meanwhile.
+loss. One process writes (the run's lock sees to that); any number may read, and leave requests, at any
+time: the file is only locked within ``commit``.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ class Ledger:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._db = connection
         self._next = self._count() + 1
+        self._entries: list[tuple[int, int, bool, str, str, float]] = []
+        self._notes: list[tuple[str, str]] = []
 
     @classmethod
     def at(cls, path: Path) -> Ledger:
@@ -75,27 +78,26 @@ class Ledger:
         return int(self._db.execute("SELECT coalesce(max(number), 0) FROM entries").fetchone()[0])
 
     def append(self, entry: Entry) -> int:
-        """Write one entry into the open transaction; its number. Not durable before ``commit``."""
-        if not self._db.in_transaction:
-            self._db.execute("BEGIN IMMEDIATE")
+        """Add one entry; its number. Nobody sees it, and nothing keeps it, before ``commit``."""
         number, (kind, body) = self._next, encode(entry)
-        self._db.execute(
-            "INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?)",
-            (number, entry.at, kind in _COMMANDS, kind, body, wall_clock()),
-        )
+        self._entries.append((number, entry.at, kind in _COMMANDS, kind, body, wall_clock()))
         self._next += 1
         return number
 
     def note(self, key: str, value: str) -> None:
-        """A fact about the recording itself (message numbers, sources), in the open transaction."""
-        if not self._db.in_transaction:
-            self._db.execute("BEGIN IMMEDIATE")
-        self._db.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", (key, value))
+        """A fact about the recording itself (message numbers, sources), to be committed with the entries."""
+        self._notes.append((key, value))
 
     def commit(self) -> None:
         """Make everything since the last commit durable, all of it or none."""
-        if self._db.in_transaction:
-            self._db.execute("COMMIT")
+        if not self._entries and not self._notes:
+            return
+        self._db.execute("BEGIN IMMEDIATE")
+        self._db.executemany("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?)", self._entries)
+        self._db.executemany("INSERT OR REPLACE INTO notes VALUES (?, ?)", self._notes)
+        self._db.execute("COMMIT")
+        self._entries.clear()
+        self._notes.clear()
 
     def noted(self, key: str) -> str | None:
         row = self._db.execute("SELECT value FROM notes WHERE key = ?", (key,)).fetchone()

@@ -1,0 +1,129 @@
+"""The record of a run: in order, whole, durable when ``commit`` returns, and open to others at any time."""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pricing_data.units import Instant, UsdPerHour
+from spotctl.control import events as e
+from spotctl.errors import LedgerError
+from spotctl.ledger import Ledger
+from tests.spotctl.build import MARKETS, START
+
+WOKE = e.Woke(START)
+PRICE = e.PriceChanged(Instant(START + 1), MARKETS[0], UsdPerHour(0.1 + 0.2))
+ACQUIRE = e.Acquire(Instant(START + 2), "s1", MARKETS[0], 2, UsdPerHour(0.5))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "ledger.db"
+
+
+def written(path: Path, *entries: e.Entry) -> Ledger:
+    ledger = Ledger.at(path)
+    for entry in entries:
+        ledger.append(entry)
+    ledger.commit()
+    return ledger
+
+
+def test_entries_come_back_as_they_were_in_their_order(path: Path) -> None:
+    ledger = written(path, WOKE, PRICE)
+    assert ledger.append(ACQUIRE) == 3
+    ledger.commit()
+    ledger.close()
+    again = Ledger.at(path)
+    assert again.entries() == (WOKE, PRICE, ACQUIRE)
+    assert [(row.number, row.is_command) for row in again.rows()] == [(1, False), (2, False), (3, True)]
+    assert [row.entry for row in again.rows(after=1)] == [PRICE, ACQUIRE]
+    assert again.append(WOKE) == 4
+    again.close()
+
+
+def test_its_last_entry_tells_when_it_was_recorded(path: Path) -> None:
+    ledger = Ledger.at(path)
+    assert ledger.last() is None
+    ledger.append(PRICE)
+    ledger.commit()
+    last = ledger.last()
+    assert last is not None
+    assert last == (PRICE.at, next(ledger.rows()).recorded)
+    ledger.close()
+
+
+def test_nothing_is_on_record_before_the_commit_and_all_of_it_after(path: Path) -> None:
+    ledger, reader = Ledger.at(path), Ledger.at(path)
+    ledger.append(WOKE)
+    ledger.note("settings", "some")
+    assert (reader.entries(), reader.noted("settings")) == ((), None)
+    ledger.commit()
+    assert (reader.entries(), reader.noted("settings")) == ((WOKE,), "some")
+    ledger.append(PRICE)
+    ledger.close()
+    assert reader.entries() == (WOKE,)
+    reader.close()
+
+
+def test_a_note_is_replaced_by_a_later_one(path: Path) -> None:
+    ledger = Ledger.at(path)
+    ledger.note("asks", "1")
+    ledger.note("asks", "2")
+    ledger.commit()
+    assert ledger.noted("asks") == "2"
+    ledger.close()
+
+
+@pytest.mark.process
+def test_what_is_committed_survives_a_kill(path: Path) -> None:
+    writes = (
+        "import os, signal, sys; from pathlib import Path; from spotctl.ledger import Ledger\n"
+        "from spotctl.control import events as e\n"
+        "ledger = Ledger.at(Path(sys.argv[1]))\n"
+        "ledger.append(e.Woke(1)); ledger.append(e.Woke(2)); ledger.commit(); ledger.append(e.Woke(3))\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", writes, str(path)], check=False, timeout=60)
+    assert ended.returncode == -signal.SIGKILL
+    ledger = Ledger.at(path)
+    assert ledger.entries() == (e.Woke(Instant(1)), e.Woke(Instant(2)))
+    assert ledger.append(WOKE) == 3
+    ledger.close()
+
+
+def test_requests_are_left_and_found_in_order_however_long_the_writer_waits(path: Path) -> None:
+    running, other = written(path, WOKE), Ledger.at(path)
+    running.append(PRICE)  # and now nothing happens for a long time
+    other.ask("cancel")
+    other.ask("down")
+    assert running.asks(after=0) == ((1, "cancel"), (2, "down"))
+    assert running.asks(after=1) == ((2, "down"),)
+    running.commit()
+    assert other.entries() == (WOKE, PRICE)
+    running.close()
+    other.close()
+
+
+def test_a_file_that_is_no_ledger_is_refused(path: Path, tmp_path: Path) -> None:
+    path.write_text("not a database, and long enough to be looked at: " * 10)
+    with pytest.raises(LedgerError, match=r"ledger\.db"):
+        Ledger.at(path)
+    with pytest.raises(LedgerError, match="nowhere"):
+        Ledger.at(tmp_path / "nowhere" / "ledger.db")
+
+
+def test_an_entry_of_another_version_is_reported_with_its_number(path: Path) -> None:
+    written(path, WOKE, PRICE).close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE entries SET type = 'Forgotten' WHERE number = 2")
+    connection.close()
+    ledger = Ledger.at(path)
+    with pytest.raises(LedgerError, match="entry 2 of the ledger: 'Forgotten'"):
+        ledger.entries()
+    ledger.close()
