@@ -21,8 +21,8 @@ ZONES: Final = ("us-east-1a", "us-east-1b")
 SPIKE: Final = 0.9
 """Dollars per hour: above every bid that is made at the quiet price."""
 QUIET: Final = 0.04
-_ON_DEMAND: Final = Decimal("0.239")
-"""An m4.xlarge in us-east-1 in June 2016."""
+_ON_DEMAND: Final = Decimal("0.120")
+"""An m4.large in us-east-1 in June 2016."""
 _PAST_DAYS: Final = 2
 _STEP_S: Final = 300
 _LASTS_S: Final = 30 * 24 * HOUR_S

@@ -41,14 +41,14 @@ args: {{rank: 4}}
 data: ratings.csv
 stop: {{clocks: {CLOCKS}}}
 resources:
-  reliable: {{instance_type: m4.xlarge}}
+  reliable: {{instance_type: m4.large}}
   spot: {{instance_types: [c4.xlarge], max_instances: 4, max_per_allocation: 2}}
-scaling: {{phi: 0.98, sigma: 100s, lambda: 15s, stage2_above: 1, stage3_above: 2}}
+scaling: {{phi: 1.0, sigma: 100s, lambda: 15s, stage2_above: 1, stage3_above: 2}}
 training: {{staleness: {STALENESS}, partitions: 4}}
 local: {{core_seconds_per_clock: 2700, boot: 60s}}
 output: model
 """
-"""BidBrain buys two machines, two minutes later two more: stages 2 and 3. A clock takes 300 real milliseconds
+"""BidBrain buys two machines, two minutes later two more: stages 2 and 3. A clock takes 600 real milliseconds
 on the reliable machine alone and 75 on four transient ones. The sigma is long enough for the second
 allocation to be asked for before time holds for the first."""
 SPOTCTL: Final = (sys.executable, "-c", "from spotctl.cli.app import main; main()")
