@@ -223,7 +223,8 @@ def _closing(state: State, refused: str | None) -> e.Close:
     deadline, over = state.terms.deadline_s, state.training_over_at
     if deadline is not None and over is not None and over - state.terms.start > deadline:
         return e.Close(state.now, e.Outcome.DONE, 6, "the work was done after its deadline")
-    return e.Close(state.now, e.Outcome.DONE, 0, "the work is done")
+    early = None if state.work_left == 0 else _stop_reason(state)
+    return e.Close(state.now, e.Outcome.DONE, 0, early or "the work is done")
 
 
 # ---- time ---------------------------------------------------------------------------------------
