@@ -128,18 +128,19 @@ class _Parts:
 def _training(settings: Settings, terms: Terms, run: Run, on_record: Sequence[e.Entry]) -> Training:
     """Measured: every message of the trainer is a fact. Modelled: facts are the model's, and nothing of what
     the trainer says is on record."""
-    heard = sum(isinstance(entry, HEARD) for entry in on_record)
+    reported = [entry for entry in on_record if isinstance(entry, HEARD)]
     modelled = settings.spec.local.progress == "modelled"
-    client = TrainingClient(run.training, told=0, heard=0 if modelled else heard)
+    heard = [] if modelled else reported
+    client = TrainingClient(run.training, told=0, heard=len(heard))
 
     def keep(_: str) -> str:
         return str(keep_model(JobFolder(run.training), Path(settings.spec.output)))
 
-    real = AgileMLTraining(client, terms, settings.speed, keep)
+    real = AgileMLTraining(client, terms, settings.speed, keep, heard)
     if not modelled:
         return real
-    objectives = sum(isinstance(entry, e.ObjectiveReported) for entry in on_record)
-    return PairedTraining(ModelledTraining(terms), real, told=heard - objectives)
+    told = sum(not isinstance(entry, e.ObjectiveReported) for entry in reported)
+    return PairedTraining(ModelledTraining(terms), real, told)
 
 
 def _prepare(settings: Settings, terms: Terms, run: Run) -> None:
