@@ -74,7 +74,7 @@ class LocalHost:
             return False
         with place.open("rb") as lock:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # which others who look may share
             except BlockingIOError:
                 return True
         return False
