@@ -15,6 +15,7 @@ from typing import Final
 import pytest
 
 from spotctl.control import events as e
+from spotctl.worlds.agileml import JOIN_FLOOR_S
 from tests.scenarios.product import CLOCKS, ON_RELIABLE, STALENESS, Product, product
 
 pytestmark = [pytest.mark.process, pytest.mark.campaign]
@@ -133,5 +134,18 @@ def test_losing_the_only_safe_copy_ends_the_job_and_leaves_nothing(role: str, tm
         final = job.end()
         assert (final["state"], final["exit_code"], final["model"]) == ("failed", 1, None)
         assert ON_RELIABLE in final["why"]
+        job.check_nothing_left()
+        job.check_record(final)
+
+
+def test_losing_the_reliable_machine_before_it_trains_is_noticed_at_once(tmp_path: Path) -> None:
+    """Although time holds for it to join."""
+    with product(tmp_path) as job:
+        job.launch()
+        job.wait(lambda entry: isinstance(entry, e.TellJoin))
+        job.kill_role("agent", ON_RELIABLE)
+        final = job.end()
+        assert (final["state"], final["exit_code"], final["clocks"]) == ("failed", 1, 0)
+        assert final["wall_seconds"] < JOIN_FLOOR_S / 2
         job.check_nothing_left()
         job.check_record(final)
