@@ -10,8 +10,9 @@ import pytest
 
 from pricing_data.market import MarketRules
 from pricing_data.rules import AWS, AWS_2016, GCP
-from pricing_data.units import Instant, format_instant, parse_instant
+from pricing_data.units import Instant, MicroUsd, Seconds, format_instant, parse_instant
 from spotctl.config import JobSpec
+from spotctl.control.terms import Stop
 from spotctl.errors import UsageError
 from spotctl.jobfile import parse_job
 from spotctl.resolve import HISTORY_BEFORE_START_S, PriceOptions, resolve
@@ -85,7 +86,9 @@ def test_or_when_it_is_told_to(job: MakeJob, tmp_path: Path) -> None:
 
 def test_a_short_trace_needs_a_start(job: MakeJob, tmp_path: Path) -> None:
     options = PriceOptions(trace=trace(tmp_path, months("c4.xlarge", last_day=20)))
-    with pytest.raises(UsageError, match="too short for 30 days of history.*name a start with --trace-start"):
+    with pytest.raises(
+        UsageError, match=r"too short for 30 days of history.*name a start with --trace-start"
+    ):
         resolve(job(), options, "r", seed=1)
 
 
@@ -195,10 +198,15 @@ def test_the_terms_are_those_of_the_job_file(job: MakeJob, tmp_path: Path) -> No
     terms = resolved.terms
     assert (terms.job, terms.run, terms.seed, terms.reliable_count) == ("nightly", "r", 7, 2)
     assert (terms.limits.max_instances, terms.limits.max_per_allocation) == (8, 4)
-    assert (terms.scaling.phi, terms.scaling.sigma_s, terms.scaling.lambda_s) == (0.9, 90, 120)
+    assert (terms.scaling.phi, terms.scaling.sigma_s, terms.scaling.lambda_s) == (
+        0.9,
+        Seconds(90),
+        Seconds(120),
+    )
     assert (terms.scaling.stage2_above, terms.scaling.stage3_above) == (2, 20)
-    assert (terms.stop.clocks, terms.stop.seconds, terms.stop.objective_delta) == (40, 7200, 0.01)
-    assert (terms.deadline_s, terms.budget, terms.drain) == (6 * 3600, 5_000_000, False)
+    assert terms.stop == Stop(40, Seconds(7200), 0.01)
+    assert (terms.deadline_s, terms.budget) == (Seconds(6 * 3600), MicroUsd(5_000_000))
+    assert not terms.drain
     assert terms.core_seconds_per_clock == 1200
 
 
