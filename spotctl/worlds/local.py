@@ -55,12 +55,15 @@ def resumed_local_world(
     down: e.ControllerDown,
 ) -> BuiltWorld:
     """The world of a run that goes on where its ledger ends, ``down.until`` being now."""
+    if not JobFolder(run.training).prepared:
+        _prepare(settings, resolved.terms, run)
     time = PacedTime(down.until, settings.speed)
     parts = _Parts.of(settings, resolved, run, interrupts, time, entries)
     parts.restore(state)
     tells = [entry for entry in entries if isinstance(entry, get_args(e.Tell))]
     for number, command in enumerate(tells, start=1):
         parts.training.tell(number, command)
+    parts.training.poll(0.0)  # a training that has ended says so before its machines are found gone
     parts.world.resume(state, len(tells), down)
     return parts.built(run, settings.spec)
 
