@@ -20,7 +20,7 @@ from tests.scenarios.product import CLOCKS, ON_RELIABLE, PATIENCE_S, STALENESS, 
 
 pytestmark = [pytest.mark.process, pytest.mark.campaign]
 
-LAST_TO_BE_HIT: Final = CLOCKS - 12
+LAST_TO_BE_HIT: Final = CLOCKS - 16
 """Kills come before this clock is over: all machines are still wanted, and there is work to go on with."""
 
 
