@@ -66,6 +66,7 @@ class Allocation:
     count: int
     bid: UsdPerHour | None
     requested_at: Instant
+    """When the provider was asked, as far as is known: after a crash it is asked again, later."""
     instances: tuple[str, ...] = ()
     refused: str | None = None
     renewed_until: Instant | None = None
