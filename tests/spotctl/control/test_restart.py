@@ -12,11 +12,6 @@ ASKED = e.Acquire(START, "r1", RELIABLE.market, 1, None)
 LATER = Instant(START + 5000)
 
 
-def test_a_request_without_an_answer_is_made_again() -> None:
-    entries = (e.JobStarted(START, terms()), ASKED)
-    assert unexecuted(entries, fold(entries, PriceHistory())) == (ASKED,)
-
-
 def test_a_request_that_was_made_again_counts_from_then() -> None:
     """Else a second restart would have its machines run, and be evicted, before they were granted."""
     entries = (
