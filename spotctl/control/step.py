@@ -219,7 +219,7 @@ def _closing(state: State, refused: str | None) -> e.Close:
     if state.asked is e.Ask.DOWN:
         model = "the model was not saved" if state.model is None else "its model had been saved"
         return e.Close(state.now, e.Outcome.TAKEN_DOWN, 7, f"it was taken down; {model}")
-    if state.asked is e.Ask.CANCEL:
+    if state.asked is e.Ask.CANCEL and state.work_left != 0:
         return e.Close(state.now, e.Outcome.CANCELLED, 7, "it was cancelled")
     if refused is not None:
         return e.Close(state.now, e.Outcome.FAILED, 5, f"no reliable machine could be had: {refused}")
