@@ -23,7 +23,7 @@ from agileml.hosts.job import JobFolder
 from agileml.hosts.local import LocalHost
 from pricing_data.units import format_instant
 from spotctl.control import events as e
-from spotctl.ledger import Row
+from spotctl.ledger import Ledger, Row
 from spotctl.runs import Run, Runs
 from tests.agileml.real_jobs import serial
 from tests.scenarios.market import START, Step, owed, write_prices
@@ -88,6 +88,7 @@ class Product:
         }
         self._runs = Runs(folder / "home")
         self._run: Run | None = None
+        self._ledger: Ledger | None = None
         self._rows: list[Row] = []
         self._launch: subprocess.Popen[bytes] | None = None
 
@@ -150,11 +151,8 @@ class Product:
         """The ledger as it stands; nothing before the run is on record."""
         run = self._find()
         if run is not None:
-            ledger = run.ledger()
-            try:
-                self._rows.extend(ledger.rows(after=len(self._rows)))
-            finally:
-                ledger.close()
+            self._ledger = self._ledger or run.ledger()
+            self._rows.extend(self._ledger.rows(after=len(self._rows)))
         return self._rows
 
     def all(self, kind: type[EntryT]) -> list[EntryT]:
@@ -251,6 +249,8 @@ class Product:
         if self._launch is not None:
             self._launch.kill()
             self._launch.wait()
+        if self._ledger is not None:
+            self._ledger.close()
         for run in self._runs.all():
             if run.machines.is_dir():
                 LocalHost(run.training).kill_all()
