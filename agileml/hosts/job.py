@@ -42,7 +42,7 @@ class Timing:
     """
 
     repeat_s: float = 0.3
-    silence_s: float = 5.0
+    silence_s: float = 20.0
     lease_s: float = 30.0
 
 

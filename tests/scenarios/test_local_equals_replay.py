@@ -86,7 +86,7 @@ def ran(folder: Path, world: WorldKind, progress: str) -> Ran:
     )
     watcher = Bystander()
     finished = launch(load_job(job), options, watcher)
-    assert (finished.exit_code, finished.final["instances_left"]) == (0, 0)
+    assert (finished.exit_code, finished.final["instances_left"]) == (0, 0), finished.final["why"]
     assert watcher.run is not None
     ledger = watcher.run.ledger()
     entries = ledger.entries()
