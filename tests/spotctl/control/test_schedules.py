@@ -177,7 +177,10 @@ def check_end(outcome: Outcome, fault: Fault) -> None:
     closed = outcome.state.closed
     assert closed is not None
     ending = (closed.outcome, closed.exit_code)
-    if outcome.struck and fault is not Fault.RELIABLE_DIES:
+    too_late = fault is Fault.CANCEL and outcome.state.work_left == 0
+    if too_late:
+        assert ending == DONE
+    elif outcome.struck and fault is not Fault.RELIABLE_DIES:
         assert ending == ENDS.get(fault, DONE)
     else:
         assert ending in (ENDS.get(fault, DONE), DONE)
