@@ -44,6 +44,7 @@ VERBS = (
     "wait",
     "gc",
     "report",
+    "advise",
     "version",
     "completion",
 )
