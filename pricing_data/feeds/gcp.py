@@ -1,0 +1,163 @@
+"""GCP: list prices of VMs from the Cloud Billing Catalog, prices and preemptions from capacityHistory.
+
+The catalogue is per region, now and month by month; a type's price is the sum of its SKUs' (``gcp_skus``).
+capacityHistory is per zone and type: 30 days of daily preemption rates and of list prices. Today's rate
+still moves, so a day is taken once it is over. GCP keeps no history for N1 with GPUs, custom types and TPUs.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from pricing_data.errors import CredentialsRejected, FeedBroken, RegionRefused
+from pricing_data.feeds.base import Kind, Page, Part
+from pricing_data.feeds.gcp_client import Endpoints, GcpClient, History, Listing, Month, month_of
+from pricing_data.feeds.gcp_rows import (
+    CATALOGUE,
+    CATALOGUE_MONTHS,
+    HISTORY,
+    TYPES,
+    Offered,
+    catalogue_batches,
+    has_price,
+    history_batches,
+    types_batch,
+)
+from pricing_data.feeds.gcp_skus import Sku, timelines
+from pricing_data.feeds.asking import PageTokens, Retries
+from pricing_data.market import Market
+from pricing_data.units import Instant
+
+_HISTORIES_A_PAGE: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class GcpSettings:
+    """Which project is asked as whom, and for what. Empty fields: the environment's, or all there is."""
+
+    project: str | None = None
+    credentials: Any = None
+    endpoints: Endpoints | None = None
+    regions: tuple[str, ...] = ()
+    machine_types: tuple[str, ...] = ()
+    """Whose capacity history is asked for, one question per zone and type."""
+    past_months: int = 3
+    """How many past months of the catalogue are read beside today's."""
+    retries: Retries | None = None
+
+
+class GcpFeed:
+    """``now``: the observation time of what is fetched."""
+
+    name = "gcp"
+    cloud = "gcp"
+
+    def __init__(self, now: Callable[[], Instant], settings: GcpSettings | None = None) -> None:
+        self._now = now
+        self._settings = settings or GcpSettings()
+        self._retries = self._settings.retries or Retries()
+        self._known: Offered | None = None
+        self._asking = threading.Lock()
+
+    def parts(self) -> tuple[Part, ...]:
+        """Today's prices first: a fetch that is cut short has got what changes most."""
+        try:
+            offered = self._offered()
+        except RegionRefused as error:
+            raise CredentialsRejected(error.where, error.found, error.advice) from error
+        month, past = month_of(self._now()), []
+        for _ in range(self._settings.past_months):
+            month = month.before
+            past.append(Part("gcp", Kind.PRICES, str(month), CATALOGUE_MONTHS))
+        return (
+            Part("gcp", Kind.PRICES, "billing catalogue", CATALOGUE),
+            Part("gcp", Kind.TYPES, "machine types", TYPES),
+            *(Part("gcp", Kind.RATES, region, HISTORY) for region in offered.regions),
+            *past,
+        )
+
+    def fetch(self, part: Part, since: Instant | None) -> Iterator[Page]:
+        """Every part is fetched whole: GCP has no question for what came after ``since``."""
+        observed = self._now()
+        if part.source == TYPES:
+            yield self._types(observed)
+        elif part.source == HISTORY:
+            yield from self._histories(part.name, observed)
+        else:
+            month = None if part.source == CATALOGUE else Month.parse(part.name)
+            yield from self._catalogue(month, observed)
+
+    def _client(self) -> GcpClient:
+        wanted = self._settings
+        return GcpClient(wanted.project, wanted.credentials, wanted.endpoints or Endpoints())
+
+    def _offered(self) -> Offered:
+        """Which types there are in which zones. Asked once: every part needs it."""
+        with self._asking:
+            if self._known is None:
+                pages = list(self._listed(TYPES, self._client().machine_types))
+                rows = [row for page in pages for row in page.rows]
+                missing = tuple(what for page in pages for what in page.left_out)
+                self._known = Offered.of(rows, self._settings.regions, missing)
+            return self._known
+
+    def _listed(self, where: str, ask: Callable[[str], Listing]) -> Iterator[Listing]:
+        """All pages of a listing."""
+        tokens, token = PageTokens(where), ""
+        while True:
+            page = self._retries.ask(partial(ask, token))
+            yield page
+            if not page.token:
+                return
+            token = tokens.fresh(page.token)
+
+    def _types(self, observed: Instant) -> Page:
+        offered = self._offered()
+        silent = f", without {', '.join(offered.missing)}" if offered.missing else ""
+        count = len(offered.shapes)
+        return Page(count, (types_batch(offered, observed),), f"{count} types{silent}")
+
+    def _catalogue(self, month: Month | None, observed: Instant) -> Iterator[Page]:
+        """Priced at the end: the SKUs of one type may stand on different pages."""
+        offered, client = self._offered(), self._client()
+        skus: list[Sku] = []
+        for page in self._listed(CATALOGUE, partial(client.skus, month)):
+            skus.extend(page.rows)
+            yield Page(page.answered)
+        known = timelines(skus)
+        without = sorted(
+            shape.name for shape in offered.shapes.values() if not has_price(shape, offered, known)
+        )
+        priced = len(offered.shapes) - len(without)
+        unpriced = f", none for {len(without)} ({', '.join(without[:3])} ...)" if without else ""
+        cursor = f"spot prices of {priced} types{unpriced}"
+        yield Page(0, catalogue_batches(offered, known, month, observed), cursor)
+
+    def _histories(self, region: str, observed: Instant) -> Iterator[Page]:
+        """A type whose answer cannot be read does not keep the others back: it is reported after them."""
+        client, broken, without = self._client(), list[FeedBroken](), 0
+        wanted = self._settings.machine_types
+        pairs = [pair for pair in self._offered().pairs(region) if not wanted or pair[1] in wanted]
+        for begin in range(0, len(pairs), _HISTORIES_A_PAGE):
+            found: list[tuple[Market, History]] = []
+            for zone, name in pairs[begin : begin + _HISTORIES_A_PAGE]:
+                try:
+                    history = self._retries.ask(partial(client.capacity_history, region, zone, name))
+                except FeedBroken as error:
+                    broken.append(error)
+                    continue
+                if history is None:
+                    without += 1
+                else:
+                    found.append((Market("gcp", region, zone, name), history))
+            done = min(begin + _HISTORIES_A_PAGE, len(pairs))
+            cursor = f"{done} of {len(pairs)} zones' types, {without} without a history"
+            rows = sum(len(history.prices) + len(history.rates) for _, history in found)
+            yield Page(rows, history_batches(found, observed), cursor)
+        if broken:
+            first = broken[0]
+            raise FeedBroken(first.where, f"{first.found} ({len(broken)} such answers)", first.advice)
