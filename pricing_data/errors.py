@@ -11,6 +11,8 @@ FeedError               a cloud's prices could not be fetched
     FeedThrottled           wait, then ask again
     FeedUnreachable         the connection broke: ask again
     FeedBroken              the answer is not what the API promises: asking again does not help
+StoreDamaged            a file of the store is not what the store wrote
+ExportRefused           there is nothing to export, or no way to write it
 """
 
 from __future__ import annotations
@@ -69,3 +71,23 @@ class FeedUnreachable(FeedError):
 
 class FeedBroken(FeedError):
     """An answer that is not what the API promises. ``found`` says where it differs."""
+
+
+class StoreDamaged(Exception):
+    """A file of the price store cannot be read. The message says which one and what to do."""
+
+    def __init__(self, path: str, found: str) -> None:
+        advice = "Move it out of the store and fetch or import that month again."
+        super().__init__(f"{path}: {found}; expected a file that this store wrote. {advice}")
+        self.path = path
+        self.found = found
+
+
+class ExportRefused(Exception):
+    """Nothing was written. The message says what was found and what was expected."""
+
+    def __init__(self, path: str, found: str, expected: str) -> None:
+        super().__init__(f"{path}: found {found}; expected {expected}.")
+        self.path = path
+        self.found = found
+        self.expected = expected

@@ -1,0 +1,50 @@
+"""Which rates, types and list prices make sense. Prices are judged in ``settling.py``.
+
+A check says what is wrong with a row of its table, or None.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from pricing_data.quality import Flaw
+from pricing_data.settling import EARLIEST, LATEST, usable
+from pricing_data.tables import Row
+
+Check = Callable[[Row], Flaw | None]
+
+
+def rate(row: Row) -> Flaw | None:
+    """A row of ``tables.RATES``."""
+    begin, end, low, high, per_s = row[5:10]
+    if not all(map(usable, row[:4])):
+        return Flaw.NAME
+    if not (EARLIEST <= begin < end < LATEST):
+        return Flaw.TIME
+    return None if 0 <= low <= high <= 1 and 0 < per_s < math.inf else Flaw.RATE
+
+
+def instance_type(row: Row) -> Flaw | None:
+    """A row of ``tables.TYPES``."""
+    vcpus, memory_gib, gpus = row[2:5]
+    if not all(map(usable, row[:2])):
+        return Flaw.NAME
+    return None if vcpus > 0 and 0 < memory_gib < math.inf and gpus >= 0 else Flaw.SIZE
+
+
+def list_price(row: Row) -> Flaw | None:
+    """A row of ``tables.ON_DEMAND``."""
+    valid_from, price = row[3:5]
+    if not all(map(usable, row[:3])):
+        return Flaw.NAME
+    if not EARLIEST <= valid_from < LATEST:
+        return Flaw.TIME
+    if not math.isfinite(price):
+        return Flaw.NOT_FINITE
+    return None if price > 0 else (Flaw.NEGATIVE if price < 0 else Flaw.ZERO)
+
+
+def storable(text: str) -> str:
+    """At most 200 characters of ``text``, such as can be written to any file."""
+    return text[:200].encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")

@@ -1,0 +1,212 @@
+"""Price rows <-> Parquet files, through DuckDB. The one module that knows DuckDB's ways.
+
+Rows of a file are sorted by series and time, so a file is read as numbers alone: which series they belong to
+is told by how many rows each has. Times are whole seconds since 1970 (UTC) and prices dollars per hour, and
+the columns say so; a price is NULL where the market was no longer listed. Refuses to judge rows and to
+know folders.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from pricing_data.errors import StoreDamaged
+from pricing_data.layouts import Semantics
+from pricing_data.market import Market
+from pricing_data.quality import Ints
+from pricing_data.settling import FLAWS, Pool, Series
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from duckdb import DuckDBPyConnection
+
+ROW_COLUMNS: Final = (
+    "cloud",
+    "region",
+    "zone",
+    "instance_type",
+    "source",
+    "semantics",
+    "approximate",
+    "time_s",
+    "price_usd_hour",
+    "observed_s",
+)
+"""Of every file of rows; files of quarantined rows have a ``reason`` besides."""
+
+_NAMES: Final = "cloud, region, zone, instance_type, source"
+_WRITTEN: Final = "(FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE 16384)"
+"""Small row groups: one market is read without most of its month."""
+
+
+def connect() -> DuckDBPyConnection:
+    """A database in memory that keeps the order of rows. Cursors of it may be used by several threads."""
+    import duckdb
+
+    return duckdb.connect(config={"preserve_insertion_order": True})
+
+
+def quoted(path: Path | str) -> str:
+    """As a string literal of SQL."""
+    return "'" + str(path).replace("'", "''") + "'"
+
+
+def scan(files: Sequence[Path], *options: str) -> str:
+    """What to select from to read ``files``, in this order."""
+    listed = ", ".join(map(quoted, files))
+    return f"read_parquet({', '.join((f'[{listed}]', 'hive_partitioning = false', *options))})"
+
+
+def write(database: DuckDBPyConnection, path: Path, pool: Pool, verdicts: Ints | None = None) -> None:
+    """Write the sorted ``pool`` to ``path``, through to the disk; ``verdicts`` say what is wrong with it."""
+    names: dict[str, npt.NDArray[Any]] = {"code": np.arange(len(pool.series))}
+    for column in ("cloud", "region", "zone", "instance_type"):
+        names[column] = _texts([getattr(name.market, column) for name in pool.series])
+    names["source"] = _texts([name.source for name in pool.series])
+    rows = {
+        "place": np.arange(len(pool)),
+        "code": pool.codes,
+        "time_s": pool.times,
+        "price_usd_hour": pool.prices,
+        "observed_s": pool.observed,
+        "polled": pool.polled,
+        "approximate": pool.approximate,
+    }
+    reason = ""
+    if verdicts is not None:
+        rows["verdict"] = verdicts
+        reason = f", {_case('verdict', dict(enumerate(map(str, FLAWS))))} AS reason"
+    semantics = _case("polled", {False: Semantics.EVENT_STREAM, True: Semantics.POLLED})
+    columns = ", ".join(ROW_COLUMNS).replace("semantics", f"{semantics} AS semantics")
+    columns = columns.replace(
+        "price_usd_hour",
+        "CASE WHEN isnan(price_usd_hour) THEN NULL ELSE price_usd_hour END AS price_usd_hour",
+    )
+    cursor = database.cursor()
+    cursor.register("rows", rows)
+    cursor.register("names", names)
+    query = f"SELECT {columns}{reason} FROM rows JOIN names USING (code) ORDER BY place"
+    cursor.execute(f"COPY ({query}) TO {quoted(path)} {_WRITTEN}")
+    cursor.close()
+    _sync(path)
+
+
+def _texts(values: Sequence[str]) -> npt.NDArray[np.object_]:
+    column = np.empty(len(values), object)
+    column[:] = values
+    return column
+
+
+def _case(column: str, words: Mapping[Any, str]) -> str:
+    branches = " ".join(f"WHEN {value} THEN {quoted(word)}" for value, word in words.items())
+    return f"CASE {column} {branches} END"
+
+
+def read(
+    database: DuckDBPyConnection, files: Sequence[Path], where: str = "true", values: Sequence[Any] = ()
+) -> Pool:
+    """The rows of ``files`` that satisfy ``where``, file by file. Raises StoreDamaged if it cannot."""
+    if not files:
+        return _pool((), np.empty(0, np.int64), {})
+    runs_of = (
+        f"SELECT {_NAMES}, count(*) FROM {scan(files, 'filename = true', 'file_row_number = true')} "
+        f"WHERE {where} GROUP BY filename, {_NAMES} "
+        "ORDER BY list_position(?::VARCHAR[], filename), min(file_row_number)"
+    )
+    rows_of = (
+        "SELECT time_s, price_usd_hour, observed_s, approximate, "
+        f"semantics = {quoted(Semantics.POLLED)} AS polled FROM {scan(files)} WHERE {where}"
+    )
+    cursor = database.cursor()
+    try:
+        runs = cursor.execute(runs_of, [*values, [str(file) for file in files]]).fetchall()
+        columns = cursor.execute(rows_of, list(values)).fetchnumpy()
+    except _duckdb_error() as error:
+        raise damaged(files, error) from error
+    finally:
+        cursor.close()
+    names = [Series(Market(*run[:4]), run[4]) for run in runs]
+    series = tuple(sorted(set(names)))
+    place = {name: code for code, name in enumerate(series)}
+    codes = np.repeat(np.array([place[name] for name in names], np.int64), [run[5] for run in runs])
+    return _pool(series, codes, columns)
+
+
+def rows(database: DuckDBPyConnection, file: Path) -> int:
+    """How many rows ``file`` has, from its footer."""
+    with database.cursor() as cursor:
+        try:
+            found = cursor.execute(f"SELECT num_rows FROM parquet_file_metadata({quoted(file)})").fetchone()
+        except _duckdb_error() as error:
+            raise damaged([file], error) from error
+    return int(found[0]) if found else 0
+
+
+def _pool(series: tuple[Series, ...], codes: Ints, columns: Mapping[str, Any]) -> Pool:
+    nothing = np.empty(0)
+
+    def column(name: str, kind: npt.DTypeLike) -> npt.NDArray[Any]:
+        values = columns.get(name, nothing)
+        return np.asarray(np.ma.filled(values, np.nan) if name == "price_usd_hour" else values, kind)
+
+    return Pool(
+        series=series,
+        codes=codes.astype(np.int64),
+        times=column("time_s", np.int64),
+        prices=column("price_usd_hour", np.float64),
+        observed=column("observed_s", np.int64),
+        polled=column("polled", np.bool_),
+        approximate=column("approximate", np.bool_),
+    )
+
+
+def _duckdb_error() -> type[Exception]:
+    import duckdb
+
+    return duckdb.Error
+
+
+def damaged(files: Sequence[Path], error: Exception) -> StoreDamaged:
+    """Which of ``files`` it was, as far as the error tells."""
+    text = str(error).splitlines()[0]
+    which = next((str(file) for file in files if str(file) in text), str(files[0].parent))
+    return StoreDamaged(which, text)
+
+
+def copy(database: DuckDBPyConnection, columns: Mapping[str, npt.NDArray[Any]], path: Path) -> None:
+    """Write ``columns`` as they are to ``path``, through to the disk."""
+    with database.cursor() as cursor:
+        cursor.register("columns", columns)
+        cursor.execute(f"COPY (SELECT * FROM columns) TO {quoted(path)} {_WRITTEN}")
+    _sync(path)
+
+
+def fetched(
+    cursor: DuckDBPyConnection, query: str, files: Sequence[Path], values: Sequence[Any] = ()
+) -> list[tuple[Any, ...]]:
+    """The rows of a query over ``files``. Raises StoreDamaged where one of them cannot be read."""
+    try:
+        return cursor.execute(query, list(values)).fetchall()
+    except _duckdb_error() as error:
+        raise damaged(files, error) from error
+
+
+def framed(
+    cursor: DuckDBPyConnection, query: str, files: Sequence[Path], values: Sequence[Any] = ()
+) -> pd.DataFrame:
+    """The same as a DataFrame."""
+    try:
+        return cursor.execute(query, list(values)).df()
+    except _duckdb_error() as error:
+        raise damaged(files, error) from error
+
+
+def _sync(path: Path) -> None:
+    with path.open("rb") as written:
+        os.fsync(written.fileno())
