@@ -61,7 +61,18 @@ _REFUSED: Final = frozenset(
         "UnauthorizedOperation",
     }
 )
-_STALE_TOKEN: Final = frozenset({"InvalidNextToken", "InvalidPaginationToken", "ExpiredNextTokenException"})
+_PASSING: Final = frozenset(
+    {
+        "ExpiredNextTokenException",
+        "InternalError",
+        "InternalFailure",
+        "InvalidNextToken",
+        "InvalidPaginationToken",
+        "ServiceUnavailable",
+        "Unavailable",
+    }
+)
+"""Asked again from the last stored row, the call may succeed."""
 _SET_UP: Final = "Run 'aws configure', or set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
 
 
@@ -197,6 +208,6 @@ def _refusal(where: str, response: Mapping[str, Any]) -> FeedError:
     if code in _REFUSED:
         advice = "Enable the region for the account, or allow the call to this user, or leave the region out"
         return RegionRefused(where, said, advice)
-    if code in _STALE_TOKEN or status >= 500:
+    if code in _PASSING or status >= 500:
         return FeedUnreachable(where, said, "Fetch again later: it goes on where it was")
     return FeedBroken(where, said, "This is no answer to expect; report it with this message")
