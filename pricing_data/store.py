@@ -219,6 +219,11 @@ class PriceStore:
         with self._reading():
             return self._learned()
 
+    def gpu_names(self) -> dict[tuple[str, str], str]:
+        """By (cloud, instance type), of the types that were fetched and have GPUs."""
+        with self._reading():
+            return {(row[0], row[1]): row[5] for row in self._tables.rows(TYPES) if row[5]}
+
     def export(self, path: Path, markets: Collection[Market] | None = None) -> int:
         """Write all believed rows to ``path``, CSV or Parquet as its name ends, or nothing; how many."""
         with self._reading():
