@@ -62,6 +62,8 @@ class Quarantined:
     source: str
     reason: Flaw
     market: Market | None
+    at: Instant | None
+    """Its time, as it stands; None for a line."""
     text: str
 
 
@@ -196,10 +198,12 @@ def quarantined(
 ) -> tuple[Quarantined, ...]:
     """Rows by market and time, then lines by file."""
     rows = [
-        Quarantined(row[4], Flaw(row[5]), Market(*row[:4]), _text(Market(*row[:4]), row[6], row[7]))
+        Quarantined(
+            row[4], Flaw(row[5]), Market(*row[:4]), Instant(row[6]), _text(Market(*row[:4]), row[6], row[7])
+        )
         for row in _aside(database, disk)
     ]
-    lines = [Quarantined(row[0], Flaw(row[2]), None, f"line {row[1]}: {row[3]}") for row in unreadable]
+    lines = [Quarantined(row[0], Flaw(row[2]), None, None, f"line {row[1]}: {row[3]}") for row in unreadable]
     return (*rows, *lines)
 
 
