@@ -168,7 +168,7 @@ class _Front:
 def serving(cloud: Cloud) -> Iterator[Cloud]:
     """``cloud`` on a free port of 127.0.0.1, as long as the block lasts."""
     server = make_server("127.0.0.1", 0, _Front(cloud), threaded=True)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     cloud.address = f"http://127.0.0.1:{server.server_port}"
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(SpotInstances, "describe_spot_price_history", lambda request: cloud.history(request))
