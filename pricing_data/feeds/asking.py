@@ -42,6 +42,10 @@ class Retries:
             wait_s = min(2 * wait_s, self.longest_wait_s)
         return question()
 
+    def pause(self, wanted_s: float) -> None:
+        """Before the next question, where the cloud said with its answer that it wants a rest."""
+        self.sleep(min(wanted_s, self.longest_wait_s))
+
 
 @dataclass(frozen=True, slots=True)
 class PageTokens:

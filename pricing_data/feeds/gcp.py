@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 from pricing_data.errors import CredentialsRejected, FeedBroken, RegionRefused
+from pricing_data.feeds.asking import PageTokens, Retries
 from pricing_data.feeds.base import Kind, Page, Part
 from pricing_data.feeds.gcp_client import Endpoints, GcpClient, History, Listing, Month, month_of
 from pricing_data.feeds.gcp_rows import (
@@ -28,7 +30,6 @@ from pricing_data.feeds.gcp_rows import (
     types_batch,
 )
 from pricing_data.feeds.gcp_skus import Sku, timelines
-from pricing_data.feeds.asking import PageTokens, Retries
 from pricing_data.market import Market
 from pricing_data.units import Instant
 
@@ -91,15 +92,16 @@ class GcpFeed:
             month = None if part.source == CATALOGUE else Month.parse(part.name)
             yield from self._catalogue(month, observed)
 
-    def _client(self) -> GcpClient:
+    def _client(self) -> closing[GcpClient]:
         wanted = self._settings
-        return GcpClient(wanted.project, wanted.credentials, wanted.endpoints or Endpoints())
+        return closing(GcpClient(wanted.project, wanted.credentials, wanted.endpoints or Endpoints()))
 
     def _offered(self) -> Offered:
         """Which types there are in which zones. Asked once: every part needs it."""
         with self._asking:
             if self._known is None:
-                pages = list(self._listed(TYPES, self._client().machine_types))
+                with self._client() as client:
+                    pages = list(self._listed(TYPES, client.machine_types))
                 rows = [row for page in pages for row in page.rows]
                 missing = tuple(what for page in pages for what in page.left_out)
                 self._known = Offered.of(rows, self._settings.regions, missing)
@@ -123,11 +125,11 @@ class GcpFeed:
 
     def _catalogue(self, month: Month | None, observed: Instant) -> Iterator[Page]:
         """Priced at the end: the SKUs of one type may stand on different pages."""
-        offered, client = self._offered(), self._client()
-        skus: list[Sku] = []
-        for page in self._listed(CATALOGUE, partial(client.skus, month)):
-            skus.extend(page.rows)
-            yield Page(page.answered)
+        offered, skus = self._offered(), list[Sku]()
+        with self._client() as client:
+            for page in self._listed(CATALOGUE, partial(client.skus, month)):
+                skus.extend(page.rows)
+                yield Page(page.answered)
         known = timelines(skus)
         without = sorted(
             shape.name for shape in offered.shapes.values() if not has_price(shape, offered, known)
@@ -139,25 +141,25 @@ class GcpFeed:
 
     def _histories(self, region: str, observed: Instant) -> Iterator[Page]:
         """A type whose answer cannot be read does not keep the others back: it is reported after them."""
-        client, broken, without = self._client(), list[FeedBroken](), 0
-        wanted = self._settings.machine_types
+        broken, without, wanted = list[FeedBroken](), 0, self._settings.machine_types
         pairs = [pair for pair in self._offered().pairs(region) if not wanted or pair[1] in wanted]
-        for begin in range(0, len(pairs), _HISTORIES_A_PAGE):
-            found: list[tuple[Market, History]] = []
-            for zone, name in pairs[begin : begin + _HISTORIES_A_PAGE]:
-                try:
-                    history = self._retries.ask(partial(client.capacity_history, region, zone, name))
-                except FeedBroken as error:
-                    broken.append(error)
-                    continue
-                if history is None:
-                    without += 1
-                else:
-                    found.append((Market("gcp", region, zone, name), history))
-            done = min(begin + _HISTORIES_A_PAGE, len(pairs))
-            cursor = f"{done} of {len(pairs)} zones' types, {without} without a history"
-            rows = sum(len(history.prices) + len(history.rates) for _, history in found)
-            yield Page(rows, history_batches(found, observed), cursor)
+        with self._client() as client:
+            for begin in range(0, len(pairs), _HISTORIES_A_PAGE):
+                found: list[tuple[Market, History]] = []
+                for zone, name in pairs[begin : begin + _HISTORIES_A_PAGE]:
+                    try:
+                        history = self._retries.ask(partial(client.capacity_history, region, zone, name))
+                    except FeedBroken as error:
+                        broken.append(error)
+                        continue
+                    if history is None:
+                        without += 1
+                    else:
+                        found.append((Market("gcp", region, zone, name), history))
+                done = min(begin + _HISTORIES_A_PAGE, len(pairs))
+                cursor = f"{done} of {len(pairs)} zones' types, {without} without a history"
+                rows = sum(len(history.prices) + len(history.rates) for _, history in found)
+                yield Page(rows, history_batches(found, observed), cursor)
         if broken:
             first = broken[0]
             raise FeedBroken(first.where, f"{first.found} ({len(broken)} such answers)", first.advice)

@@ -52,17 +52,17 @@ def routes() -> tuple[Route, ...]:
         )
         for name, options in inspect.getmembers(plain, lambda cls: hasattr(cls, "_get_http_options")):
             hints = typing.get_type_hints(getattr(transport, name.replace("_Base", "_")).__call__)
-            for option in options._get_http_options():
-                found.append(
-                    Route(
-                        name.removeprefix("_Base"),
-                        option["method"].upper(),
-                        option["uri"],
-                        option.get("body"),
-                        hints["request"],
-                        hints["return"],
-                    )
+            found.extend(
+                Route(
+                    name.removeprefix("_Base"),
+                    option["method"].upper(),
+                    option["uri"],
+                    option.get("body"),
+                    hints["request"],
+                    hints["return"],
                 )
+                for option in options._get_http_options()
+            )
     return tuple(found)
 
 
@@ -86,7 +86,7 @@ class GcpCloud:
     def _answer(self, known: tuple[Route, ...], request: Request) -> Reply:
         parts = urlsplit(request.path)
         for route in known:
-            if route.verb == request.method and path_template.validate(route.template, parts.path):
+            if route.verb == request.method and path_template.validate(route.template, parts.path):  # type: ignore[no-untyped-call]
                 message = _parsed(route, parts.path, parts.query, request.body)
                 reply = self._handlers[route.method](self, message)
                 if isinstance(reply, Reply):
