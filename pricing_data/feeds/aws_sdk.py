@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from pricing_data.errors import (
     CredentialsExpired,
@@ -88,7 +88,9 @@ class AwsSettings:
     endpoints: Mapping[str, str] = field(default_factory=dict)
     """Address by service ("ec2", "pricing") where it is not AWS's own; AWS_ENDPOINT_URL works too."""
     attempts: int = 8
-    """Of one call, by botocore's adaptive retries, which also slow down all calls of the client."""
+    """Of one call, by botocore."""
+    retry_mode: Literal["standard", "adaptive"] = "adaptive"
+    """botocore's name for it. This one also slows down a region's calls for as long as AWS objects."""
     connect_timeout_s: float = 10.0
     read_timeout_s: float = 60.0
 
@@ -108,7 +110,7 @@ class Sdk:
         core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_as_it_came)
         self._settings = settings
         self._config = Config(
-            retries={"mode": "adaptive", "total_max_attempts": settings.attempts},
+            retries={"mode": settings.retry_mode, "total_max_attempts": settings.attempts},
             connect_timeout=settings.connect_timeout_s,
             read_timeout=settings.read_timeout_s,
         )
