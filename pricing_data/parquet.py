@@ -121,13 +121,16 @@ def read(
     )
     rows_of = (
         "SELECT time_s, price_usd_hour, observed_s, approximate, "
-        f"semantics = {quoted(Semantics.POLLED)} AS polled FROM {scan(files)} WHERE {where}"
+        f"semantics = {quoted(Semantics.POLLED)} AS polled FROM {scan(files, 'file_row_number = true')} "
+        f"WHERE {where}"
     )
+    if where != "true":  # a long IN becomes a join, and joins keep no order
+        rows_of += " ORDER BY file_index, file_row_number"
     cursor = database.cursor()
     try:
         runs = cursor.execute(runs_of, [*values, [str(file) for file in files]]).fetchall()
         columns = cursor.execute(rows_of, list(values)).fetchnumpy()
-    except _duckdb_error() as error:
+    except errors() as error:
         raise damaged(files, error) from error
     finally:
         cursor.close()
@@ -143,7 +146,7 @@ def rows(database: DuckDBPyConnection, file: Path) -> int:
     with database.cursor() as cursor:
         try:
             found = cursor.execute(f"SELECT num_rows FROM parquet_file_metadata({quoted(file)})").fetchone()
-        except _duckdb_error() as error:
+        except errors() as error:
             raise damaged([file], error) from error
     return int(found[0]) if found else 0
 
@@ -166,7 +169,8 @@ def _pool(series: tuple[Series, ...], codes: Ints, columns: Mapping[str, Any]) -
     )
 
 
-def _duckdb_error() -> type[Exception]:
+def errors() -> type[Exception]:
+    """What DuckDB raises."""
     import duckdb
 
     return duckdb.Error
@@ -193,7 +197,7 @@ def fetched(
     """The rows of a query over ``files``. Raises StoreDamaged where one of them cannot be read."""
     try:
         return cursor.execute(query, list(values)).fetchall()
-    except _duckdb_error() as error:
+    except errors() as error:
         raise damaged(files, error) from error
 
 
@@ -203,7 +207,7 @@ def framed(
     """The same as a DataFrame."""
     try:
         return cursor.execute(query, list(values)).df()
-    except _duckdb_error() as error:
+    except errors() as error:
         raise damaged(files, error) from error
 
 
