@@ -117,7 +117,7 @@ class GcpClient:
     def close(self) -> None:
         """Its connections."""
         for client in (self._types, self._advice, self._catalog):
-            client.transport.close()
+            client.transport.close()  # type: ignore[no-untyped-call]
 
     def machine_types(self, token: str) -> Listing:
         """Rows are (zone, Shape)."""

@@ -42,7 +42,7 @@ class Route:
 
 def routes() -> tuple[Route, ...]:
     """Every method of the services, as their REST transports know them."""
-    found = []
+    found: list[Route] = []
     for service in _SERVICES:
         base = importlib.import_module(f"{service}.transports.rest_base")
         rest = importlib.import_module(f"{service}.transports.rest")
