@@ -16,7 +16,7 @@ from pricing_data.feeds.aws_sdk import AwsSettings
 from pricing_data.feeds.base import Kind
 from pricing_data.fetch import FetchReport, PartReport, Patience, fetch
 from pricing_data.units import Instant, parse_instant
-from tests.pricing_data.feeds.aws_cloud import END, Cloud, Row, Trace, Trouble, recorded_2021, serving
+from tests.fakes.aws import END, Cloud, Row, Trace, Trouble, recorded_2021, serving
 from tests.pricing_data.feeds.memory import MemoryStore
 
 _REGIONS = ("us-east-1", "us-west-2")

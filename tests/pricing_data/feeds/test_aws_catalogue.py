@@ -25,7 +25,7 @@ from pricing_data.feeds.aws_sdk import AwsSettings
 from pricing_data.feeds.base import Kind
 from pricing_data.fetch import Patience, fetch
 from pricing_data.units import Instant, parse_instant
-from tests.pricing_data.feeds.aws_cloud import Cloud, serving
+from tests.fakes.aws import Cloud, serving
 from tests.pricing_data.feeds.memory import MemoryStore
 
 _NOW = parse_instant("2026-11-20")
