@@ -49,7 +49,7 @@ def placed(batch: Batch) -> Iterator[tuple[Place, Pool]]:
     borders = (np.flatnonzero(np.diff(keys)) + 1).tolist()
     for begin, end in zip([0, *borders], [*borders, len(keys)], strict=True):
         region_code, month = divmod(int(keys[begin]), span)
-        yield Place(*regions[region_code], _named(month - 1)), pool.take(slice(begin, end))
+        yield Place(*regions[region_code], _named(month - 1)), pool.take(slice(begin, end)).narrowed()
 
 
 def _small(keys: Ints) -> np.ndarray[tuple[int], np.dtype[np.int16]] | Ints:

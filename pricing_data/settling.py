@@ -76,6 +76,15 @@ class Pool:
             approximate=self.approximate[index],
         )
 
+    def narrowed(self) -> Pool:
+        """Without the series that no row is of."""
+        used = np.zeros(len(self.series), np.bool_)
+        used[self.codes] = True
+        if used.all():
+            return self
+        series = tuple(self.series[place] for place in np.flatnonzero(used).tolist())
+        return replace(self, series=series, codes=(np.cumsum(used) - 1)[self.codes])
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Settled:
