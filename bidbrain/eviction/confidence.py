@@ -62,11 +62,9 @@ def wilson(share: float, count: float) -> tuple[float, float]:
     >>> [round(end, 3) for end in wilson(0.5, 100)]
     [0.404, 0.596]
     """
-    if count <= 0:
-        return 0.0, 1.0
-    spread = _Z * _Z / count
-    middle = (share + spread / 2) / (1 + spread)
-    half = _Z * math.sqrt(share * (1 - share) / count + spread / (4 * count)) / (1 + spread)
+    weight = count + _Z * _Z
+    middle = (share * count + _Z * _Z / 2) / weight
+    half = _Z * math.sqrt(share * (1 - share) * count + _Z * _Z / 4) / weight
     return min(max(middle - half, 0.0), share), max(min(middle + half, 1.0), share)
 
 

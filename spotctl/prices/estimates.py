@@ -26,13 +26,13 @@ from bidbrain.eviction.confidence import evicted_share
 from bidbrain.eviction.first_passage import Steps
 from bidbrain.eviction.price_crossing import PriceCrossing
 from bidbrain.model import BID_DELTAS
-from pricing_data.batch import Rate
 from pricing_data.market import Market, MarketRules, PriceHistory, Series
 from pricing_data.units import HOUR_S, Instant, Seconds, UsdPerHour
 from spotctl.config import Scaling
 
 HISTORY_S: Final = 90 * 86400
 """How much of a market's record beta rests on: as much as AWS and Azure give."""
+_NEARLY_ALL: Final = 1.0 - 1e-9
 _LAMBDA_S: Final = Scaling().lambda_
 
 
@@ -66,6 +66,21 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True)
+class Hazard:
+    """A published eviction rate: between ``low`` and ``high`` of the machines within ``per_s`` seconds."""
+
+    low: float
+    high: float
+    per_s: float
+    source: str
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nothing is said about how bad it may be: up to all of them."""
+        return self.high >= 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class _ConstantHazard:
     """Survival where a share ``beta`` is evicted every ``per_s`` seconds, whatever the age."""
 
@@ -90,24 +105,23 @@ def unknown(price: float) -> Estimate:
     return Estimate(Basis.UNKNOWN, nothing, nothing, nothing, nothing, nothing, price, "")
 
 
-def from_rate(rules: MarketRules, price: UsdPerHour, rate: Rate, horizon_s: float, source: str) -> Estimate:
+def from_rate(rules: MarketRules, price: UsdPerHour, rate: Hazard, horizon_s: float) -> Estimate:
     """By a published rate, read as the same hazard at every moment of its period.
 
     A band counts with its upper end, as nothing better is promised; without one, with its lower.
     """
-    is_open = not rate.high < 1.0
-    low = _ConstantHazard.of(min(rate.low, 1.0 - 1e-9), rate.per_s)
-    worst = low if is_open else _ConstantHazard.of(rate.high, rate.per_s)
+    low = _ConstantHazard.of(min(rate.low, _NEARLY_ALL), rate.per_s)
+    worst = low if rate.is_open else _ConstantHazard.of(rate.high, rate.per_s)
     beta = 1.0 - worst.survival(horizon_s)
     return Estimate(
-        basis=Basis.OPEN_RATE if is_open else Basis.RATE,
+        basis=Basis.OPEN_RATE if rate.is_open else Basis.RATE,
         beta=beta,
         low=1.0 - low.survival(horizon_s),
-        high=1.0 if is_open else beta,
+        high=1.0 if rate.is_open else beta,
         effective=math.nan,
         bid_delta=math.nan,
         usd_per_useful_hour=_cost(rules, price, horizon_s, worst),
-        source=source,
+        source=rate.source,
     )
 
 
