@@ -40,7 +40,7 @@ _PRICE_NAMES: Final = ("priceUSD", "unitPrice", "price")
 _BAND: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:-\s*(\d+(?:\.\d+)?)|(\+))\s*%?\s*")
 _TRAILING_S: Final = 28 * 24 * HOUR_S
 """Eviction rates are about the last 28 days."""
-_GPU_IN_NAME: Final = re.compile(r"_(A\d+|H\d+|T4|V100|L\d+S?|GB\d+|MI\d+X?)(?:_|$)", re.IGNORECASE)
+_GPU_IN_NAME: Final = re.compile(r"_(A\d+|H\d+|T4|V\d{3}|L\d+S?|GB\d+|MI\d+X?)(?:_|$)", re.IGNORECASE)
 _GPU_OF_OLD_SERIES: Final = (
     (re.compile(r"Standard_NC\d+r?"), "K80"),
     (re.compile(r"Standard_NC\d+r?s_v2"), "P100"),
@@ -102,7 +102,7 @@ def size_name(sku: str) -> str:
         elif word == "promo":
             spelled.append("Promo")
         else:
-            spelled.append(word.upper() if re.fullmatch(r"(?!v\d+$)[a-z]+\d.*", word) else word)
+            spelled.append(word.upper() if re.fullmatch(r"(?!v\d\d?$)[a-z]+\d.*", word) else word)
     return "_".join(spelled)
 
 

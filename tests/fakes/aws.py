@@ -11,8 +11,10 @@ from __future__ import annotations
 import base64
 import csv
 import gzip
+import io
 import json
 import threading
+import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -84,6 +86,10 @@ class Cloud:
     """Number of the page -> rows given, where it is not as many as were asked for."""
     same_token: bool = False
     """Every page names the same next one."""
+    latency_s: float = 0.0
+    """Before every answer."""
+    remembers: bool = False
+    """Whether the same request gets the same bytes, without moto: for measuring clients."""
     now: Instant = END
     """What the feed takes for now."""
     calls: list[tuple[str, Instant, int]] = field(default_factory=list)
@@ -152,6 +158,7 @@ class _Front:
 
     def __init__(self, cloud: Cloud) -> None:
         self._cloud = cloud
+        self._remembered: dict[tuple[str, bytes], bytes] = {}
         self._moto = DomainDispatcherApplication(create_backend_app)
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
@@ -159,9 +166,24 @@ class _Front:
             body = self._cloud.price_list(environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"])))
             start_response("200 OK", [("Content-Type", "application/x-amz-json-1.1")])
             return [body]
+        time.sleep(self._cloud.latency_s)
+        if self._cloud.remembers:
+            return [self._from_memory(environ, start_response)]
         _drop.pending = False
         whole = b"".join(self._moto(environ, start_response))
         return [whole[: len(whole) // 2]] if _drop.pending else [whole]
+
+    def _from_memory(self, environ: dict[str, Any], start_response: Any) -> bytes:
+        asked = environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"]))
+        region = environ["HTTP_AUTHORIZATION"].split("/")[2]
+        known = self._remembered.get((region, asked))
+        if known is None:
+            environ["wsgi.input"] = io.BytesIO(asked)
+            known = b"".join(self._moto(environ, start_response))
+            self._remembered[region, asked] = known
+        else:
+            start_response("200 OK", [("Content-Type", "text/xml"), ("Content-Length", str(len(known)))])
+        return known
 
 
 @contextmanager

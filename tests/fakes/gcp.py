@@ -92,9 +92,7 @@ class GcpCloud:
                 if isinstance(reply, Reply):
                     return reply
                 assert type(reply) is route.response, (type(reply), route.response)
-                return Reply(
-                    body=route.response.to_json(reply, including_default_value_fields=False).encode()
-                )
+                return Reply(body=json_format.MessageToJson(route.response.pb(reply)).encode())
         return _refusal(404, f"no method of the client has {request.method} {parts.path}")
 
     def _aggregated_list(self, request: Any) -> compute_v1.MachineTypeAggregatedList:

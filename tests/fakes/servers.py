@@ -43,11 +43,12 @@ class Fault:
 
 @dataclass(slots=True)
 class FakeServer:
-    """``answer`` is the fake; ``requests`` everything it was asked."""
+    """``answer`` is the fake; ``requests`` what it was asked; ``mistakes`` what no cloud would accept."""
 
     answer: Callable[[Request], Reply]
     faults: list[Fault] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
+    mistakes: list[Exception] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def reply(self, request: Request) -> Reply:
@@ -62,13 +63,20 @@ class FakeServer:
                 del self.faults[place]
                 if fault.reply is not None:
                     return fault.reply
-                whole = self.answer(request)
+                whole = self._answer(request)
                 return Reply(whole.status, whole.body, whole.headers, cut=True)
+            return self._answer(request)
+
+    def _answer(self, request: Request) -> Reply:
+        try:
             return self.answer(request)
+        except Exception as error:  # a thread's own would only break the connection
+            self.mistakes.append(error)
+            return Reply(500)
 
     @contextmanager
     def running(self) -> Iterator[str]:
-        """Its address."""
+        """Its address. Raises at the end what was wrong about the requests."""
         server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         server.daemon_threads = True
         thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
@@ -79,11 +87,14 @@ class FakeServer:
             server.shutdown()
             thread.join()
             server.server_close()
+        if self.mistakes:
+            raise self.mistakes[0]
 
 
 def _handler(fake: FakeServer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        wbufsize = -1  # one write per reply: the other end waits for the rest of a header-only segment
 
         def _serve(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
