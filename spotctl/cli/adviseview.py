@@ -119,7 +119,7 @@ def _fields(advised: Advised) -> dict[str, Any]:
         "gpus": row.gpus,
         "gpu_name": row.gpu_name,
         "price": f"{row.price:.6f}",
-        "on_demand": None if math.isnan(row.on_demand) else f"{row.on_demand:.6f}",
+        "on_demand": _dollars(row.on_demand),
         "price_since": format_instant(Instant(row.since)),
         "observed": format_instant(Instant(row.observed)),
         "age_seconds": advised.age_s,
@@ -134,9 +134,13 @@ def _fields(advised: Advised) -> dict[str, Any]:
         "beta_basis": row.basis,
         "beta_effective_starts": _finite(row.effective),
         "beta_source": row.evidence,
-        "bid": None if math.isnan(row.bid_delta) else f"{row.price + row.bid_delta:.6f}",
-        "cost_per_useful_hour": _finite(advised.usd_per_unit_hour),
+        "bid": _dollars(row.price + row.bid_delta),
+        "cost_per_useful_hour": _dollars(advised.usd_per_unit_hour),
     }
+
+
+def _dollars(amount: float) -> str | None:
+    return f"{amount:.6f}" if math.isfinite(amount) else None
 
 
 def _finite(value: float) -> float | None:

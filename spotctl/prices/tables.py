@@ -122,7 +122,7 @@ class Table:
     def load(cls, path: Path) -> Self | None:
         """None where there is none, or none that this version wrote whole: it can always be made again."""
         try:
-            with np.load(path, allow_pickle=False) as kept:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
                 if int(kept["_version"]) != _VERSION:
                     return None
                 columns = {field.name: kept[field.name] for field in fields(Row)}

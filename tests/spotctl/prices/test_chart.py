@@ -28,14 +28,14 @@ def dots(picture: str) -> list[list[bool]]:
     for line in picture.splitlines()[1:-2]:
         cells = [ord(cell) - 0x2800 for cell in line.partition("│")[2]]
         for bits in ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80)):
-            rows.append([bool(cell & bit) for cell in cells for bit in bits])
+            rows += [[bool(cell & bit) for cell in cells for bit in bits]]
     return rows
 
 
 def test_a_step_is_drawn_as_a_step() -> None:
     rows = dots(terminal([curve([1.0, 1.0, 3.0, 3.0])], width=46, height=4))
     low, high = [index for index, row in enumerate(rows) if sum(row) > 10]
-    level = {True: set(), False: set()}
+    level: dict[bool, set[frozenset[int]]] = {True: set(), False: set()}
     for place in range(80):
         lit = {index for index, row in enumerate(rows) if place < len(row) and row[place]}
         level[place < 38].add(frozenset(lit & {low, high}))
