@@ -7,7 +7,7 @@ what is to be added, settled together, and that is the same however often it is 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -16,7 +16,7 @@ import numpy as np
 
 from pricing_data import parquet
 from pricing_data.disk import QUARANTINE, ROWS, Disk, replace, staged, sync_folder
-from pricing_data.settling import OnDemand, Pool, Settled, pooled, settle
+from pricing_data.settling import Caps, Pool, Settled, pooled, settle
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -42,57 +42,54 @@ class Months:
     disk: Disk
     database: DuckDBPyConnection
 
-    def write(self, settled: Settled, folder: Path, prefix: str) -> tuple[str, ...]:
-        """Write the files of a month, those that are not empty; the names of these."""
-        believed, written = settled.believed, []
+    def write(self, settled: Settled, folder: Path, prefix: str) -> Counts:
+        """Write the files of a month, those that are not empty."""
+        believed = settled.believed
         if believed.any():
             parquet.write(self.database, folder / f"{prefix}{ROWS}", settled.pool.take(believed))
-            written.append(ROWS)
         if not believed.all():
             others = settled.pool.take(~believed)
             path = folder / f"{prefix}{QUARANTINE}"
             parquet.write(self.database, path, others, settled.verdicts[~believed])
-            written.append(QUARANTINE)
-        return tuple(written)
+        return Counts(int(believed.sum()), int(np.sum(~believed)))
 
-    def merge(self, entry: Path, on_demand: OnDemand, *, settled: bool) -> Counts:
-        """Merge a committed batch and remove it. ``settled``: by ``on_demand``, so new months need not be."""
+    def merge(self, entry: Path, caps: Caps, settled: Mapping[str, Counts]) -> Counts:
+        """Merge a committed batch and remove it. What is for folders in ``settled`` was so by ``caps``."""
         total = Counts(0, 0)
+        changed: set[Path] = set()
         for relative, names in staged(entry).items():
             files = [entry / f"{relative.replace('/', ',')},{name}" for name in names]
             folder = self.disk.root / relative
-            if settled and not self._files(folder):
-                total += self._take_over(folder, files)
+            changed.update((folder, *folder.parents[:3]))
+            if relative in settled and not self._files(folder):
+                total += settled[relative]
+                self._take_over(folder, files)
             else:
-                total += self._add(folder, parquet.read(self.database, files), on_demand)
+                total += self._add(folder, parquet.read(self.database, files), caps)
             for file in files:
                 file.unlink(missing_ok=True)
+        for folder in changed:
+            sync_folder(folder)
         entry.rmdir()
         return total
 
-    def settle_anew(self, folder: Path, on_demand: OnDemand) -> None:
+    def settle_anew(self, folder: Path, caps: Caps) -> None:
         """Judge a month again, now that more list prices are known."""
-        self._add(folder, pooled(()), on_demand)
+        self._add(folder, pooled(()), caps)
 
     def _files(self, folder: Path) -> list[Path]:
         return [path for path in (folder / ROWS, folder / QUARANTINE) if path.exists()]
 
-    def _take_over(self, folder: Path, files: Sequence[Path]) -> Counts:
+    def _take_over(self, folder: Path, files: Sequence[Path]) -> None:
         """The first rows of a month: its files are put in place as they are."""
         folder.mkdir(parents=True, exist_ok=True)
-        rows = {QUARANTINE: 0, ROWS: 0}
         for file in files:
-            name = file.name.rpartition(",")[2]
-            rows[name] = parquet.rows(self.database, file)
-            os.replace(file, folder / name)
-        for made in (folder, *folder.parents[:3]):
-            sync_folder(made)
-        return Counts(rows[ROWS], rows[QUARANTINE])
+            os.replace(file, folder / file.name.rpartition(",")[2])
 
-    def _add(self, folder: Path, pool: Pool, on_demand: OnDemand) -> Counts:
+    def _add(self, folder: Path, pool: Pool, caps: Caps) -> Counts:
         kept, aside = (self._read(folder / name) for name in (ROWS, QUARANTINE))
         before = len(kept) + len(aside)
-        settled = settle(pooled((kept, aside, pool)), on_demand)
+        settled = settle(pooled((kept, aside, pool)), caps)
         known = np.zeros(len(settled.pool), np.bool_)
         known[settled.copies[:before]] = True
         believed = settled.believed
@@ -122,7 +119,7 @@ class Months:
         folder.mkdir(parents=True, exist_ok=True)
         written = self.write(settled, folder, _NEW)
         if released:
-            both = settle(pooled((aside, settled.pool.take(~settled.believed))), lambda *_: None)
+            both = settle(pooled((aside, settled.pool.take(~settled.believed))), lambda *_: ())
             everything = np.zeros(len(both.pool), np.int64)
             parquet.write(self.database, folder / f"{_NEW}both", both.pool, everything)
             replace(folder / f"{_NEW}both", folder / QUARANTINE)
@@ -130,7 +127,7 @@ class Months:
         else:
             order = (QUARANTINE, ROWS)
         for name in order:
-            if name in written:
+            if (written.new if name == ROWS else written.quarantined) > 0:
                 replace(folder / f"{_NEW}{name}", folder / name)
             else:
                 (folder / name).unlink(missing_ok=True)

@@ -26,6 +26,7 @@ PRICE_FILES = [
     "aws-spot-2020-2021/spot_prices_us-east-1_2021.csv.gz",
     "aws-spot-2022-05-31/spot_prices.csv.gz",
     "aws-spot-2023-c5a/spot_prices.csv.gz",
+    "aws-spot-advisor/regional_spot_prices_2022-07.csv.gz",
     "aws-v100-prices-2023/spot_prices.csv.gz",
     "azure-gpu-lowpriority-2020/prices.csv.gz",
     "azure-spot-2022-2024/spot_price_changes.csv.gz",
