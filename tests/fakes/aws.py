@@ -28,7 +28,7 @@ from moto.core.responses import ActionResult
 from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.responses.spot_instances import SpotInstances
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
-from werkzeug.serving import make_server
+from werkzeug.serving import WSGIRequestHandler, make_server
 
 from pricing_data.units import Instant, format_instant, parse_instant
 
@@ -186,10 +186,15 @@ class _Front:
         return known
 
 
+class _Quiet(WSGIRequestHandler):
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        """Tests count requests themselves."""
+
+
 @contextmanager
 def serving(cloud: Cloud) -> Iterator[Cloud]:
     """``cloud`` on a free port of 127.0.0.1, as long as the block lasts."""
-    server = make_server("127.0.0.1", 0, _Front(cloud), threaded=True)
+    server = make_server("127.0.0.1", 0, _Front(cloud), threaded=True, request_handler=_Quiet)
     thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     cloud.address = f"http://127.0.0.1:{server.server_port}"
     with pytest.MonkeyPatch.context() as patched:
