@@ -108,7 +108,7 @@ def test_crossings_look_back_no_more_than_ninety_days() -> None:
 
     series = Series(np.array(times, np.int64), np.array(values))
     quiet = from_crossings(AWS_2016, UsdPerHour(0.1), series, Instant(start + 200 * DAY_S), HOUR, "x")
-    assert (quiet.beta, quiet.usd_per_useful_hour) == (0.0, pytest.approx(0.1))
+    assert (quiet.beta, quiet.usd_per_useful_hour) == pytest.approx((0.0, 0.1))
     then = from_crossings(AWS_2016, UsdPerHour(0.1), series, Instant(start + 100 * DAY_S), HOUR, "x")
     assert then.beta == pytest.approx(1 / 24, rel=0.05)
 
@@ -137,7 +137,7 @@ def test_daily_figures_are_averaged() -> None:
     ]
     found = Rates.of([("gcp", day) for day in days]).of_market(CHEAP)
     assert found is not None
-    assert (found.low, found.high) == (pytest.approx(0.2), pytest.approx(0.2))
+    assert (found.low, found.high) == pytest.approx((0.2, 0.2))
 
 
 # ---- tables -------------------------------------------------------------------------------------
