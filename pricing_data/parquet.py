@@ -26,21 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from duckdb import DuckDBPyConnection
 
-ROW_COLUMNS: Final = (
-    "cloud",
-    "region",
-    "zone",
-    "instance_type",
-    "source",
-    "semantics",
-    "approximate",
-    "time_s",
-    "price_usd_hour",
-    "observed_s",
-)
-"""Of every file of rows; files of quarantined rows have a ``reason`` besides."""
-
-_NAMES: Final = "cloud, region, zone, instance_type, source"
+_NAMES: Final = ("cloud", "region", "zone", "instance_type", "source")
 _WRITTEN: Final = "(FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE 16384)"
 """Small row groups: one market is read without most of its month."""
 
@@ -65,47 +51,32 @@ def scan(files: Sequence[Path], *options: str) -> str:
 
 def write(database: DuckDBPyConnection, path: Path, pool: Pool, verdicts: Ints | None = None) -> None:
     """Write the sorted ``pool`` to ``path``, through to the disk; ``verdicts`` say what is wrong with it."""
-    names: dict[str, npt.NDArray[Any]] = {"code": np.arange(len(pool.series))}
-    for column in ("cloud", "region", "zone", "instance_type"):
-        names[column] = _texts([getattr(name.market, column) for name in pool.series])
-    names["source"] = _texts([name.source for name in pool.series])
-    rows = {
-        "place": np.arange(len(pool)),
-        "code": pool.codes,
-        "time_s": pool.times,
-        "price_usd_hour": pool.prices,
-        "observed_s": pool.observed,
-        "polled": pool.polled,
-        "approximate": pool.approximate,
+    names = [(*_names(name.market), name.source) for name in pool.series]
+    semantics = (Semantics.EVENT_STREAM, Semantics.POLLED)
+    columns: dict[str, npt.NDArray[Any] | str] = {
+        column: _column([name[place] for name in names], pool.codes) for place, column in enumerate(_NAMES)
     }
-    reason = ""
+    columns["semantics"] = _column(semantics, pool.polled.astype(np.int64))
+    columns["approximate"] = pool.approximate
+    columns["time_s"] = pool.times
+    columns["price_usd_hour"] = pool.prices  # NaN becomes NULL
+    columns["observed_s"] = pool.observed
     if verdicts is not None:
-        rows["verdict"] = verdicts
-        reason = f", {_case('verdict', dict(enumerate(map(str, FLAWS))))} AS reason"
-    semantics = _case("polled", {False: Semantics.EVENT_STREAM, True: Semantics.POLLED})
-    columns = ", ".join(ROW_COLUMNS).replace("semantics", f"{semantics} AS semantics")
-    columns = columns.replace(
-        "price_usd_hour",
-        "CASE WHEN isnan(price_usd_hour) THEN NULL ELSE price_usd_hour END AS price_usd_hour",
-    )
-    cursor = database.cursor()
-    cursor.register("rows", rows)
-    cursor.register("names", names)
-    query = f"SELECT {columns}{reason} FROM rows JOIN names USING (code) ORDER BY place"
-    cursor.execute(f"COPY ({query}) TO {quoted(path)} {_WRITTEN}")
-    cursor.close()
-    _sync(path)
+        columns["reason"] = _column(FLAWS, verdicts)
+    copy(database, columns, path)
 
 
-def _texts(values: Sequence[str]) -> npt.NDArray[np.object_]:
-    column = np.empty(len(values), object)
-    column[:] = values
-    return column
+def _names(market: Market) -> tuple[str, str, str, str]:
+    return market.cloud, market.region, market.zone, market.instance_type
 
 
-def _case(column: str, words: Mapping[Any, str]) -> str:
-    branches = " ".join(f"WHEN {value} THEN {quoted(word)}" for value, word in words.items())
-    return f"CASE {column} {branches} END"
+def _column(texts: Sequence[str], codes: Ints) -> npt.NDArray[np.object_] | str:
+    """One text for all rows where it is the same for all, which is much quicker to write."""
+    if len(set(texts)) == 1 or bool(np.all(codes == codes[0])):
+        return str(texts[int(codes[0])])
+    column = np.empty(len(texts), object)
+    column[:] = [str(text) for text in texts]
+    return column[codes]
 
 
 def read(
@@ -114,9 +85,10 @@ def read(
     """The rows of ``files`` that satisfy ``where``, file by file. Raises StoreDamaged if it cannot."""
     if not files:
         return _pool((), np.empty(0, np.int64), {})
+    names = ", ".join(_NAMES)
     runs_of = (
-        f"SELECT {_NAMES}, count(*) FROM {scan(files, 'filename = true', 'file_row_number = true')} "
-        f"WHERE {where} GROUP BY filename, {_NAMES} "
+        f"SELECT {names}, count(*) FROM {scan(files, 'filename = true', 'file_row_number = true')} "
+        f"WHERE {where} GROUP BY filename, {names} "
         "ORDER BY list_position(?::VARCHAR[], filename), min(file_row_number)"
     )
     rows_of = (
@@ -134,21 +106,11 @@ def read(
         raise damaged(files, error) from error
     finally:
         cursor.close()
-    names = [Series(Market(*run[:4]), run[4]) for run in runs]
-    series = tuple(sorted(set(names)))
+    of_runs = [Series(Market(*run[:4]), run[4]) for run in runs]
+    series = tuple(sorted(set(of_runs)))
     place = {name: code for code, name in enumerate(series)}
-    codes = np.repeat(np.array([place[name] for name in names], np.int64), [run[5] for run in runs])
+    codes = np.repeat(np.array([place[name] for name in of_runs], np.int64), [run[5] for run in runs])
     return _pool(series, codes, columns)
-
-
-def rows(database: DuckDBPyConnection, file: Path) -> int:
-    """How many rows ``file`` has, from its footer."""
-    with database.cursor() as cursor:
-        try:
-            found = cursor.execute(f"SELECT num_rows FROM parquet_file_metadata({quoted(file)})").fetchone()
-        except errors() as error:
-            raise damaged([file], error) from error
-    return int(found[0]) if found else 0
 
 
 def _pool(series: tuple[Series, ...], codes: Ints, columns: Mapping[str, Any]) -> Pool:
@@ -183,11 +145,12 @@ def damaged(files: Sequence[Path], error: Exception) -> StoreDamaged:
     return StoreDamaged(which, text)
 
 
-def copy(database: DuckDBPyConnection, columns: Mapping[str, npt.NDArray[Any]], path: Path) -> None:
-    """Write ``columns`` as they are to ``path``, through to the disk."""
+def copy(database: DuckDBPyConnection, columns: Mapping[str, npt.NDArray[Any] | str], path: Path) -> None:
+    """Write ``columns`` to ``path``, through to the disk. A text stands for a column of it."""
+    said = [f"{quoted(held)} AS {name}" if isinstance(held, str) else name for name, held in columns.items()]
     with database.cursor() as cursor:
-        cursor.register("columns", columns)
-        cursor.execute(f"COPY (SELECT * FROM columns) TO {quoted(path)} {_WRITTEN}")
+        cursor.register("rows", {name: held for name, held in columns.items() if not isinstance(held, str)})
+        cursor.execute(f"COPY (SELECT {', '.join(said)} FROM rows) TO {quoted(path)} {_WRITTEN}")
     _sync(path)
 
 

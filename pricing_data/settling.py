@@ -10,7 +10,7 @@ Refuses to repair: a row is believed as it stands, or kept with a reason not to.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -22,8 +22,8 @@ from pricing_data.quality import ABSURD_USD_HOUR, Flaw, Ints, Mask
 from pricing_data.rules import AUCTIONS_ENDED
 from pricing_data.units import HOUR_S, Instant, UsdPerHour, parse_instant
 
-OnDemand = Callable[[str, str, str, Instant], UsdPerHour | None]
-"""(cloud, region, instance type, at) -> list price; None where it is unknown."""
+Caps = Callable[[str, str, str], Sequence[tuple[Instant, UsdPerHour]]]
+"""(cloud, region, instance type) -> its list prices and since when, ascending."""
 
 EARLIEST: Final = parse_instant("2006-01-01")
 LATEST: Final = parse_instant("2200-01-01")
@@ -31,8 +31,8 @@ AUCTION_CAP: Final = 10.0
 """Until November 2017 no bid on AWS could be above ten times on-demand, so no price was."""
 SLACK: Final = 1.01
 """List prices are published rounded; a price this near to the cap is at the cap."""
-SLIP_FACTOR: Final = 300.0
-"""Auctions spiked to about a hundred times their usual price; a slip of unit is a thousand."""
+SLIP_FACTOR: Final = 500.0
+"""A slip of unit is a thousand. Before bids were capped, m3.xlarge was at 365 times its usual price once."""
 _ENOUGH_TO_JUDGE: Final = 3
 _AHEAD_S: Final = 24 * HOUR_S
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._/:+()-]{0,99}")
@@ -123,7 +123,7 @@ def pooled(parts: tuple[Pool, ...]) -> Pool:
     )
 
 
-def settle(pool: Pool, on_demand: OnDemand) -> Settled:
+def settle(pool: Pool, caps: Caps) -> Settled:
     """Drop repetitions (the first observation stays) and judge what is left."""
     if _in_order(pool):
         copies = np.arange(len(pool))
@@ -137,7 +137,7 @@ def settle(pool: Pool, on_demand: OnDemand) -> Settled:
         copies = np.empty(len(pool), np.int64)
         copies[order] = (np.cumsum(kept) - 1)[first]
         pool = pool.take(kept)
-    verdicts = _by_themselves(pool, on_demand)
+    verdicts = _by_themselves(pool, caps)
     _against_each_other(pool, verdicts)
     return Settled(pool, verdicts, copies)
 
@@ -161,7 +161,7 @@ def _first_alike(pool: Pool) -> Ints:
     return first
 
 
-def _by_themselves(pool: Pool, on_demand: OnDemand) -> Ints:
+def _by_themselves(pool: Pool, caps: Caps) -> Ints:
     """Verdicts that need no other row; the first that applies."""
     prices, times = pool.prices, pool.times
     verdicts = np.full(len(pool), BELIEVED, np.int64)
@@ -180,7 +180,7 @@ def _by_themselves(pool: Pool, on_demand: OnDemand) -> Ints:
         verdicts[mask & (verdicts == BELIEVED)] = _CODE_OF[flaw]
     for begin, end in _runs(pool.codes):
         part = slice(begin, end)
-        over = _above_cap(pool.series[pool.codes[begin]].market, times[part], prices[part], on_demand)
+        over = _above_cap(pool.series[pool.codes[begin]].market, times[part], prices[part], caps)
         if over is not None:
             verdicts[part][over & (verdicts[part] == BELIEVED)] = _CODE_OF[Flaw.ABOVE_CAP]
     return verdicts
@@ -204,23 +204,22 @@ def _runs(codes: Ints) -> list[tuple[int, int]]:
     return list(zip([0, *borders], [*borders, len(codes)], strict=True))
 
 
-def _above_cap(market: Market, times: Times, prices: Prices, on_demand: OnDemand) -> Mask | None:
+def _above_cap(market: Market, times: Times, prices: Prices, caps: Caps) -> Mask | None:
     """Rows above ten times on-demand in the auctions' era, above on-demand since; None where none is.
 
-    The list price is asked for at the first and the last row, and the higher one counts: prices were
-    cut within a month now and then, never raised within one.
+    The auctions' cap stayed where it was when list prices were cut (r3.large spiked to 1.75 until August
+    2016, 0.175 having become 0.166 that January). Before the first known list price nothing is above it.
     """
-    begin, end = int(times[0]), int(times[-1])
-    if begin < EARLIEST or end >= LATEST:
+    known = caps(market.cloud, market.region, market.instance_type)
+    if not known:
         return None
-    asked = [on_demand(market.cloud, market.region, market.instance_type, Instant(at)) for at in (begin, end)]
-    known = [price for price in asked if price is not None]
-    if not known or asked[0] is None:
-        return None
+    since = np.array([at for at, _ in known], np.int64)
+    listed = np.array([price for _, price in known], np.float64)
+    place = np.searchsorted(since, times, side="right") - 1
     auction = (times < AUCTIONS_ENDED) & (market.cloud == "aws")
-    cap = max(known) * np.where(auction, AUCTION_CAP, 1.0) * SLACK
+    cap = np.where(auction, AUCTION_CAP * np.maximum.accumulate(listed)[place], listed[place]) * SLACK
     with np.errstate(invalid="ignore"):
-        over = np.asarray(prices > cap)
+        over = np.asarray((prices > cap) & (place >= 0))
     return over if over.any() else None
 
 

@@ -67,12 +67,14 @@ class PriceStore:
             return Added(0, 0, 0)
         catalogue = self.catalogue()
         with self._disk.writing() as folder:
-            for place, pool in placed(batch):
-                self._months.write(settle(pool, catalogue.on_demand), folder, f"{place.flat},")
+            settled = {
+                place.folder: self._months.write(settle(pool, catalogue.caps), folder, f"{place.flat},")
+                for place, pool in placed(batch)
+            }
             with self._disk.merging():
                 now = self._learned()
                 entry = self._disk.commit(folder)
-                found = self._months.merge(entry, now.on_demand, settled=now is catalogue)
+                found = self._months.merge(entry, now.caps, settled if now is catalogue else {})
         return Added(found.new, len(batch) - found.new - found.quarantined, found.quarantined)
 
     def add_rates(self, batch: RateBatch) -> Added:
@@ -142,15 +144,15 @@ class PriceStore:
             catalogue = frames.catalogue((), [*self._tables.rows(ON_DEMAND), *rows])
             for (cloud, region), begin in since.items():
                 for folder in self._disk.months(cloud, region, Instant(begin)):
-                    self._months.settle_anew(folder, catalogue.on_demand)
+                    self._months.settle_anew(folder, catalogue.caps)
 
     def _finish(self) -> None:
         """Merge what was committed by processes that did not live to do it."""
         if self._disk.entries():
             with self._disk.merging():
-                on_demand = self._learned().on_demand
+                caps = self._learned().caps
                 for entry in self._disk.entries():
-                    self._months.merge(entry, on_demand, settled=False)
+                    self._months.merge(entry, caps, {})
 
     @contextmanager
     def _reading(self) -> Iterator[None]:

@@ -57,6 +57,10 @@ class Catalogue:
         index = bisect_right(prices, at, key=lambda valid: valid[0])
         return prices[index - 1][1] if index else None
 
+    def caps(self, cloud: str, region: str, name: str) -> tuple[tuple[Instant, UsdPerHour], ...]:
+        """Every list price and since when it was in force, ascending: what spot prices are held to."""
+        return self.list_prices.get((cloud, region, name), ())
+
     def types(self, cloud: str) -> tuple[InstanceType, ...]:
         """All known types of ``cloud``, by name."""
         mine = (found for (owner, _), found in self.instance_types.items() if owner == cloud)
