@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
@@ -33,7 +33,7 @@ from pricing_data.feeds.gcp_skus import Sku, timelines
 from pricing_data.market import Market
 from pricing_data.units import Instant
 
-_HISTORIES_A_PAGE: Final = 50
+_HISTORIES_A_PAGE: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,7 @@ class GcpFeed:
         self._retries = self._settings.retries or Retries()
         self._known: Offered | None = None
         self._asking = threading.Lock()
+        self._ways: dict[str, _Way] = {}
 
     def parts(self) -> tuple[Part, ...]:
         """Today's prices first: a fetch that is cut short has got what changes most."""
@@ -140,26 +141,46 @@ class GcpFeed:
         yield Page(0, catalogue_batches(offered, known, month, observed), cursor)
 
     def _histories(self, region: str, observed: Instant) -> Iterator[Page]:
-        """A type whose answer cannot be read does not keep the others back: it is reported after them."""
-        broken, without, wanted = list[FeedBroken](), 0, self._settings.machine_types
+        """A type whose answer cannot be read does not keep the others back: it is reported after them.
+
+        Goes on where it was when the part is asked for again after a failure: there are too many
+        questions to begin anew.
+        """
+        wanted, way = self._settings.machine_types, self._ways.setdefault(region, _Way())
         pairs = [pair for pair in self._offered().pairs(region) if not wanted or pair[1] in wanted]
         with self._client() as client:
-            for begin in range(0, len(pairs), _HISTORIES_A_PAGE):
-                found: list[tuple[Market, History]] = []
-                for zone, name in pairs[begin : begin + _HISTORIES_A_PAGE]:
-                    try:
-                        history = self._retries.ask(partial(client.capacity_history, region, zone, name))
-                    except FeedBroken as error:
-                        broken.append(error)
-                        continue
-                    if history is None:
-                        without += 1
-                    else:
-                        found.append((Market("gcp", region, zone, name), history))
-                done = min(begin + _HISTORIES_A_PAGE, len(pairs))
-                cursor = f"{done} of {len(pairs)} zones' types, {without} without a history"
+            while way.done < len(pairs):
+                some = pairs[way.done : way.done + _HISTORIES_A_PAGE]
+                answers = [self._history(client, way, region, zone, name) for zone, name in some]
+                found = [
+                    (Market("gcp", region, zone, name), history)
+                    for (zone, name), history in zip(some, answers, strict=True)
+                    if history is not None
+                ]
+                done = way.done + len(some)
+                cursor = f"{done} of {len(pairs)} zones' types, {way.without} without a history"
                 rows = sum(len(history.prices) + len(history.rates) for _, history in found)
                 yield Page(rows, history_batches(found, observed), cursor)
-        if broken:
-            first = broken[0]
-            raise FeedBroken(first.where, f"{first.found} ({len(broken)} such answers)", first.advice)
+                way.done = done
+        del self._ways[region]
+        if way.broken:
+            first, count = way.broken[0], len(way.broken)
+            raise FeedBroken(first.where, f"{first.found} ({count} such answers)", first.advice)
+
+    def _history(self, client: GcpClient, way: _Way, region: str, zone: str, name: str) -> History | None:
+        try:
+            history = self._retries.ask(partial(client.capacity_history, region, zone, name))
+        except FeedBroken as error:
+            way.broken.append(error)
+            return None
+        way.without += history is None
+        return history
+
+
+@dataclass(slots=True)
+class _Way:
+    """How far one region's histories have come. Its part is fetched by one thread at a time."""
+
+    done: int = 0
+    without: int = 0
+    broken: list[FeedBroken] = field(default_factory=list)

@@ -10,6 +10,7 @@ import pytest
 
 from pricing_data.errors import (
     CredentialsExpired,
+    CredentialsRejected,
     FeedBroken,
     FeedError,
     FeedThrottled,
@@ -184,6 +185,30 @@ def test_credentials_that_expire_on_the_way_keep_what_was_stored() -> None:
     report, store = cloud.fetched(store)
     assert report.complete
     check(store, cloud.expected)
+
+
+def test_a_region_goes_on_where_it_was_throttled() -> None:
+    """More than one page of histories: those that are stored are not asked for again."""
+    cloud = Cloud("gcp")
+    zones = tuple(f"us-central1-{letter}" for letter in "abcdef")
+    google, cloud.expected = gcp(zones=zones)
+    cloud.server = google.server()
+    throttled = cloud.refusal(429)
+    cloud.server.faults += [Fault("/advice", throttled, skip=30), *[Fault("/advice", throttled)] * 5]
+    report, store = cloud.fetched()
+    assert report.complete, failures(report)
+    assert sum(part.retries for part in report.parts) > 0
+    check(store, cloud.expected)
+    asked = sum("/advice" in request.path for request in cloud.server.requests)
+    assert asked < 2 * len(zones) * 7
+
+
+def test_a_project_that_is_closed_to_us_ends_the_feed() -> None:
+    cloud = Cloud("gcp")
+    cloud.server.faults += [Fault("/machineTypes", cloud.refusal(403))] * 10
+    report, _ = cloud.fetched()
+    ((_, error),) = report.unavailable
+    assert isinstance(error, CredentialsRejected)
 
 
 def test_one_region_refused_leaves_the_others() -> None:
