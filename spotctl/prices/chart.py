@@ -167,7 +167,8 @@ def _axes(frame: Frame) -> list[str]:
     for at in frame.moments(8):
         x = _LEFT + float(frame.across(np.array([at]), right - _LEFT)[0])
         lines.append(f'<path d="M{x:.1f} {bottom}v5" stroke="#888"/>')
-        lines.append(f'<text x="{x:.1f}" y="{bottom + 18}" text-anchor="middle">{frame.moment(at)}</text>')
+        anchor = "end" if x > right - 35 else "middle"
+        lines.append(f'<text x="{x:.1f}" y="{bottom + 18}" text-anchor="{anchor}">{frame.moment(at)}</text>')
     lines.append(f'<path d="M{_LEFT} {_TOP}V{bottom}H{right}" fill="none" stroke="#888"/>')
     lines.append(f'<text x="{right}" y="20" text-anchor="end" fill="#666">$ per hour, UTC</text>')
     return lines

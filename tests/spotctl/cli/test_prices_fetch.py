@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -29,9 +30,11 @@ from pricing_data.fetch import FetchReport, PartReport
 from pricing_data.store import PriceStore
 from pricing_data.units import Instant, format_instant
 from spotctl.cli.app import app
+from spotctl.cli.fetchview import Bars, Lines, sentence
 from spotctl.prices.fetching import exit_code
 from spotctl.timesource import wall_clock
 from tests.fakes.aws import Cloud, Row, Trace, Trouble, serving
+from tests.spotctl.cli.test_terminal import SPOTCTL, Terminal
 
 ROOT = Path(__file__).resolve().parents[3]
 DAYS = 4
@@ -178,6 +181,30 @@ def test_wrong_use_is_exit_2_before_anything_is_asked(arguments: tuple[str, ...]
     result = spotctl("prices", "fetch", *arguments)
     assert result.exit_code == 2
     assert said in result.stderr
+
+
+@pytest.mark.process
+def test_people_see_bars_with_rows_and_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    with Terminal(tmp_path, SPOTCTL, "prices", "fetch", "--cloud", "aws") as terminal:
+        assert terminal.end() == 0
+    assert re.search(r"aws eviction rates .* 1/1 +1 rows +[\d,]+/s", terminal.shown)
+    assert "1 rows fetched" in terminal.shown
+
+
+def test_a_bar_tells_what_is_waited_for() -> None:
+    one = Part("aws", Kind.PRICES, "us-east-1", "test")
+    waiting = FeedUnreachable("aws", "no route", "Wait")
+    with Bars() as bars, Lines() as lines:
+        bars.expects([one, one])
+        for report in (PartReport(one, rows=5, waiting=waiting), PartReport(one, rows=9, done=True)):
+            bars.hears(report)
+            lines.hears(report)
+    assert sentence(PartReport(one, rows=9, new=7, quarantined=2, seconds=3.0, done=True)) == (
+        "aws us-east-1 prices: 9 rows, 7 new, 2 in quarantine, 3.0 s (3 rows/s)"
+    )
+    assert sentence(PartReport(one, rows=5, waiting=waiting)).endswith("waiting: aws: no route. Wait")
+    assert sentence(PartReport(one, rows=5, cursor="up to noon")).endswith("so far, up to noon")
 
 
 @pytest.mark.process
