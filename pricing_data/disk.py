@@ -15,6 +15,7 @@ filling can be told from what a live one is. Refuses to know what is in the file
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import shutil
 import uuid
@@ -29,7 +30,7 @@ from pricing_data.units import Instant, format_instant
 
 ROWS: Final = "rows.parquet"
 QUARANTINE: Final = "quarantine.parquet"
-_NAME_LENGTH: Final = 80
+_NAME_LENGTH: Final = 60
 _WRITING: Final = ".writing"
 
 
@@ -55,7 +56,11 @@ class Place:
 
 
 def _path_part(text: str) -> str:
-    return quote(text, safe="")[:_NAME_LENGTH]
+    """``text`` as a part of a path, never the same for two texts."""
+    part = quote(text, safe="")
+    if len(part) <= _NAME_LENGTH:
+        return part
+    return f"{part[:_NAME_LENGTH]}~{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ FeedError               a cloud's prices could not be fetched
     FeedUnreachable         the connection broke: ask again
     FeedBroken              the answer is not what the API promises: asking again does not help
 StoreDamaged            a file of the store is not what the store wrote
+StoreUnwritable         nothing can be stored: no room, or no permission
 ExportRefused           there is nothing to export, or no way to write it
 """
 
@@ -79,6 +80,15 @@ class StoreDamaged(Exception):
     def __init__(self, path: str, found: str) -> None:
         advice = "Move it out of the store and fetch or import that month again."
         super().__init__(f"{path}: {found}; expected a file that this store wrote. {advice}")
+        self.path = path
+        self.found = found
+
+
+class StoreUnwritable(Exception):
+    """Nothing of the batch was stored. The message says what could not be written."""
+
+    def __init__(self, path: str, found: str) -> None:
+        super().__init__(f"{path}: {found}. Make room or give permission, then fetch or import again.")
         self.path = path
         self.found = found
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from pricing_data.errors import StoreDamaged
+from pricing_data.errors import StoreDamaged, StoreUnwritable
 from pricing_data.layouts import Semantics
 from pricing_data.market import Market
 from pricing_data.quality import Ints
@@ -148,10 +148,16 @@ def damaged(files: Sequence[Path], error: Exception) -> StoreDamaged:
 def copy(database: DuckDBPyConnection, columns: Mapping[str, npt.NDArray[Any] | str], path: Path) -> None:
     """Write ``columns`` to ``path``, through to the disk. A text stands for a column of it."""
     said = [f"{quoted(held)} AS {name}" if isinstance(held, str) else name for name, held in columns.items()]
-    with database.cursor() as cursor:
-        cursor.register("rows", {name: held for name, held in columns.items() if not isinstance(held, str)})
-        cursor.execute(f"COPY (SELECT {', '.join(said)} FROM rows) TO {quoted(path)} {_WRITTEN}")
-    _sync(path)
+    try:
+        with database.cursor() as cursor:
+            cursor.register(
+                "rows", {name: held for name, held in columns.items() if not isinstance(held, str)}
+            )
+            cursor.execute(f"COPY (SELECT {', '.join(said)} FROM rows) TO {quoted(path)} {_WRITTEN}")
+        with path.open("rb") as written:
+            os.fsync(written.fileno())
+    except (errors(), OSError) as error:
+        raise StoreUnwritable(str(path), str(error).splitlines()[0]) from error
 
 
 def fetched(
@@ -172,8 +178,3 @@ def framed(
         return cursor.execute(query, list(values)).df()
     except errors() as error:
         raise damaged(files, error) from error
-
-
-def _sync(path: Path) -> None:
-    with path.open("rb") as written:
-        os.fsync(written.fileno())

@@ -135,16 +135,18 @@ class PriceStore:
 
     def _settle_anew(self, rows: Sequence[Row]) -> None:
         """Before the list prices are stored: if we are killed they are still news, and this is done again."""
-        known = {(*row[:3], row[3], row[4]) for row in self._tables.rows(ON_DEMAND)}
+        known = self._tables.rows(ON_DEMAND)
+        news = self._tables.news(ON_DEMAND, rows)
+        changed = {row[:5] for row in news} - {row[:5] for row in known}
+        if not changed:
+            return
         since: dict[tuple[str, str], int] = {}
-        for row in rows:
-            if row[:5] not in known:
-                since[row[0], row[1]] = min(row[3], since.get((row[0], row[1]), row[3]))
-        if since:
-            catalogue = frames.catalogue((), [*self._tables.rows(ON_DEMAND), *rows])
-            for (cloud, region), begin in since.items():
-                for folder in self._disk.months(cloud, region, Instant(begin)):
-                    self._months.settle_anew(folder, catalogue.caps)
+        for cloud, region, _, valid_from, _ in changed:
+            since[cloud, region] = min(valid_from, since.get((cloud, region), valid_from))
+        catalogue = frames.catalogue((), [*known, *news])
+        for (cloud, region), begin in since.items():
+            for folder in self._disk.months(cloud, region, Instant(begin)):
+                self._months.settle_anew(folder, catalogue.caps)
 
     def _finish(self) -> None:
         """Merge what was committed by processes that did not live to do it."""

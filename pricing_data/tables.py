@@ -91,18 +91,23 @@ class Tables:
             query = f"SELECT {', '.join(kind.columns)} FROM {parquet.scan([self.path(kind)])}"
             return parquet.fetched(cursor, query, [self.path(kind)])
 
-    def add(self, kind: Kind, rows: Iterable[Row]) -> int:
-        """How many of ``rows`` say something that was not known."""
+    def news(self, kind: Kind, rows: Iterable[Row]) -> list[Row]:
+        """Those of ``rows`` that would be kept, were they added: of new keys, or newer than what is there."""
         before = {row[: kind.keys]: row for row in self.rows(kind)}
         after = dict(before)
         for row in rows:
             key = row[: kind.keys]
             if key not in after or _newness(row) > _newness(after[key]):
                 after[key] = row
-        if after == before:
-            return 0
-        self._write(kind, sorted(after.values()))
-        return sum(1 for key, row in after.items() if key not in before or row[:-1] != before[key][:-1])
+        return [row for key, row in after.items() if before.get(key) != row]
+
+    def add(self, kind: Kind, rows: Iterable[Row]) -> int:
+        """How many of ``rows`` say something that was not known; more than that it was seen again."""
+        before = {row[: kind.keys]: row for row in self.rows(kind)}
+        news = {row[: kind.keys]: row for row in self.news(kind, rows)}
+        if news:
+            self._write(kind, sorted({**before, **news}.values()))
+        return sum(1 for key, row in news.items() if key not in before or row[:-1] != before[key][:-1])
 
     def _write(self, kind: Kind, rows: list[Row]) -> None:
         columns: dict[str, Any] = {}

@@ -178,7 +178,7 @@ def _text(path: Path, name: str) -> str:
 def _parsed_times(texts: Sequence[str]) -> tuple[Times, Mask]:
     """Instants, and which of them could be read."""
     known = np.ones(len(texts), np.bool_)
-    if all(len(text) == _WHOLE_SECONDS and text[-1] == "Z" for text in texts):
+    if all(len(text) == _WHOLE_SECONDS and text[-1] == "Z" for text in texts) and _without_zones(texts):
         try:
             moments = np.array([text[:-1] for text in texts], dtype="datetime64[s]")
         except ValueError:
@@ -192,6 +192,13 @@ def _parsed_times(texts: Sequence[str]) -> tuple[Times, Mask]:
         except (ValueError, OverflowError):
             known[index] = False
     return values, known
+
+
+def _without_zones(texts: Sequence[str]) -> bool:
+    """Whether no text has a zone besides its final Z, which numpy would take for a zone with a warning."""
+    signs = {"Z": 1, "-": 2, "+": 0}
+    together = "".join(texts)
+    return all(together.count(sign) == expected * len(texts) for sign, expected in signs.items())
 
 
 def _parsed_prices(texts: Sequence[str], may_be_empty: bool) -> tuple[Prices, Mask, Mask]:

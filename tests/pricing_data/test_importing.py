@@ -121,6 +121,14 @@ def test_lines_that_are_no_rows_are_kept_too(tmp_path: Path) -> None:
     assert again == Added(0, 6, 0)
 
 
+@pytest.mark.parametrize("time", ["2016-05-01T00:00:+1Z", "2016-05-01T00:00:0ZZ", "2016-05-01T00:00:-1Z"])
+def test_a_time_with_half_a_zone_is_no_time(tmp_path: Path, time: str) -> None:
+    (tmp_path / "a.csv").write_text(f"{HEADER}\n{time},us-east-1,us-east-1a,m4.large,Linux/UNIX,0.03\n")
+    store = PriceStore(tmp_path / "store")
+    assert import_file(store, tmp_path / "a.csv", NOW).added == Added(0, 0, 1)
+    assert [row.reason for row in store.quarantined()] == [Flaw.TIME]
+
+
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"a,b\n1,2\n", b"\x1f\x8b\x08", b"\xff\xfe"])
 def test_what_is_no_price_file_leaves_nothing(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "file").write_bytes(content)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
 import time
@@ -69,6 +70,11 @@ def importing(root: Path, sources: list[Path]) -> subprocess.Popen[str]:
     return process
 
 
+def small_files_only() -> None:
+    """The next one that grows larger cannot be written, as on a full disk."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3500, 3500))
+
+
 def ended(process: subprocess.Popen[str]) -> int:
     process.communicate()
     return process.returncode
@@ -107,6 +113,24 @@ def test_a_killed_import_leaves_whole_batches_and_is_completed_by_the_next(
             import_file(store, file, NOW)
         assert files(root) == files(expected.root)
     assert interrupted > 0
+
+
+def test_a_full_disk_stops_an_import_between_batches(sources: list[Path], tmp_path: Path) -> None:
+    small = tmp_path / "small.csv"
+    small.write_text("".join(sources[0].read_text().splitlines(keepends=True)[:5]))
+    root = tmp_path / "store"
+    command = [sys.executable, "-c", IMPORT, str(root), str(NOW), str(small), str(sources[1])]
+    where = Path(__file__).parents[2]
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=where, preexec_fn=small_files_only, check=False
+    )
+    assert done.returncode == 1
+    assert "StoreUnwritable" in done.stderr.splitlines()[-1]
+    store = PriceStore(root)
+    assert set(rows_by_source(store)) == {f"file {small.parent.name}/small.csv"}
+    assert not list(root.glob("incoming/*"))
+    import_file(store, sources[1], NOW)
+    assert len(store.frame()) > 3000
 
 
 def test_two_processes_import_at_once(sources: list[Path], expected: PriceStore, tmp_path: Path) -> None:
