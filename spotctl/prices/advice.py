@@ -25,6 +25,7 @@ Mask = npt.NDArray[np.bool_]
 
 _ORDER: Final = {Basis.CROSSINGS: 0, Basis.RATE: 0, Basis.OPEN_RATE: 1, Basis.UNKNOWN: 2}
 NO_CORES: Final = "the catalogue does not know the instance type"
+NO_GPU_NAME: Final = "the catalogue does not know what its GPUs are called; `spotctl prices fetch` tells"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ def advise(table: Table, wish: Wish, now: Instant, top: int) -> Advice:
     """The best ``top`` markets of ``table`` for ``wish``."""
     columns = table.columns
     fits = _fits(table, wish)
-    reasons = np.where(columns["vcpus"] > 0, columns["unranked"], _or(columns["unranked"], NO_CORES))
+    reasons = _reasons(table, wish)
     ranked = np.flatnonzero(fits & (reasons == ""))
     left_out = Counter(reasons[fits & (reasons != "")].tolist())
     units = columns["vcpus" if wish.gpu is None else "gpus"][ranked]
@@ -103,25 +104,33 @@ def advise(table: Table, wish: Wish, now: Instant, top: int) -> Advice:
     )
 
 
-def _or(texts: npt.NDArray[Any], otherwise: str) -> npt.NDArray[Any]:
-    return np.where(texts == "", otherwise, texts)
+def _reasons(table: Table, wish: Wish) -> npt.NDArray[Any]:
+    """Why each market must not be ranked; empty where it may. What is wrong with its price comes first."""
+    columns = table.columns
+    reasons = columns["unranked"].astype(object)
+    reasons[(reasons == "") & (columns["vcpus"] == 0)] = NO_CORES
+    if wish.gpu is not None and wish.gpu.name:
+        reasons[(reasons == "") & (columns["gpu_name"] == "")] = NO_GPU_NAME
+    return reasons
 
 
 def _fits(table: Table, wish: Wish) -> Mask:
+    """Also what might fit, for all the catalogue knows: such markets are named with the reason."""
     columns, fits = table.columns, np.ones(len(table), np.bool_)
     if wish.clouds:
         fits &= np.isin(columns["cloud"], wish.clouds)
     if wish.regions:
         fits &= np.isin(columns["region"], wish.regions)
+    suits = np.ones(len(table), np.bool_)
     if wish.cpus is not None:
-        fits &= _admitted(wish.cpus, columns["vcpus"])
+        suits &= _admitted(wish.cpus, columns["vcpus"])
     if wish.memory_gib is not None:
-        fits &= _admitted(wish.memory_gib, columns["memory_gib"])
+        suits &= _admitted(wish.memory_gib, columns["memory_gib"])
     if wish.gpu is not None:
-        fits &= (columns["gpus"] > 0) & _admitted(wish.gpu.count, columns["gpus"])
-        names = np.char.upper(columns["gpu_name"])
-        fits &= np.char.find(names, wish.gpu.name.upper()) >= 0
-    return fits
+        names = columns["gpu_name"]
+        suits &= (columns["gpus"] > 0) & _admitted(wish.gpu.count, columns["gpus"])
+        suits &= (names == "") | (np.char.find(np.char.upper(names), wish.gpu.name.upper()) >= 0)
+    return np.asarray(fits & (suits | (columns["vcpus"] == 0)))
 
 
 def _admitted(amount: Amount, values: npt.NDArray[Any]) -> Mask:

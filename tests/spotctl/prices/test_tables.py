@@ -16,7 +16,7 @@ from pricing_data.store import PriceStore
 from pricing_data.units import HOUR_S, Instant, Seconds, UsdPerHour, parse_instant
 from spotctl.config import Amount
 from spotctl.prices import refresh
-from spotctl.prices.advice import NO_CORES, Gpu, Wish, advise
+from spotctl.prices.advice import NO_CORES, NO_GPU_NAME, Gpu, Wish, advise
 from spotctl.prices.estimates import Basis, Hazard, from_crossings, from_rate
 from spotctl.prices.quotes import GONE, quotes
 from spotctl.prices.rates import Rates
@@ -173,6 +173,19 @@ def test_wishes_are_kept() -> None:
     assert fitting(gpu=Gpu("V100", Amount(1, True))) == set()
     assert fitting(clouds=("gcp",)) == {"a2-highgpu-1g"}
     assert fitting(regions=("us-east-1",)) == {"c5.xlarge", "c5.2xlarge"}
+
+
+def test_what_might_fit_is_not_left_out_silently(store: PriceStore) -> None:
+    nameless = InstanceType("aws", "p9.large", 4, 60.0, 1)
+    store.add_types(TypeBatch("test", (TypeRow(nameless),), START))
+    markets = [Market("aws", "us-east-1", "us-east-1a", name) for name in ("p9.large", "x9.huge")]
+    store.add(prices({market: [(START, 1.0)] for market in markets}))
+    table = refresh.current_table(HOUR).table
+    answer = advise(table, Wish(gpu=Gpu("V100", Amount(1, True))), NOW, 10)
+    assert answer.ranked == ()
+    assert set(answer.unranked) == {(NO_CORES, 1), (NO_GPU_NAME, 1)}
+    (any_gpu, other) = advise(table, Wish(gpu=Gpu("", Amount(1, True))), NOW, 10).ranked
+    assert {any_gpu.row.instance_type, other.row.instance_type} == {"p9.large", "a2-highgpu-1g"}
 
 
 @pytest.mark.usefixtures("store")
