@@ -10,8 +10,6 @@ clouds, and reads no time of day: only how long things took.
 
 from __future__ import annotations
 
-import queue
-import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +17,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from pricing_data.batch import Batch, OnDemandBatch, RateBatch, TypeBatch
+from pricing_data.crew import Crew
 from pricing_data.errors import (
     CredentialsRejected,
     FeedError,
@@ -139,10 +138,11 @@ def fetch(
                 progress(report)
     except KeyboardInterrupt:
         interrupted = True
-        for report in run.stopped(_GRACE_S):
-            reports[report.part] = report
+        for said in run.crew.stopped(_GRACE_S):
+            if isinstance(said, PartReport):
+                reports[said.part] = said
     except BaseException:
-        run.stop.set()
+        run.crew.stop.set()
         raise
     refused = tuple((name, error) for name, error in run.unavailable.items())
     return FetchReport(tuple(reports.values()), refused, interrupted, time.monotonic() - began)
@@ -167,93 +167,51 @@ def _interleaved(piles: Iterable[list[tuple[Feed, Part]]]) -> list[tuple[Feed, P
 
 
 class _Run:
-    """One fetch. Threads take work from one queue and speak through another; nothing else is shared
-    but the flag that stops them and the feeds that were given up."""
+    """One fetch. Its threads share nothing but the feeds that were given up."""
 
     def __init__(self, store: Store, patience: Patience) -> None:
         self._store = store
         self._patience = patience
-        self._said: queue.SimpleQueue[PartReport | _Scout | BaseException | None] = queue.SimpleQueue()
-        self._threads: list[threading.Thread] = []
         self._given_up: dict[str, FeedError] = {}
-        self.stop = threading.Event()
+        self.crew: Crew[_Scout | PartReport] = Crew()
         self.unavailable: dict[str, FeedError] = {}
 
     def scouted(self, feeds: Sequence[Feed]) -> list[_Scout]:
         """What each feed has, in the order of ``feeds``; those that cannot say are ``unavailable``."""
-        found = {}
-        for said in self._all_of([partial(self._scout, feed) for feed in feeds], len(feeds)):
-            if isinstance(said, _Scout):
-                found[said.feed.name] = said
+        tasks = [partial(self._scout, feed) for feed in feeds]
+        said = [one for one in self.crew.run(tasks, len(feeds)) if isinstance(one, _Scout)]
+        found = {scout.feed.name: scout for scout in said}
         return [found[feed.name] for feed in feeds if feed.name in found]
 
     def fetched(self, work: Sequence[tuple[Feed, Part]], width: int) -> Iterator[PartReport]:
         """The reports of all parts as they come; the last one of each part is what became of it."""
         tasks = [partial(self._part, feed, part) for feed, part in work]
-        for said in self._all_of(tasks, width):
-            if isinstance(said, PartReport):
-                yield said
-
-    def stopped(self, grace_s: float) -> Iterator[PartReport]:
-        """Ask the threads to end and give them ``grace_s``; what they still said."""
-        self.stop.set()
-        deadline = time.monotonic() + grace_s
-        for thread in self._threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
-        while not self._said.empty():
-            said = self._said.get()
-            if isinstance(said, PartReport):
-                yield said
-            elif isinstance(said, BaseException):
-                raise said
-
-    def _all_of(self, tasks: Sequence[Callable[[], None]], width: int) -> Iterator[PartReport | _Scout]:
-        """Run ``tasks`` in threads; what they say, until the last is through. Raises what one raised."""
-        todo: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        for task in tasks:
-            todo.put(task)
-        running = min(width, len(tasks))
-        self._threads = [
-            threading.Thread(target=self._work, args=(todo,), daemon=True) for _ in range(running)
-        ]
-        for thread in self._threads:
-            thread.start()
-        while running:
-            said = self._said.get()
-            if said is None:
-                running -= 1
-            elif isinstance(said, BaseException):
-                raise said
-            else:
-                yield said
-
-    def _work(self, todo: queue.SimpleQueue[Callable[[], None]]) -> None:
-        try:
-            while not self.stop.is_set():
-                todo.get_nowait()()
-        except queue.Empty:
-            pass
-        except BaseException as error:
-            self._said.put(error)
-        finally:
-            self._said.put(None)
+        return (one for one in self.crew.run(tasks, width) if isinstance(one, PartReport))
 
     def _scout(self, feed: Feed) -> None:
-        try:
-            self._said.put(_Scout(feed, feed.parts()))
-        except FeedError as error:
-            self.unavailable[feed.name] = error
+        failures = 0
+        while not self.crew.stop.is_set():
+            try:
+                self.crew.say(_Scout(feed, feed.parts()))
+            except FeedError as error:
+                failures += 1
+                wait_s = self._patience.wait_s(failures, error)
+                if wait_s is not None:
+                    self.crew.stop.wait(wait_s)
+                    continue
+                self.unavailable[feed.name] = error
+            return
 
     def _part(self, feed: Feed, part: Part) -> None:
         """One part until it is done, or is not worth asking for again."""
         began, failures = time.monotonic(), 0
         report = PartReport(part, failure=self._given_up.get(feed.name))
-        while report.failure is None and not report.done and not self.stop.is_set():
+        while report.failure is None and not report.done and not self.crew.stop.is_set():
             new_before = report.new
             try:
                 for report in self._pages(feed, report, began):  # noqa: B020 - the report so far, page by page
-                    self._said.put(report)
-                report = replace(report, done=not self.stop.is_set())
+                    self.crew.say(report)
+                report = replace(report, done=not self.crew.stop.is_set())
             except FeedError as error:
                 failures = 1 if report.new > new_before else failures + 1
                 wait_s = self._patience.wait_s(failures, error)
@@ -263,9 +221,9 @@ class _Run:
                         self._given_up[feed.name] = error
                 else:
                     report = replace(report, waiting=error, retries=report.retries + 1)
-                    self._said.put(report)
-                    self.stop.wait(wait_s)
-        self._said.put(replace(report, seconds=time.monotonic() - began))
+                    self.crew.say(report)
+                    self.crew.stop.wait(wait_s)
+        self.crew.say(replace(report, seconds=time.monotonic() - began))
 
     def _pages(self, feed: Feed, report: PartReport, began: float) -> Iterator[PartReport]:
         """``report`` grown by one page after the other, from what is stored on; ends early when stopped."""
@@ -284,7 +242,7 @@ class _Run:
                 waiting=None,
             )
             yield report
-            if self.stop.is_set():
+            if self.crew.stop.is_set():
                 return
 
     def _add(self, batch: AnyBatch) -> Added:

@@ -73,6 +73,7 @@ _PASSING: Final = frozenset(
     }
 )
 """Asked again from the last stored row, the call may succeed."""
+_GOES_ON: Final = "Check the connection, then fetch again: it goes on where it was"
 _SET_UP: Final = "Run 'aws configure', or set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
 
 
@@ -87,11 +88,11 @@ class AwsSettings:
     profile: str | None = None
     endpoints: Mapping[str, str] = field(default_factory=dict)
     """Address by service ("ec2", "pricing") where it is not AWS's own; AWS_ENDPOINT_URL works too."""
-    attempts: int = 8
-    """Of one call, by botocore."""
+    attempts: int = 4
+    """Of one call, by botocore; whoever fetches has patience of their own."""
     retry_mode: Literal["standard", "adaptive"] = "adaptive"
     """botocore's name for it. This one also slows down a region's calls for as long as AWS objects."""
-    connect_timeout_s: float = 10.0
+    connect_timeout_s: float = 5.0
     read_timeout_s: float = 60.0
 
 
@@ -188,8 +189,12 @@ def _translation(where: str, error: BaseException) -> FeedError | None:
         | exceptions.SSOError,
     ):
         return FeedUnavailable(where, said, _SET_UP)
-    if isinstance(error, exceptions.HTTPClientError | parsers.ResponseParserError):
-        return FeedUnreachable(where, said, "Check the connection, then fetch again: it goes on where it was")
+    if isinstance(error, parsers.ResponseParserError):
+        return FeedUnreachable(
+            where, f"an answer that broke off, or is none of AWS's ({said[:100]})", _GOES_ON
+        )
+    if isinstance(error, exceptions.HTTPClientError):
+        return FeedUnreachable(where, said, _GOES_ON)
     if isinstance(error, exceptions.BotoCoreError):
         return FeedBroken(where, said, "Check the AWS settings (region, endpoint, ~/.aws/config)")
     return None

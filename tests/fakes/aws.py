@@ -102,6 +102,8 @@ class Cloud:
         wrong = waiting.popleft() if waiting else self.always.get(region)
         if wrong is not None and wrong.code:
             raise EC2ClientError(wrong.code, f"made up for {region}")
+        if request._get_param("ProductDescriptions") != ["Linux/UNIX", "Linux/UNIX (Amazon VPC)"]:
+            raise EC2ClientError("InvalidParameterValue", "only Linux is recorded here")
         start, end, begin, page = self._place(request)
         asked = int(request._get_param("MaxResults", 1000))
         found = self.traces[region].between(start, end)

@@ -45,14 +45,15 @@ class ScriptedFeed:
     wrong: dict[tuple[str, int], list[Exception]] = field(default_factory=dict)
     regions: Sequence[str] = ("a", "b")
     days: int = 3
-    scouting: FeedError | None = None
+    scouting: list[FeedError] = field(default_factory=list)
+    """Raised one after the other before the parts are told."""
     name: str = "acme"
     cloud: str = "acme"
     asked: list[tuple[str, int | None]] = field(default_factory=list)
 
     def parts(self) -> tuple[Part, ...]:
-        if self.scouting is not None:
-            raise self.scouting
+        if self.scouting:
+            raise self.scouting.pop(0)
         return tuple(Part("acme", Kind.PRICES, region, region, region) for region in self.regions)
 
     def fetch(self, part: Part, since: Instant | None) -> Iterator[Page]:
@@ -122,10 +123,17 @@ def test_a_feed_whose_credentials_are_rejected_is_given_up() -> None:
 
 def test_a_feed_that_cannot_be_had_stops_no_other() -> None:
     error = FeedUnavailable("none", "no SDK", "install it")
-    report = fetch([ScriptedFeed(scouting=error, name="none"), ScriptedFeed()], MemoryStore())
+    report = fetch([ScriptedFeed(scouting=[error], name="none"), ScriptedFeed()], MemoryStore())
     assert report.unavailable == (("none", error),)
     assert all(part.done for part in report.parts)
     assert not report.complete
+
+
+def test_the_parts_are_asked_for_again_too() -> None:
+    feed = ScriptedFeed(scouting=[_GONE, _BUSY])
+    assert fetch([feed], MemoryStore(), patience=_HASTE).complete
+    feed.scouting = [_GONE] * 3
+    assert fetch([feed], MemoryStore(), patience=_HASTE).unavailable == (("acme", _GONE),)
 
 
 def test_kinds_that_nobody_asked_for_are_left_out() -> None:
