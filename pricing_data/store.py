@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from pricing_data import checks, frames, parquet, reading
 from pricing_data.batch import Batch, OnDemandBatch, Rate, RateBatch, TypeBatch
-from pricing_data.catalogue import Catalogue
+from pricing_data.catalogue import Catalogue, bundled_gpu_names
 from pricing_data.disk import Disk
 from pricing_data.market import Market, PriceHistory, Series
 from pricing_data.merging import Months
@@ -224,9 +224,10 @@ class PriceStore:
             return self._learned()
 
     def gpu_names(self) -> dict[tuple[str, str], str]:
-        """By (cloud, instance type), of the types that were fetched and have GPUs."""
+        """By (cloud, instance type), of the bundled types that have GPUs and those that were fetched."""
         with self._reading():
-            return {(row[0], row[1]): row[5] for row in self._tables.rows(TYPES) if row[5]}
+            fetched = {(row[0], row[1]): row[5] for row in self._tables.rows(TYPES) if row[5]}
+        return bundled_gpu_names() | fetched
 
     def export(self, path: Path, markets: Collection[Market] | None = None) -> int:
         """Write all believed rows to ``path``, CSV or Parquet as its name ends, or nothing; how many."""

@@ -67,5 +67,11 @@ class Catalogue:
         return tuple(sorted(mine, key=lambda found: found.name))
 
 
+def bundled_gpu_names() -> dict[tuple[str, str], str]:
+    """What the GPUs of bundled types are called, by (cloud, name); types without GPUs are left out."""
+    rows = _rows("instance_types.csv")
+    return {(row["cloud"], row["instance_type"]): row["gpu_name"] for row in rows if row["gpu_name"]}
+
+
 def _rows(file: str) -> Iterator[dict[str, str]]:
     yield from csv.DictReader(files(__name__).joinpath(file).read_text(encoding="utf-8").splitlines())
