@@ -13,6 +13,7 @@ import hashlib
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
@@ -68,8 +69,10 @@ def refresh_tables(store: PriceStore) -> None:
 
 
 def fingerprint(root: Path) -> str:
-    """Changes whenever the store's content does: names, sizes and times of its files."""
+    """Changes whenever the store's content or the bundled catalogue does: names, sizes, times of files."""
     digest = hashlib.sha256()
+    for bundled in ("instance_types.csv", "on_demand.csv"):
+        digest.update(files("pricing_data.catalogue").joinpath(bundled).read_bytes())
     for path in sorted(root.rglob("*.parquet")):
         about = path.stat()
         digest.update(f"{path.relative_to(root)} {about.st_size} {about.st_mtime_ns}\n".encode())
