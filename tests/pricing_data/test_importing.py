@@ -121,7 +121,7 @@ def test_lines_that_are_no_rows_are_kept_too(tmp_path: Path) -> None:
     assert again == Added(0, 6, 0)
 
 
-@pytest.mark.parametrize("time", ["2016-05-01T00:00:+1Z", "2016-05-01T00:00:0ZZ", "2016-05-01T00:00:-1Z"])
+@pytest.mark.parametrize("time", ["2016-05-01T00:00:+1Z", "2016-05-01T00:00:0ZZ", "2016-05-01T00:00Q00Z"])
 def test_a_time_with_half_a_zone_is_no_time(tmp_path: Path, time: str) -> None:
     (tmp_path / "a.csv").write_text(f"{HEADER}\n{time},us-east-1,us-east-1a,m4.large,Linux/UNIX,0.03\n")
     store = PriceStore(tmp_path / "store")
