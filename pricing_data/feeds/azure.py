@@ -93,7 +93,8 @@ class AzureFeed:
             pages = list(self._pages(where, query))
         except RegionRefused as error:
             raise CredentialsRejected(where, error.found, error.advice) from error
-        return tuple(str(row.get("subscriptionId") or "") for page in pages for row in page.rows)
+        found = (row.get("subscriptionId") for page in pages for row in page.rows)
+        return tuple(name for name in found if isinstance(name, str) and name)
 
     def _pages(self, where: str, query: str) -> Iterator[Rows]:
         """All answers to a query; raises FeedBroken at the end where rows are missing."""
@@ -195,14 +196,16 @@ class _Reading:
             return None
 
     def cursor(self, what: str) -> str:
-        some = f", {len(self.unread)} not understood, such as {self.unread[0]}" if self.unread else ""
-        return f"{self.understood} {what}{some}"
+        return f"{self.understood} {what}" + (f", {len(self.unread)} not understood" if self.unread else "")
 
     def check(self) -> None:
-        """Where nothing at all was understood, the table has changed: that is no success."""
-        if self.unread and not self.understood:
-            found = f"not one of {len(self.unread)} rows was understood, the first: {self.unread[0]}"
-            raise FeedBroken(str(self._part), found, "Update spotctl; report the row if that does not help")
+        """Nobody is left to believe that a row which was not understood is in the store."""
+        if self.unread:
+            found = f"{len(self.unread)} rows were not understood, such as {self.unread[0]}"
+            advice = (
+                f"The other {self.understood} are stored. Update spotctl; report the row if that is no help"
+            )
+            raise FeedBroken(str(self._part), found, advice)
 
 
 def _price_batch(

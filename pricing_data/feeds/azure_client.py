@@ -127,14 +127,11 @@ def _quota_wait_s(headers: Mapping[str, str]) -> float | None:
 def _translated(where: str) -> Iterator[None]:
     """SDK errors become ours. What the parsers of an answer raise means that the answer is malformed."""
     from azure.core import exceptions
-    from azure.identity import CredentialUnavailableError
 
     try:
         yield
     except FeedError:
         raise
-    except CredentialUnavailableError as error:
-        raise FeedUnavailable(where, "no credentials were found", _LOG_IN) from error
     except exceptions.IncompleteReadError as error:
         raise FeedUnreachable(where, "no whole answer (IncompleteReadError)", _LATER) from error
     except exceptions.DecodeError as error:
@@ -152,13 +149,16 @@ def _translated(where: str) -> Iterator[None]:
 def _refusal(where: str, error: Any) -> FeedError:
     """What to do about an answer that says no."""
     status, response = error.status_code, error.response
+    if status is None:  # it did not come to a question: every way to log in was tried
+        tried = str(error.message).partition("\n")[0][:200]
+        return FeedUnavailable(where, f"no credentials were found ({tried})", _LOG_IN)
     said = f"HTTP {status}: {str(error.message)[:200]}"
     if status == 429:
         headers = {name.lower(): text for name, text in response.headers.items()}
         asked = headers.get("retry-after", "")
         wait_s = float(asked) if asked.isdigit() else _quota_wait_s(headers)
         return FeedThrottled(where, said, _LATER, wait_s)
-    if status == 401 or status is None:
+    if status == 401:
         return CredentialsExpired(where, said, _LOG_IN)
     if status == 403:
         return RegionRefused(where, said, "Ask for the Reader role on the subscription, or leave it out")

@@ -79,10 +79,11 @@ class AzureRetailFeed:
                     known = best.setdefault(found.market, found)
                     best[found.market] = found if found.price < known.price else known
             yield Page(len(items))
-        if unread and not best:
-            raise FeedBroken(str(part), f"no item was understood: {unread[0]}", "Update spotctl; report it")
-        misread = f", {len(unread)} items not understood, such as {unread[0]}" if unread else ""
-        yield Page(0, _batches(part.kind, best, observed), f"{len(best)} sizes' prices{misread}")
+        yield Page(0, _batches(part.kind, best, observed), f"{len(best)} sizes' prices")
+        if unread:
+            what = f"{len(unread)} items were not understood, such as {unread[0]}"
+            advice = f"The prices of {len(best)} sizes are stored. Update spotctl, or report the item"
+            raise FeedBroken(str(part), what, advice)
 
     def _first(self, part: Part) -> str:
         wanted = _LINUX_BY_THE_HOUR

@@ -86,7 +86,7 @@ class GcpFeed:
         """Every part is fetched whole: GCP has no question for what came after ``since``."""
         observed = self._now()
         if part.source == TYPES:
-            yield self._types(observed)
+            yield from self._types(observed)
         elif part.source == HISTORY:
             yield from self._histories(part.name, observed)
         else:
@@ -118,11 +118,13 @@ class GcpFeed:
                 return
             token = tokens.fresh(page.token)
 
-    def _types(self, observed: Instant) -> Page:
+    def _types(self, observed: Instant) -> Iterator[Page]:
         offered = self._offered()
-        silent = f", without {', '.join(offered.missing)}" if offered.missing else ""
         count = len(offered.shapes)
-        return Page(count, (types_batch(offered, observed),), f"{count} types{silent}")
+        yield Page(count, (types_batch(offered, observed),), f"{count} types")
+        if offered.missing:
+            found = f"{len(offered.missing)} zones did not answer ({', '.join(offered.missing[:5])})"
+            raise FeedBroken(TYPES, found, "Their machine types and prices are missing. Fetch again later")
 
     def _catalogue(self, month: Month | None, observed: Instant) -> Iterator[Page]:
         """Priced at the end: the SKUs of one type may stand on different pages."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
+from azure.core.exceptions import ClientAuthenticationError
 
 from pricing_data.errors import (
     CredentialsExpired,
@@ -14,9 +15,11 @@ from pricing_data.errors import (
     FeedBroken,
     FeedError,
     FeedThrottled,
+    FeedUnavailable,
     FeedUnreachable,
     RegionRefused,
 )
+from pricing_data.feeds.azure import AzureFeed, AzureSettings
 from pricing_data.feeds.azure_retail import SOURCE as RETAIL_PRICES
 from pricing_data.feeds.base import Feed, Kind
 from pricing_data.fetch import FetchReport, Patience, fetch
@@ -25,6 +28,7 @@ from tests.fakes import gcp as gcp_fake
 from tests.fakes.servers import FakeServer, Fault, Reply
 from tests.pricing_data.feeds.memory import MemoryStore
 from tests.pricing_data.feeds.populated import (
+    NOW,
     Expected,
     Naps,
     azure,
@@ -175,6 +179,20 @@ def test_expired_credentials_end_the_feed_and_say_so(cloud: Cloud) -> None:
     assert isinstance(error, CredentialsExpired)
     assert "Log in with" in str(error)
     assert not store.prices
+
+
+def test_an_azure_without_a_login_is_unavailable() -> None:
+    """The SDK asks its credentials before it asks Azure: nothing is sent."""
+
+    class Nobody:
+        def get_token(self, *scopes: str, **_: object) -> object:
+            raise ClientAuthenticationError("tried everything\nat length")
+
+    feed = AzureFeed(lambda: NOW, AzureSettings(credentials=Nobody(), endpoint="https://127.0.0.1:1"))
+    ((_, error),) = fetch([feed], MemoryStore()).unavailable
+    assert isinstance(error, FeedUnavailable)
+    assert "tried everything)" in str(error)
+    assert "az login" in str(error)
 
 
 def test_credentials_that_expire_on_the_way_keep_what_was_stored() -> None:

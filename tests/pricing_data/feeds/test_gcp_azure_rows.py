@@ -213,16 +213,39 @@ def test_rows_that_nobody_understands_are_kept_as_they_came() -> None:
     assert json.dumps(point, sort_keys=True) in str(error)
 
 
-def test_some_rows_that_nobody_understands_do_not_keep_the_others_back() -> None:
+def test_some_rows_that_nobody_understands_are_told_and_do_not_keep_the_others_back() -> None:
     points = [{"priceUSD": 0.5, "effectiveDate": "2026-11-01"}, {"priceUSD": 0.5}]
     cloud = AzureCloud(prices=[{"skuName": "standard_d2s_v5", "location": "eastus", "spotPrices": points}])
     store = MemoryStore()
     with cloud.server().running() as address:
         report = fetch([azure_feed(address, Naps(), subscriptions=("none",))], store)
     (part,) = (part for part in report.parts if part.part.name == "history")
-    assert part.failure is None
     assert len(store.prices) == 1
-    assert "1 not understood, such as Standard_D2s_v5@eastus" in part.cursor
+    assert "1 rows were not understood, such as Standard_D2s_v5@eastus" in str(part.failure)
+    assert "The other 1 are stored" in str(part.failure)
+
+
+def test_an_odd_item_of_the_price_list_is_told_and_does_not_keep_the_others_back() -> None:
+    odd = item("Standard_D4s_v5", "eastus", "many dollars", spot=True)
+    cloud = AzureCloud(retail=[item("Standard_D2s_v5", "eastus", 0.1, spot=True), odd])
+    store = MemoryStore()
+    with cloud.server().running() as address:
+        report = fetch([retail_feed(address, Naps())], store)
+    assert [market.instance_type for _, market, _ in store.prices] == ["Standard_D2s_v5"]
+    failed = [str(part.failure) for part in report.parts if part.failure is not None]
+    assert failed
+    assert all("many dollars" in failure for failure in failed)
+
+
+def test_a_zone_that_does_not_answer_is_told() -> None:
+    google, _ = gcp(zones=("us-central1-a",))
+    google.unreachable = ("zones/us-central1-b",)
+    store = MemoryStore()
+    with google.server().running() as address:
+        report = fetch([gcp_feed(address, Naps())], store)
+    (failure,) = (part.failure for part in report.parts if part.failure is not None)
+    assert "zones/us-central1-b" in str(failure)
+    assert store.types
 
 
 @pytest.mark.parametrize(
