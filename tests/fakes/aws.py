@@ -173,7 +173,7 @@ class _Front:
             return [self._from_memory(environ, start_response)]
         _drop.pending = False
         whole = b"".join(self._moto(environ, start_response))
-        return [whole[: len(whole) // 2]] if _drop.pending else [whole]
+        return [whole[: len(whole) // 2] if _drop.pending else whole]
 
     def _from_memory(self, environ: dict[str, Any], start_response: Any) -> bytes:
         asked = environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"]))
