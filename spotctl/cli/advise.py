@@ -63,6 +63,7 @@ def advise(
     from pricing_data.units import Instant
     from spotctl.cli import adviseview, jsonlines
     from spotctl.prices import advice, refresh
+    from spotctl.prices.place import reported
     from spotctl.timesource import wall_clock
 
     wish = advice.Wish(
@@ -72,7 +73,8 @@ def advise(
         clouds=tuple(map(str, clouds or ())),
         regions=tuple(regions or ()),
     )
-    offered = refresh.current_table(seconds)
+    with reported():
+        offered = refresh.current_table(seconds)
     answer = advice.advise(offered.table, wish, Instant(int(wall_clock())), top)
     if options.wants_json(form, as_json):
         screen.data(jsonlines.document(adviseview.document(answer, wish, seconds, offered.label)))

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
 
-from pricing_data.errors import ExportRefused, FeedError, StoreDamaged, TraceError
+from pricing_data.errors import TraceError
 from pricing_data.units import Instant, parse_instant
 from spotctl.cli import options, screen
 from spotctl.cli.advise import Cloud
-from spotctl.errors import Interrupted, SpotctlError, UsageError
+from spotctl.errors import Interrupted, UsageError
 
 if TYPE_CHECKING:
     from pricing_data.store import PriceStore
@@ -260,14 +260,10 @@ def export(
 def _opened() -> Iterator[PriceStore]:
     """The store of this user; what may be wrong with it or a file, said in a line."""
     from pricing_data.store import PriceStore
-    from spotctl.prices.place import prices_root
+    from spotctl.prices.place import prices_root, reported
 
-    try:
+    with reported():
         yield PriceStore(prices_root())
-    except (TraceError, ExportRefused) as error:
-        raise UsageError(str(error)) from error
-    except (StoreDamaged, FeedError) as error:
-        raise SpotctlError(str(error)) from error
 
 
 def _instant(option: str, text: str | None) -> Instant | None:

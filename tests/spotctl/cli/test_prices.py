@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
 from pricing_data.units import Instant, format_instant
@@ -147,6 +149,36 @@ def test_a_name_that_fits_nothing_is_answered_with_the_nearest(auctions: Path) -
     result = spotctl("prices", "show", "c4.xlarg")
     assert result.exit_code == 2
     assert "did you mean c4.xlarge?" in result.stderr
+
+
+def test_a_damaged_store_is_said_to_be_one(auctions: Path, home: Path) -> None:
+    spotctl("prices", "import", str(auctions))
+    (file,) = (home / "prices").glob("cloud=*/region=*/month=*/rows.parquet")
+    file.write_bytes(b"PAR1" + bytes(60))
+    for verb in (("advise",), ("prices", "status"), ("prices", "show"), ("prices", "plot", "c4.xlarge")):
+        result = spotctl(*verb)
+        assert result.exit_code == 1, verb
+        assert "rows.parquet" in result.stderr
+        assert "Move it out of the store" in result.stderr
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 400), st.binary(max_size=4), st.integers(0, 40)), min_size=1, max_size=4
+    )
+)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_whatever_a_file_holds_it_is_imported_or_refused(
+    tmp_path: Path, edits: list[tuple[int, bytes, int]]
+) -> None:
+    content = (HEADER + row("a", "c4.xlarge", "2016-06-01", "0.04") * 3).encode()
+    for place, new, length in edits:
+        content = content[:place] + new + content[place + length :]
+    (tmp_path / "odd.csv").write_bytes(content)
+    for verb in (("import", "odd.csv"), ("status",), ("show",)):
+        result = spotctl("prices", *verb)
+        assert result.exit_code in (0, 2), result.stderr
+        assert isinstance(result.exception, SystemExit | None)
 
 
 # ---- history, plot, export ----------------------------------------------------------------------
