@@ -75,11 +75,11 @@ class Patience:
 
 @dataclass(frozen=True, slots=True)
 class PartReport:
-    """What came of one part, so far or in the end. ``rows = new + known + quarantined`` + not stored."""
+    """What came of one part, so far or in the end. Each stored row is new, known or quarantined."""
 
     part: Part
     rows: int = 0
-    """In answers: one that had to be asked for again counts again."""
+    """In answers: ahead of what is stored, and one that had to be asked for again counts again."""
     new: int = 0
     known: int = 0
     quarantined: int = 0
