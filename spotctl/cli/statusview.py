@@ -26,10 +26,12 @@ def picture(found: Standing, now: Instant) -> RenderableType:
     if found.rates:
         parts.append(Text(f"{found.rates:,} published eviction rates"))
     if found.disputes:
-        parts += [Text(""), Text("several sources for one market", "bold")]
         parts += [
-            Text(f"{d.markets:,} markets: {d.believed} is believed, then {', '.join(d.others)}")
-            for d in found.disputes
+            Text(""),
+            Text("several sources for one market; where they overlap the first is believed", "bold"),
+        ]
+        parts += [
+            Text(f"{d.markets:,} markets: {d.believed}, then {', '.join(d.others)}") for d in found.disputes
         ]
     if found.findings:
         parts += [Text(""), Text(f"findings; {found.quarantined:,} rows in quarantine", "bold")]
