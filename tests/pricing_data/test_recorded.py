@@ -52,7 +52,8 @@ def test_every_row_of_a_recorded_file_is_accounted_for(recorded_data: Path, file
     assert recording.rows_read == recording.rows_used + unused + recording.rows_quarantined
     assert recording.first == parse_instant(manifest[file]["first_time"])
     assert recording.last == parse_instant(manifest[file]["last_time"])
-    assert recording.semantics is (Semantics.EVENT_STREAM if file.startswith("aws") else Semantics.POLLED)
+    polled = file.startswith(("azure", "gcp", "aws-spot-advisor"))
+    assert recording.semantics is (Semantics.POLLED if polled else Semantics.EVENT_STREAM)
     assert recording.history.markets, "its series are what a history takes"
 
 
