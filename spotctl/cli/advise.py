@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from spotctl.prices.advice import Gpu
 
 _AMOUNT: Final = re.compile(r"(\d+(?:\.\d+)?)(\+?)")
+_LONGEST_S: Final = 7 * 86400
 
 
 class Cloud(StrEnum):
@@ -81,9 +82,6 @@ def advise(
     else:
         screen.note(*adviseview.warnings(answer, offered.label))
         screen.show(adviseview.picture(answer, wish, seconds))
-
-
-_LONGEST_S: Final = 7 * 86400
 
 
 def _amount(option: str, text: str | None) -> Amount | None:
