@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 from pricing_data.errors import StoreDamaged, StoreUnwritable
 from pricing_data.layouts import Semantics
-from pricing_data.market import Market
 from pricing_data.quality import Ints
 from pricing_data.settling import FLAWS, Pool, Series
 
@@ -51,10 +50,10 @@ def scan(files: Sequence[Path], *options: str) -> str:
 
 def write(database: DuckDBPyConnection, path: Path, pool: Pool, verdicts: Ints | None = None) -> None:
     """Write the sorted ``pool`` to ``path``, through to the disk; ``verdicts`` say what is wrong with it."""
-    names = [(*_names(name.market), name.source) for name in pool.series]
     semantics = (Semantics.EVENT_STREAM, Semantics.POLLED)
     columns: dict[str, npt.NDArray[Any] | str] = {
-        column: _column([name[place] for name in names], pool.codes) for place, column in enumerate(_NAMES)
+        column: _column([name[place] for name in pool.series], pool.codes)
+        for place, column in enumerate(_NAMES)
     }
     columns["semantics"] = _column(semantics, pool.polled.astype(np.int64))
     columns["approximate"] = pool.approximate
@@ -64,10 +63,6 @@ def write(database: DuckDBPyConnection, path: Path, pool: Pool, verdicts: Ints |
     if verdicts is not None:
         columns["reason"] = _column(FLAWS, verdicts)
     copy(database, columns, path)
-
-
-def _names(market: Market) -> tuple[str, str, str, str]:
-    return market.cloud, market.region, market.zone, market.instance_type
 
 
 def _column(texts: Sequence[str], codes: Ints) -> npt.NDArray[np.object_] | str:
@@ -106,7 +101,7 @@ def read(
         raise damaged(files, error) from error
     finally:
         cursor.close()
-    of_runs = [Series(Market(*run[:4]), run[4]) for run in runs]
+    of_runs = [Series(*run[:5]) for run in runs]
     series = tuple(sorted(set(of_runs)))
     place = {name: code for code, name in enumerate(series)}
     codes = np.repeat(np.array([place[name] for name in of_runs], np.int64), [run[5] for run in runs])

@@ -26,7 +26,7 @@ def placed(batch: Batch) -> Iterator[tuple[Place, Pool]]:
     """The rows of every month that the batch has rows of."""
     if len(batch) == 0:
         return
-    names = [Series(_storable(market), batch.source) for market in batch.markets]
+    names = [Series.of(_storable(market), batch.source) for market in batch.markets]
     series = tuple(sorted(set(names)))
     place_of = {name: code for code, name in enumerate(series)}
     pool = Pool(
@@ -38,9 +38,9 @@ def placed(batch: Batch) -> Iterator[tuple[Place, Pool]]:
         polled=np.full(len(batch), batch.semantics is Semantics.POLLED),
         approximate=batch.inexact,
     )
-    regions = sorted({(name.market.cloud, name.market.region) for name in series})
+    regions = sorted({(name.cloud, name.region) for name in series})
     region_of = {region: code for code, region in enumerate(regions)}
-    region = np.array([region_of[name.market.cloud, name.market.region] for name in series], np.int64)
+    region = np.array([region_of[name.cloud, name.region] for name in series], np.int64)
     months = _months(pool.times)
     span = int(months.max()) + 2
     keys = region[pool.codes] * span + months + 1

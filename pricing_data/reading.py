@@ -14,7 +14,7 @@ from pricing_data.disk import QUARANTINE, ROWS, Disk
 from pricing_data.layouts import Semantics
 from pricing_data.market import Market, PriceHistory, Series
 from pricing_data.precedence import SILENCE_S, Account, Claim, rank, reconciled, steps
-from pricing_data.quality import EXAMPLES_KEPT, Flaw
+from pricing_data.quality import EXAMPLES_KEPT, Flaw, Mask
 from pricing_data.settling import Pool
 from pricing_data.tables import Row
 from pricing_data.units import Instant, UsdPerHour, format_instant
@@ -220,7 +220,7 @@ def _aside(database: DuckDBPyConnection, disk: Disk) -> list[Row]:
 
 
 def _text(market: Market, time_s: int, price: float | None) -> str:
-    said = "no longer listed" if price is None else f"{price:g} $/h"
+    said = "no longer listed" if price is None or np.isnan(price) else f"{price:g} $/h"
     try:
         moment = format_instant(Instant(time_s))
     except (ValueError, OverflowError, OSError):  # quarantined for that very reason
@@ -230,19 +230,32 @@ def _text(market: Market, time_s: int, price: float | None) -> str:
 
 def findings(database: DuckDBPyConnection, disk: Disk, unreadable: Sequence[Row]) -> tuple[StoreFinding, ...]:
     """By source and kind."""
-    examples: dict[tuple[str, Flaw], list[str]] = {}
+    texts: dict[tuple[str, Flaw], list[str]] = {}
     for bad in quarantined(database, disk, unreadable):
-        examples.setdefault((bad.source, bad.reason), []).append(bad.text)
+        texts.setdefault((bad.source, bad.reason), []).append(bad.text)
+    found = [
+        StoreFinding(source, flaw, len(said), tuple(said[:EXAMPLES_KEPT]))
+        for (source, flaw), said in texts.items()
+    ]
     pool = _rows(database, disk, None, None)
     pool = pool.take(np.argsort(pool.codes, kind="stable"))
     silent = np.zeros(len(pool), np.bool_)
     silent[1:] = (np.diff(pool.codes) == 0) & (np.diff(pool.times) > SILENCE_S) & ~pool.polled[1:]
-    for flaw, rows in ((Flaw.SILENCE, silent), (Flaw.APPROXIMATE, pool.approximate)):
-        for row in np.flatnonzero(rows).tolist():
-            name = pool.series[pool.codes[row]]
-            text = _text(name.market, int(pool.times[row]), float(pool.prices[row]))
-            examples.setdefault((name.source, flaw), []).append(text)
-    return tuple(
-        StoreFinding(source, flaw, len(texts), tuple(texts[:EXAMPLES_KEPT]))
-        for (source, flaw), texts in sorted(examples.items())
-    )
+    found += [*_noticed(pool, Flaw.SILENCE, silent), *_noticed(pool, Flaw.APPROXIMATE, pool.approximate)]
+    return tuple(sorted(found, key=lambda finding: (finding.source, finding.kind)))
+
+
+def _noticed(pool: Pool, flaw: Flaw, rows: Mask) -> Iterator[StoreFinding]:
+    """Findings about believed rows, of which there may be very many."""
+    sources = sorted({name.source for name in pool.series})
+    place = {source: code for code, source in enumerate(sources)}
+    source_of = np.array([place[name.source] for name in pool.series], np.int64)
+    index = np.flatnonzero(rows)
+    said_by = source_of[pool.codes[index]]
+    for code in np.unique(said_by).tolist():
+        mine = index[said_by == code]
+        examples = (
+            _text(pool.series[pool.codes[row]].market, int(pool.times[row]), float(pool.prices[row]))
+            for row in mine[:EXAMPLES_KEPT]
+        )
+        yield StoreFinding(sources[code], flaw, len(mine), tuple(examples))

@@ -43,10 +43,21 @@ BELIEVED: Final = -1
 
 
 class Series(NamedTuple):
-    """What one source says of one market."""
+    """What one source says of one market: plain texts, as thousands of them are sorted again and again."""
 
-    market: Market
+    cloud: str
+    region: str
+    zone: str
+    instance_type: str
     source: str
+
+    @classmethod
+    def of(cls, market: Market, source: str) -> Series:
+        return cls(market.cloud, market.region, market.zone, market.instance_type, source)
+
+    @property
+    def market(self) -> Market:
+        return Market(*self[:4])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -165,7 +176,8 @@ def _by_themselves(pool: Pool, caps: Caps) -> Ints:
     """Verdicts that need no other row; the first that applies."""
     prices, times = pool.prices, pool.times
     verdicts = np.full(len(pool), BELIEVED, np.int64)
-    unusable = np.array([not _usable(name) for name in pool.series], np.bool_)
+    strange = {part for part in {part for name in pool.series for part in name[:4]} if not usable(part)}
+    unusable = np.array([not strange.isdisjoint(name[:4]) for name in pool.series], np.bool_)
     with np.errstate(invalid="ignore"):
         checks: Mapping[Flaw, Mask] = {
             Flaw.NAME: unusable[pool.codes] if unusable.any() else np.zeros(len(pool), np.bool_),
@@ -180,7 +192,7 @@ def _by_themselves(pool: Pool, caps: Caps) -> Ints:
         verdicts[mask & (verdicts == BELIEVED)] = _CODE_OF[flaw]
     for begin, end in _runs(pool.codes):
         part = slice(begin, end)
-        over = _above_cap(pool.series[pool.codes[begin]].market, times[part], prices[part], caps)
+        over = _above_cap(pool.series[pool.codes[begin]], times[part], prices[part], caps)
         if over is not None:
             verdicts[part][over & (verdicts[part] == BELIEVED)] = _CODE_OF[Flaw.ABOVE_CAP]
     return verdicts
@@ -191,11 +203,6 @@ def usable(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
-def _usable(series: Series) -> bool:
-    market = series.market
-    return all(map(usable, (market.cloud, market.region, market.zone, market.instance_type)))
-
-
 def _runs(codes: Ints) -> list[tuple[int, int]]:
     """Where each series begins and ends."""
     if len(codes) == 0:
@@ -204,19 +211,19 @@ def _runs(codes: Ints) -> list[tuple[int, int]]:
     return list(zip([0, *borders], [*borders, len(codes)], strict=True))
 
 
-def _above_cap(market: Market, times: Times, prices: Prices, caps: Caps) -> Mask | None:
+def _above_cap(series: Series, times: Times, prices: Prices, caps: Caps) -> Mask | None:
     """Rows above ten times on-demand in the auctions' era, above on-demand since; None where none is.
 
     The auctions' cap stayed where it was when list prices were cut (r3.large spiked to 1.75 until August
     2016, 0.175 having become 0.166 that January). Before the first known list price nothing is above it.
     """
-    known = caps(market.cloud, market.region, market.instance_type)
+    known = caps(series.cloud, series.region, series.instance_type)
     if not known:
         return None
     since = np.array([at for at, _ in known], np.int64)
     listed = np.array([price for _, price in known], np.float64)
     place = np.searchsorted(since, times, side="right") - 1
-    auction = (times < AUCTIONS_ENDED) & (market.cloud == "aws")
+    auction = (times < AUCTIONS_ENDED) & (series.cloud == "aws")
     cap = np.where(auction, AUCTION_CAP * np.maximum.accumulate(listed)[place], listed[place]) * SLACK
     with np.errstate(invalid="ignore"):
         over = np.asarray((prices > cap) & (place >= 0))

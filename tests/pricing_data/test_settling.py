@@ -16,7 +16,7 @@ from pricing_data.units import Instant, UsdPerHour, parse_instant
 
 MAY = parse_instant("2016-05-01")
 MARKETS = (Market("aws", "r", "ra", "m4.large"), Market("aws", "r", "rb", "m4.large"))
-SERIES = tuple(sorted(Series(market, source) for market in MARKETS for source in ("x", "y")))
+SERIES = tuple(sorted(Series.of(market, source) for market in MARKETS for source in ("x", "y")))
 NAN = float("nan")
 
 Row = tuple[int, int, float, int]
@@ -139,7 +139,7 @@ def test_a_slip_of_unit_stands_out_from_its_neighbours() -> None:
 
 
 def test_a_name_that_is_none_is_set_aside() -> None:
-    bad = Series(Market("aws", "r", "../..", "x"), "s")
+    bad = Series("aws", "r", "../..", "x", "s")
     rows = pool([(0, MAY, 0.03, MAY)])
     settled = settle(
         Pool((bad,), rows.codes, rows.times, rows.prices, rows.observed, rows.polled, rows.approximate), caps
