@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, Final
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -25,7 +27,10 @@ from spotctl.control.events import Ask
 from spotctl.control.state import State
 from spotctl.errors import LedgerError
 from spotctl.ledger import Ledger
-from spotctl.timesource import wall_clock
+from spotctl.timesource import pause, stopwatch, wall_clock
+
+_LOOKS_TAKE_S: Final = 0.2
+"""More than enough for somebody who only looks whether a lock is held to let go of it."""
 
 
 class JobLocked(Exception):
@@ -123,7 +128,7 @@ class Run:
     def load_history(self) -> PriceHistory:
         path = self.folder / "history.npz"
         try:
-            with np.load(path, allow_pickle=False) as arrays:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
                 keys = sorted({name.rpartition("/")[0] for name in arrays.files})
                 return PriceHistory.of(
                     {
@@ -131,7 +136,7 @@ class Run:
                         for key in keys
                     }
                 )
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, EOFError, ValueError, KeyError, BadZipFile) as error:
             raise LedgerError(f"{path} cannot be read: {error}") from error
 
 
@@ -172,19 +177,25 @@ class Runs:
         folder = self._jobs / name
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / "lock").open("a") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise JobLocked(name) from None
+            until = stopwatch() + _LOOKS_TAKE_S
+            while not _taken(file, fcntl.LOCK_EX):
+                if stopwatch() > until:
+                    raise JobLocked(name)
+                pause(_LOOKS_TAKE_S / 20)
             yield
 
 
 def _is_held(lock: Path) -> bool:
+    """Looks by sharing the lock for a moment: others who look share it too, whoever wants it tries again."""
     if not lock.exists():
         return False
     with lock.open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
+        return not _taken(file, fcntl.LOCK_SH)
+
+
+def _taken(file: IO[str], how: int) -> bool:
+    try:
+        fcntl.flock(file, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

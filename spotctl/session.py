@@ -162,7 +162,8 @@ def _begin(runs: Runs, settings: Settings, observer: Observer) -> Finished:
         except (UsageError, KeyboardInterrupt):
             run.discard()
             raise
-        return _drive(state, built, ledger, interrupts, observer, run)
+        with interrupts.caught():
+            return _drive(state, built, ledger, observer, run)
 
 
 def _build(settings: Settings, resolved: Resolved, run: Run, interrupts: Interrupts) -> BuiltWorld:
@@ -176,28 +177,24 @@ def _build(settings: Settings, resolved: Resolved, run: Run, interrupts: Interru
 def _resume(run: Run, settings: Settings, observer: Observer) -> Finished:
     from spotctl.worlds.local import resumed_local_world
 
-    with _open(run) as ledger:
+    with _open(run) as ledger, (interrupts := Interrupts(ledger, observer)).caught():
         entries = ledger.entries()
         state = fold(entries, run.load_history())
         if state.closed is not None:
             raise NothingToDo(f"{run.name} has ended: {state.closed.why}")
         resolved = resolve(settings.spec, settings.prices, run.id, settings.seed)
-        interrupts = Interrupts(ledger, observer)
         observer.on_start(run, resolved.recording)
         down = _down(ledger, settings)
         built = resumed_local_world(settings, resolved, run, interrupts, state, entries, down)
         for command in unexecuted(entries, state):
             built.world.execute(command)
-        return _drive(state, built, ledger, interrupts, observer, run)
+        return _drive(state, built, ledger, observer, run)
 
 
-def _drive(
-    state: State, built: BuiltWorld, ledger: Ledger, interrupts: Interrupts, observer: Observer, run: Run
-) -> Finished:
+def _drive(state: State, built: BuiltWorld, ledger: Ledger, observer: Observer, run: Run) -> Finished:
     began = wall_clock()
     try:
-        with interrupts.caught():
-            state = drive(state, built.world, ledger, observer)
+        state = drive(state, built.world, ledger, observer)
     except Detached:
         built.leave()
         raise

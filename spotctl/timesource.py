@@ -169,6 +169,7 @@ class PacedTime:
         real = time.monotonic()
         for effect in [effect for effect in self._held if effect not in waiting]:
             self._ended.append(Hold(effect, real - self._held.pop(effect), done=True))
+            self._anchor = (float(self._now), real)
 
     def _patience(self, limit: Instant | None) -> float:
         if limit is None or self._held:

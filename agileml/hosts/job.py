@@ -42,7 +42,7 @@ class Timing:
     """
 
     repeat_s: float = 0.3
-    silence_s: float = 5.0
+    silence_s: float = 20.0
     lease_s: float = 30.0
 
 
@@ -73,10 +73,13 @@ class JobFolder:
     def prepare(cls, path: Path, job: Job, source: Path) -> JobFolder:
         """Cut the input ``source`` and write what the processes need.
 
-        Raises ApplicationError, or OSError where temporary names are too long for sockets.
+        What an attempt that was killed has left is replaced. Raises ApplicationError, or OSError where
+        temporary names are too long for sockets.
         """
         folder = cls(path.resolve())
         folder.path.mkdir(parents=True, exist_ok=True)
+        folder.remove_sockets()
+        folder._link.unlink(missing_ok=True)
         place, colon, name = job.application.rpartition(":")
         if place.endswith(".py"):
             job = replace(job, application=f"{Path(place).resolve()}{colon}{name}")
@@ -85,11 +88,18 @@ class JobFolder:
             needed.mkdir(exist_ok=True)
         folder._link.symlink_to(tempfile.mkdtemp(prefix="agileml-"))
         folder.controller_endpoint()  # too long a name is better known now
-        (folder.path / "job.json").write_text(json.dumps(asdict(job)))
+        unfinished = folder.path / "job.part"
+        unfinished.write_text(json.dumps(asdict(job)))
+        unfinished.replace(folder._description)
         return folder
 
+    @property
+    def prepared(self) -> bool:
+        """Whether ``prepare`` got to its end; the process that called it may have been killed before."""
+        return self._description.exists()
+
     def job(self) -> Job:
-        content = json.loads((self.path / "job.json").read_text())
+        content = json.loads(self._description.read_text())
         content["setup"] = Setup(**content["setup"])
         content["timing"] = Timing(**content["timing"])
         return Job(**content)
@@ -110,6 +120,10 @@ class JobFolder:
     @property
     def model(self) -> Path:
         return self.path / "model"
+
+    @property
+    def _description(self) -> Path:
+        return self.path / "job.json"
 
     @property
     def _link(self) -> Path:

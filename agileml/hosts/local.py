@@ -66,17 +66,16 @@ class LocalHost:
 
     def alive(self, machine: str) -> bool:
         """Whether any process of the machine is left."""
-        child = self._children.get(machine)
-        if child is not None:
-            child.poll()
         place = self._folder.machine(machine) / "lock"
         if not place.exists():
             return False
         with place.open("rb") as lock:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # which others who look may share
             except BlockingIOError:
                 return True
+        if machine in self._children:
+            self._children[machine].wait()  # it holds nothing any more, so its exit is a matter of moments
         return False
 
     def kill(self, machine: str) -> None:

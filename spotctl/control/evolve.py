@@ -114,7 +114,8 @@ def _acquire(state: State, entry: e.Acquire) -> State:
 
 
 def _granted(state: State, entry: e.Granted) -> State:
-    allocation = replace(state.allocations[entry.allocation], instances=entry.instances)
+    asked = state.allocations[entry.allocation]
+    allocation = replace(asked, requested_at=entry.at, instances=entry.instances)
     state = replace(state, allocations={**state.allocations, allocation.name: allocation})
     return _with(state, *(Instance(name, entry.allocation) for name in entry.instances))
 

@@ -66,6 +66,7 @@ class Allocation:
     count: int
     bid: UsdPerHour | None
     requested_at: Instant
+    """When the provider was asked, as far as is known: after a crash it is asked again, later."""
     instances: tuple[str, ...] = ()
     refused: str | None = None
     renewed_until: Instant | None = None
@@ -137,10 +138,12 @@ class State:
         return self.terms.tradable(self.allocations[instance.allocation].market).cores
 
     def hour_ends(self, allocation: Allocation) -> Instant:
-        """End of the billing hour the allocation is in; an hour from now while nothing runs yet, and where
-        billing is by the second."""
+        """End of the hour the allocation is in, counted from its start; an hour from now while nothing runs.
+
+        Where seconds are billed an hour is no unit of money, but what an allocation is held for all the same.
+        """
         started = [i.running_at for i in self.of(allocation.name) if i.running_at is not None]
-        if not started or self.terms.rules.quantum_s < HOUR_S:
+        if not started:
             return Instant(self.now + HOUR_S)
         first = min(started)
         return Instant(first + ((self.now - first) // HOUR_S + 1) * HOUR_S)

@@ -2,6 +2,9 @@
 
 Rule 1: ``plan`` of a state in which its own commands are folded is empty: nothing is asked for twice.
 Rule 2: nothing here waits. A rule that needs a later moment lets ``_alarm`` ask for it.
+Rule 3: nothing is planned at the moment of an alarm before it rings. It is the last news of its moment, so
+what the moment brings is known by then, and no other news of that moment, of whatever world, decides
+when a decision is taken.
 """
 
 from __future__ import annotations
@@ -27,6 +30,8 @@ Commands = Iterator[e.Command]
 
 def plan(state: State) -> tuple[e.Command, ...]:
     """The commands that follow from ``state``, in the order they are to be executed."""
+    if state.alarm is not None and state.alarm <= state.now:
+        return ()
     commands: list[e.Command] = []
     for rule in _RULES:
         while state.phase is not Phase.CLOSED and (batch := tuple(rule(state))):
@@ -214,7 +219,7 @@ def _closing(state: State, refused: str | None) -> e.Close:
     if state.asked is e.Ask.DOWN:
         model = "the model was not saved" if state.model is None else "its model had been saved"
         return e.Close(state.now, e.Outcome.TAKEN_DOWN, 7, f"it was taken down; {model}")
-    if state.asked is e.Ask.CANCEL:
+    if state.asked is e.Ask.CANCEL and state.work_left != 0:
         return e.Close(state.now, e.Outcome.CANCELLED, 7, "it was cancelled")
     if refused is not None:
         return e.Close(state.now, e.Outcome.FAILED, 5, f"no reliable machine could be had: {refused}")

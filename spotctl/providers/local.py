@@ -27,12 +27,19 @@ class LocalProvider:
         return self._market.offerings()
 
     def request(self, order: Order) -> tuple[str, ...]:
-        names = self._market.request(order)
+        names = self._granted(order)
         tier = Tier.RELIABLE if order.bid is None else Tier.TRANSIENT
         for name in names:
             if not self._host.knows(name):
                 self._host.start_machine(name, tier, order.cores)
         return names
+
+    def _granted(self, order: Order) -> tuple[str, ...]:
+        """What was started before a crash was granted, whatever the price has become since."""
+        names = self._market.names(order)
+        if names and self._host.knows(names[0]):
+            return self._market.grant(order)
+        return self._market.request(order)
 
     def describe(self) -> tuple[Report, ...]:
         for report in self._market.describe():

@@ -61,11 +61,21 @@ class SimulatedProvider:
         if order.token in self._orders:
             return self._orders[order.token]
         self._admit(order)
+        return self.grant(order)
+
+    def grant(self, order: Order) -> tuple[str, ...]:
+        """Take up an order now, without asking whether its bid will do."""
+        if order.token in self._orders:
+            return self._orders[order.token]
         return self.restore(order, self._clock())
+
+    def names(self, order: Order) -> tuple[str, ...]:
+        """What the instances of an order are called, granted or not."""
+        return tuple(f"{order.token}-{number}" for number in range(1, order.count + 1))
 
     def restore(self, order: Order, requested_at: Instant) -> tuple[str, ...]:
         """Take up an order that was granted at ``requested_at``: what it became follows from the trace."""
-        names = tuple(f"{order.token}-{number}" for number in range(1, order.count + 1))
+        names = self.names(order)
         warned_at = self._crossing(order.market, order.bid, requested_at)
         evicted_at = None if warned_at is None else Instant(warned_at + self._rules.notice_s)
         runs_from = Instant(requested_at + self._boot_s)

@@ -58,19 +58,3 @@ def baseline(state: State) -> Baseline | None:
     charges = settle_on_demand(terms.rules, tradable.on_demand, Instant(0), Instant(seconds))
     each = sum(charge.amount for charge in charges)
     return Baseline(machines, kind, seconds, MicroUsd(machines * each))
-
-
-def seconds_by_kind(state: State) -> tuple[int, int, int]:
-    """Instance-seconds that were (paid spot, free spot, on-demand)."""
-    paid = free = reliable = 0
-    for bill in bills(state):
-        assert bill.instance.running_at is not None
-        lasted = (bill.instance.ended_at or state.now) - bill.instance.running_at
-        given = sum(
-            min(c.end, bill.instance.ended_at or state.now) - c.start for c in bill.charges if c.refunded
-        )
-        if bill.reliable:
-            reliable += lasted
-        else:
-            paid, free = paid + lasted - given, free + given
-    return paid, free, reliable

@@ -8,7 +8,7 @@ only called when everything that ``facts`` gave is recorded: that confirms it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, assert_never
 
 from agileml import events as a
@@ -38,10 +38,18 @@ HEARD: Final = (
 
 
 class AgileMLTraining:
-    """``keep(saved) -> kept``: puts the model that training saved where the job wants it."""
+    """``keep(saved) -> kept``: puts the model that training saved where the job wants it.
+
+    ``heard``: the facts on record that ``client`` is not to be told again; nothing they report is waited for.
+    """
 
     def __init__(
-        self, client: TrainingClient, terms: Terms, speed: float, keep: Callable[[str], str]
+        self,
+        client: TrainingClient,
+        terms: Terms,
+        speed: float,
+        keep: Callable[[str], str],
+        heard: Iterable[e.Fact] = (),
     ) -> None:
         self._client = client
         self._terms = terms
@@ -49,8 +57,10 @@ class AgileMLTraining:
         self._keep = keep
         self._news: deque[Upward] = deque()
         self._effects: dict[str, Effect] = {}
+        self._done = frozenset(
+            (type(fact), fact.instance) for fact in heard if isinstance(fact, e.MachineJoined | e.SafeToKill)
+        )
         self._told = 0
-        self._finished = False
 
     def tell(self, number: int, command: e.Tell) -> None:
         if number <= self._told:
@@ -85,12 +95,12 @@ class AgileMLTraining:
                 tier = a.Tier.RELIABLE if command.reliable else a.Tier.TRANSIENT
                 for name in command.instances:
                     due = later(command.at, self._terms.scaling.sigma_s)
-                    self._effects[name] = Effect(f"{name} joins", due, JOIN_FLOOR_S)
+                    self._await(name, e.MachineJoined, Effect(f"{name} joins", due, JOIN_FLOOR_S))
                     yield a.MachineJoined(name, tier, command.cores)
             case e.TellWarning():
                 for name in command.instances:
                     due = Instant(command.ends_at - 1)  # the machine is still there while time holds
-                    self._effects[name] = Effect(f"{name} is safe to kill", due, NOTICE_FLOOR_S)
+                    self._await(name, e.SafeToKill, Effect(f"{name} is safe to kill", due, NOTICE_FLOOR_S))
                 yield a.EvictionWarned(command.instances, self._notice_s(command))
             case e.TellLost():
                 yield from (a.MachineLost(name) for name in self._gone(command.instances))
@@ -100,6 +110,12 @@ class AgileMLTraining:
                 yield a.StopRequested()
             case _:
                 assert_never(command)
+
+    def _await(self, name: str, reported_by: type[e.Fact], effect: Effect) -> None:
+        if (reported_by, name) in self._done:
+            self._effects.pop(name, None)
+        else:
+            self._effects[name] = effect
 
     def _notice_s(self, command: e.TellWarning) -> float:
         """Real seconds: the nominal notice at this speed, but never less than its floor."""

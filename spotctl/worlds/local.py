@@ -55,12 +55,15 @@ def resumed_local_world(
     down: e.ControllerDown,
 ) -> BuiltWorld:
     """The world of a run that goes on where its ledger ends, ``down.until`` being now."""
+    if not JobFolder(run.training).prepared:
+        _prepare(settings, resolved.terms, run)
     time = PacedTime(down.until, settings.speed)
     parts = _Parts.of(settings, resolved, run, interrupts, time, entries)
     parts.restore(state)
     tells = [entry for entry in entries if isinstance(entry, get_args(e.Tell))]
     for number, command in enumerate(tells, start=1):
         parts.training.tell(number, command)
+    parts.training.poll(0.0)  # a training that has ended says so before its machines are found gone
     parts.world.resume(state, len(tells), down)
     return parts.built(run, settings.spec)
 
@@ -128,18 +131,19 @@ class _Parts:
 def _training(settings: Settings, terms: Terms, run: Run, on_record: Sequence[e.Entry]) -> Training:
     """Measured: every message of the trainer is a fact. Modelled: facts are the model's, and nothing of what
     the trainer says is on record."""
-    heard = sum(isinstance(entry, HEARD) for entry in on_record)
+    reported = [entry for entry in on_record if isinstance(entry, HEARD)]
     modelled = settings.spec.local.progress == "modelled"
-    client = TrainingClient(run.training, told=0, heard=0 if modelled else heard)
+    heard = [] if modelled else reported
+    client = TrainingClient(run.training, told=0, heard=len(heard))
 
     def keep(_: str) -> str:
         return str(keep_model(JobFolder(run.training), Path(settings.spec.output)))
 
-    real = AgileMLTraining(client, terms, settings.speed, keep)
+    real = AgileMLTraining(client, terms, settings.speed, keep, heard)
     if not modelled:
         return real
-    objectives = sum(isinstance(entry, e.ObjectiveReported) for entry in on_record)
-    return PairedTraining(ModelledTraining(terms), real, told=heard - objectives)
+    told = sum(not isinstance(entry, e.ObjectiveReported) for entry in reported)
+    return PairedTraining(ModelledTraining(terms), real, told)
 
 
 def _prepare(settings: Settings, terms: Terms, run: Run) -> None:

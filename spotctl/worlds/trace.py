@@ -67,7 +67,7 @@ class TraceWorld:
         while not self._ready:
             self._ready.extend(self._news())
             if not self._ready:
-                self._time.advance(self._target(), self._training.poll, self._training.unfinished)
+                self._time.advance(self._target(), self._outside, self._training.unfinished)
         return self._ready.popleft()
 
     def execute(self, command: e.Command) -> None:
@@ -103,6 +103,13 @@ class TraceWorld:
         if self._alarm is not None and self._alarm <= now:
             self._alarm = None
             yield e.Woke(now)
+
+    def _outside(self, timeout_s: float) -> bool:
+        """Wait for what no schedule says: words of the training, machines that die, requests of people."""
+        if self._training.poll(timeout_s):
+            return True
+        self._ready.extend(self._news())
+        return bool(self._ready)
 
     def _target(self) -> Instant | None:
         now = self._time.now

@@ -201,7 +201,8 @@ def test_a_warning_precedes_the_end_by_the_notice_of_the_rules(bench: Bench) -> 
     warned = {notice.instance: notice for notice in bench.provider.notices()}
     assert set(warned) == set(names)
     for notice in warned.values():
-        assert (notice.at, notice.ends_at) == (START + SPIKE_S, START + SPIKE_S + NOTICE_S)
+        assert (notice.token, notice.at) == ("s1", START + SPIKE_S)
+        assert notice.ends_at == START + SPIKE_S + NOTICE_S
     last = bench.reports(SPIKE_S + NOTICE_S - 1)
     assert {report.standing for report in last.values()} == {Standing.RUNNING}
     for report in bench.reports(SPIKE_S + NOTICE_S).values():

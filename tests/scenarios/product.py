@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from string import Template
 from typing import Any, Final, TypeVar
 
 from agileml.app import Input
@@ -22,7 +23,7 @@ from agileml.hosts.job import JobFolder
 from agileml.hosts.local import LocalHost
 from pricing_data.units import format_instant
 from spotctl.control import events as e
-from spotctl.ledger import Row
+from spotctl.ledger import Ledger, Row
 from spotctl.runs import Run, Runs
 from tests.agileml.real_jobs import serial
 from tests.scenarios.market import START, Step, owed, write_prices
@@ -34,20 +35,20 @@ SPEED: Final = 2250
 CLOCKS: Final = 40
 STALENESS: Final = 0
 ON_RELIABLE: Final = "r1-1"
-JOB: Final = f"""\
+_JOB: Final = Template("""\
 name: scenario
 app: agileml.apps.mf:MatrixFactorization
-args: {{rank: 4}}
+args: {rank: 4}
 data: ratings.csv
-stop: {{clocks: {CLOCKS}}}
+stop: {clocks: $clocks}
 resources:
-  reliable: {{instance_type: m4.large}}
-  spot: {{instance_types: [c4.xlarge], max_instances: 4, max_per_allocation: 2}}
-scaling: {{phi: 1.0, sigma: 100s, lambda: 15s, stage2_above: 1, stage3_above: 2}}
-training: {{staleness: {STALENESS}, partitions: 4}}
-local: {{core_seconds_per_clock: 2700, boot: 60s}}
+  reliable: {instance_type: m4.large}
+  spot: {instance_types: [c4.xlarge], max_instances: 4, max_per_allocation: 2}
+scaling: {phi: 1.0, sigma: 100s, lambda: 15s, stage2_above: 1, stage3_above: 2}
+training: {staleness: $staleness, partitions: 4}
+local: {core_seconds_per_clock: 2700, boot: 60s}
 output: model
-"""
+""")
 """BidBrain buys two machines, two minutes later two more: stages 2 and 3. A clock takes 600 real milliseconds
 on the reliable machine alone and 75 on four transient ones. The sigma is long enough for the second
 allocation to be asked for before time holds for the first."""
@@ -72,9 +73,9 @@ class Process:
 class Product:
     """A job over a scripted market, the launches of it, and what they left behind."""
 
-    def __init__(self, folder: Path, temporary: Path, steps: Sequence[Step] = ()) -> None:
+    def __init__(self, folder: Path, temporary: Path, steps: Sequence[Step], clocks: int) -> None:
         write_ratings(planted_ratings(120, 40, 4, 0.2, 0.3, seed=1), folder / "ratings.csv")
-        (folder / "scenario.yaml").write_text(JOB)
+        (folder / "scenario.yaml").write_text(_JOB.substitute(clocks=clocks, staleness=STALENESS))
         write_prices(folder / "prices.csv", steps)
         self.folder = folder
         self.model = folder / "model" / "model.npz"
@@ -86,6 +87,8 @@ class Product:
             "TMPDIR": str(temporary),
         }
         self._runs = Runs(folder / "home")
+        self._run: Run | None = None
+        self._ledger: Ledger | None = None
         self._rows: list[Row] = []
         self._launch: subprocess.Popen[bytes] | None = None
 
@@ -135,19 +138,21 @@ class Product:
 
     @property
     def run(self) -> Run:
-        run = self._runs.find("scenario")
+        run = self._find()
         assert run is not None, self.chatter
         return run
 
+    def _find(self) -> Run | None:
+        if self._run is None:
+            self._run = self._runs.find("scenario")
+        return self._run
+
     def rows(self) -> list[Row]:
-        """The ledger as it stands."""
-        if not self._runs.all():
-            return self._rows
-        ledger = self.run.ledger()
-        try:
-            self._rows.extend(ledger.rows(after=len(self._rows)))
-        finally:
-            ledger.close()
+        """The ledger as it stands; nothing before the run is on record."""
+        run = self._find()
+        if run is not None:
+            self._ledger = self._ledger or run.ledger()
+            self._rows.extend(self._ledger.rows(after=len(self._rows)))
         return self._rows
 
     def all(self, kind: type[EntryT]) -> list[EntryT]:
@@ -177,7 +182,8 @@ class Product:
         return longest
 
     def reach_stage(self, stage: int) -> None:
-        self.wait(lambda entry: isinstance(entry, e.StageEntered) and entry.stage == stage)
+        """That stage or a higher one: machines that join together may skip one."""
+        self.wait(lambda entry: isinstance(entry, e.StageEntered) and entry.stage >= stage)
 
     @property
     def clock(self) -> int:
@@ -202,7 +208,7 @@ class Product:
                 command = (place / "cmdline").read_bytes().decode().split("\0")
             except (FileNotFoundError, ProcessLookupError):
                 continue  # it ended meanwhile
-            if any(word.startswith(str(self.folder)) for word in command):
+            if any(word.startswith(f"{self.folder}/") for word in command):
                 found.append(Process(int(place.name), tuple(command[2:])))
         return found
 
@@ -244,17 +250,19 @@ class Product:
         if self._launch is not None:
             self._launch.kill()
             self._launch.wait()
+        if self._ledger is not None:
+            self._ledger.close()
         for run in self._runs.all():
             if run.machines.is_dir():
                 LocalHost(run.training).kill_all()
 
 
 @contextmanager
-def product(folder: Path, steps: Sequence[Step] = ()) -> Iterator[Product]:
+def product(folder: Path, steps: Sequence[Step] = (), clocks: int = CLOCKS) -> Iterator[Product]:
     """A job ready to be launched; whatever happens, nothing is left of it."""
     folder.mkdir(exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix="s-"))
-    made = Product(folder, temporary, steps)
+    made = Product(folder, temporary, steps, clocks)
     try:
         yield made
     finally:

@@ -24,8 +24,8 @@ SUDDEN: Final[dict[str, tuple[str, ...]]] = {"down": ("down", "scenario"), "gc":
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[Product]:
-    """A launch in stage 2 or 3."""
-    with product(tmp_path) as job:
+    """A launch in stage 2 or 3, with work for a minute."""
+    with product(tmp_path, clocks=800) as job:
         job.launch()
         job.reach_stage(2)
         yield job

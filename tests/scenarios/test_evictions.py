@@ -5,6 +5,7 @@ The prices of a zone rise above every bid while it serves; two of the four trans
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +13,10 @@ from typing import Final
 
 import pytest
 
+from pricing_data.billing import End
 from spotctl.control import events as e
-from tests.scenarios.market import QUIET, SPIKE, ZONES, Step
-from tests.scenarios.product import CLOCKS, Product, product
+from tests.scenarios.market import QUIET, SPIKE, START, ZONES, Step
+from tests.scenarios.product import CLOCKS, STALENESS, Product, product
 
 pytestmark = [pytest.mark.process, pytest.mark.campaign]
 
@@ -52,6 +54,28 @@ def test_an_eviction_redoes_nothing(evicted: str, tmp_path: Path, undisturbed: b
         assert (final["state"], final["exit_code"], final["clocks"]) == ("done", 0, CLOCKS)
         assert (final["failures"], final["clocks_redone"]) == (0, 0)
         assert final["cost"]["refunded"] == eviction.refunded
+        assert job.model.read_bytes() == undisturbed
+        job.check_nothing_left()
+        job.check_record(final)
+
+
+def test_an_eviction_while_spotctl_is_down_is_billed_as_it_was(tmp_path: Path, undisturbed: bytes) -> None:
+    """Nobody warned the training, so to it the machines just died: an effective failure."""
+    eviction = EVICTIONS["half"]
+    with product(tmp_path, eviction.steps) as job:
+        job.launch()
+        job.reach_stage(3)
+        job.kill_spotctl()
+        time.sleep(0.7)  # beyond the eviction, in nominal time
+        job.launch()
+        final = job.end()
+        (down,) = job.all(e.ControllerDown)
+        assert down.at < START + 2400 < START + 2520 < down.until
+        (gone,) = [ended for ended in job.all(e.InstancesEnded) if ended.end is End.EVICTED]
+        assert (gone.at, len(gone.instances)) == (START + 2520, eviction.machines)
+        assert (final["state"], final["clocks"]) == ("done", CLOCKS)
+        assert (final["failures"], final["cost"]["refunded"]) == (eviction.machines, eviction.refunded)
+        assert all(back.redone <= STALENESS + 2 for back in job.all(e.RolledBack))
         assert job.model.read_bytes() == undisturbed
         job.check_nothing_left()
         job.check_record(final)

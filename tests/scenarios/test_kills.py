@@ -15,11 +15,12 @@ from typing import Final
 import pytest
 
 from spotctl.control import events as e
-from tests.scenarios.product import CLOCKS, ON_RELIABLE, STALENESS, Product, product
+from spotctl.worlds.agileml import JOIN_FLOOR_S
+from tests.scenarios.product import CLOCKS, ON_RELIABLE, PATIENCE_S, STALENESS, Product, product
 
 pytestmark = [pytest.mark.process, pytest.mark.campaign]
 
-LAST_TO_BE_HIT: Final = CLOCKS - 12
+LAST_TO_BE_HIT: Final = CLOCKS - 16
 """Kills come before this clock is over: all machines are still wanted, and there is work to go on with."""
 
 
@@ -113,15 +114,36 @@ def test_a_kill_costs_nothing_but_time(killed: str, seed: int, tmp_path: Path, u
 
 
 def test_spotctl_may_die_while_it_starts(seed: int, tmp_path: Path, undisturbed: bytes) -> None:
-    """Before the run is on record, before its machines are up, before they are told to train."""
+    """Before the run is on record, before its input is cut, before machines are up or told to train."""
     chance = random.Random(f"start {seed}")
     with product(tmp_path) as job:
         job.launch()
-        after_s = chance.uniform(0.3, 3.0)
-        time.sleep(after_s)
+        if seed % 4 == 3:
+            time.sleep(chance.uniform(0.1, 0.6))
+        else:
+            job.wait(lambda entry: isinstance(entry, e.JobStarted))
+            time.sleep(chance.uniform(0.0, (0.02, 0.2, 2.0)[seed % 4]))
         entries = len(job.rows())
         lose_spotctl(job, chance)
         check(job, undisturbed, time.time(), f"spotctl, seed {seed}: killed after {entries} entries")
+
+
+def test_a_training_that_ended_while_nobody_listened_is_a_success(
+    tmp_path: Path, undisturbed: bytes, campaign: bool
+) -> None:
+    """Its machines wait for a lease, leave a word, and end; only then the launch is given again."""
+    if not campaign:
+        pytest.skip("only with --campaign: it takes a whole lease, half a minute")
+    with product(tmp_path) as job:
+        job.launch()
+        job.reach_stage(3)
+        job.kill_spotctl()
+        until = time.monotonic() + PATIENCE_S
+        while job.host.leftovers():
+            assert time.monotonic() < until
+            time.sleep(0.2)
+        job.launch()
+        check(job, undisturbed, time.time(), "spotctl, away for longer than a lease")
 
 
 @pytest.mark.parametrize("role", ["agent", "server"])
@@ -133,5 +155,18 @@ def test_losing_the_only_safe_copy_ends_the_job_and_leaves_nothing(role: str, tm
         final = job.end()
         assert (final["state"], final["exit_code"], final["model"]) == ("failed", 1, None)
         assert ON_RELIABLE in final["why"]
+        job.check_nothing_left()
+        job.check_record(final)
+
+
+def test_losing_the_reliable_machine_before_it_trains_is_noticed_at_once(tmp_path: Path) -> None:
+    """Although time holds for it to join."""
+    with product(tmp_path) as job:
+        job.launch()
+        job.wait(lambda entry: isinstance(entry, e.TellJoin))
+        job.kill_role("agent", ON_RELIABLE)
+        final = job.end()
+        assert (final["state"], final["exit_code"], final["clocks"]) == ("failed", 1, 0)
+        assert final["wall_seconds"] < JOIN_FLOOR_S / 2
         job.check_nothing_left()
         job.check_record(final)

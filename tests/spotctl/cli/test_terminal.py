@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,7 +17,13 @@ from tests.spotctl.cli.test_app import JOB
 
 ROOT = Path(__file__).parents[3]
 SPOTCTL = "from spotctl.cli.app import main; main()"
-AT_A_TERMINAL = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))"
+AT_A_TERMINAL = """
+import os, pty, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # whoever runs the tests may ignore it, and a terminal does not
+sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))
+"""
+PATIENCE_S = 120
+"""Longest silence of a command that is not waiting for an answer."""
 ASKING = """
 from spotctl.cli.observers import Screen
 with Screen("600x real time") as watcher:
@@ -69,6 +76,8 @@ class Terminal:
 
     def _read(self) -> bool:
         assert self._process.stdout is not None
+        heard, _, _ = select.select([self._process.stdout], [], [], PATIENCE_S)
+        assert heard, f"it said nothing for {PATIENCE_S} s:\n{self.shown}"
         text = os.read(self._process.stdout.fileno(), 65536).decode(errors="replace")
         self.shown += re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text).replace("\r", "")
         return bool(text)

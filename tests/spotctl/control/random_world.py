@@ -66,7 +66,8 @@ class RandomWorld:
         """Whether spotctl dies before it executes what it records next."""
         for market in sorted({tradable.market for tradable in terms.spot}):
             self._at(terms.start, self._price_of(market))
-        self._after(self._delay(0, 60 * (terms.stop.clocks or 0)), self._strike)
+        whenever = 120 if self._chance(0.2) else 80 * (terms.stop.clocks or 0)
+        self._after(self._delay(0, whenever), self._strike)
 
     # ---- World ----------------------------------------------------------------------------------
 

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bidbrain.model import Action
+from pricing_data.billing import End
 from pricing_data.market import MarketRules, PriceHistory
 from pricing_data.rules import AWS, AWS_2016, GCP
 from pricing_data.units import HOUR_S, Instant
@@ -17,7 +19,16 @@ from spotctl.control.drive import fold
 from spotctl.control.evolve import begin, evolve
 from spotctl.control.state import Phase
 from spotctl.control.step import plan
-from tests.spotctl.build import START, is_command, random_trace, redecided, replay, terms
+from tests.spotctl.build import (
+    MARKETS,
+    START,
+    is_command,
+    random_trace,
+    redecided,
+    replay,
+    scripted_trace,
+    terms,
+)
 
 SEEDS = range(6)
 
@@ -87,3 +98,22 @@ def test_spot_is_worth_it_and_evictions_happen(seed: int) -> None:
     assert state.clock == state.terms.stop.clocks
     assert any(isinstance(entry, e.Acquire) and entry.bid is not None for entry in entries)
     assert any(isinstance(entry, e.StageEntered) for entry in entries)
+
+
+def test_a_market_that_became_dear_is_left_even_where_prices_evict_nobody() -> None:
+    """Today's rules: seconds are billed, and no price takes a machine away."""
+    dear_at = 20 * 60
+    trace = scripted_trace((0, dear_at, 0.9), (1, dear_at, 0.9))
+    state, entries = replay(terms(AWS, clocks=150), trace)
+    kept = [
+        allocation
+        for allocation in state.allocations.values()
+        if allocation.market in MARKETS[:2] and not allocation.reliable
+    ]
+    assert kept, "the dear markets were never bought: this shows nothing"
+    for allocation in kept:
+        assert {i.end for i in state.of(allocation.name)} == {End.RELEASED}
+        ended = [i.ended_at for i in state.of(allocation.name) if i.ended_at is not None]
+        assert max(ended) <= allocation.requested_at + 2 * HOUR_S
+    decided = [entry.decision.action for entry in entries if isinstance(entry, e.Decided)]
+    assert Action.TERMINATE in decided

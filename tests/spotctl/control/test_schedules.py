@@ -14,7 +14,7 @@ import pytest
 
 from pricing_data.market import PriceHistory
 from pricing_data.rules import AWS, AWS_2016, GCP
-from pricing_data.units import Instant
+from pricing_data.units import Instant, Seconds
 from spotctl.codec import decode, encode
 from spotctl.control import events as e
 from spotctl.control.drive import drive, fold, start, unexecuted
@@ -45,9 +45,13 @@ def random_terms(seed: int) -> Terms:
     rng = np.random.default_rng((seed, 1))
     of = terms((AWS_2016, AWS, GCP)[int(rng.integers(3))], clocks=int(rng.integers(5, 100)), work=600)
     few_bids = replace(of.limits, max_instances=int(rng.integers(1, 9)), bid_deltas=(0.001, 0.02, 0.2))
-    return replace(
-        of, limits=few_bids, reliable_count=int(rng.integers(1, 3)), drain=bool(rng.random() < 0.3)
+    until = replace(
+        of.stop,
+        seconds=Seconds(float(rng.integers(600, 7200))) if rng.random() < 0.2 else None,
+        objective_delta=0.02 if rng.random() < 0.2 else None,
     )
+    machines, drain = int(rng.integers(1, 3)), bool(rng.random() < 0.3)
+    return replace(of, limits=few_bids, stop=until, reliable_count=machines, drain=drain)
 
 
 def run_schedule(seed: int, fault: Fault, plan: Plan = plan, evolve: Evolve = evolve) -> Outcome:

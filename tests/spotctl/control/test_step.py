@@ -1,0 +1,201 @@
+"""Single rules of the core, at the moments where they matter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import reduce
+
+import pytest
+
+from pricing_data.billing import End
+from pricing_data.rules import AWS, AWS_2016
+from pricing_data.units import HOUR_S, Instant, MicroUsd, Seconds, UsdPerHour
+from spotctl.control import events as e
+from spotctl.control.evolve import RELEASE_LEAD_S, begin, evolve
+from spotctl.control.state import Phase, State
+from spotctl.control.step import plan
+from spotctl.control.terms import Terms
+from tests.spotctl.build import MARKETS, START, scripted_trace, terms
+
+BID = UsdPerHour(0.1)
+
+
+def after(seconds: int) -> Instant:
+    return Instant(START + seconds)
+
+
+class Core:
+    """The core, fed by hand; at most four transient machines. Alarms ring by themselves, as in a world."""
+
+    def __init__(self, of: Terms) -> None:
+        of = replace(of, limits=replace(of.limits, max_instances=4))
+        self.state: State = begin(e.JobStarted(of.start, of), scripted_trace())
+        prices = [e.PriceChanged(START, market, UsdPerHour(0.035)) for market in MARKETS]
+        self.tell(*prices)
+
+    def tell(self, *facts: e.Fact) -> list[e.Command]:
+        """What the core commands on these facts, one after the other."""
+        said: list[e.Command] = []
+        for fact in facts:
+            while self.state.alarm is not None and self.state.alarm < fact.at:
+                self._feed(e.Woke(self.state.alarm))
+            said += self._feed(fact)
+        return said
+
+    def _feed(self, fact: e.Fact) -> tuple[e.Command, ...]:
+        self.state = evolve(self.state, fact)
+        commands = plan(self.state)
+        self.state = reduce(evolve, commands, self.state)
+        return commands
+
+    def training(self) -> Core:
+        """The reliable machine is there and takes part."""
+        self.tell(e.Granted(START, "r1", ("r1-1",)), e.InstancesRunning(after(60), ("r1-1",)))
+        self.tell(e.MachineJoined(after(75), "r1-1"))
+        assert self.state.phase is Phase.TRAINING
+        return self
+
+    def with_spot(self) -> Core:
+        """And so are the machines of the first allocation that BidBrain asked for."""
+        names = tuple(f"s1-{n}" for n in range(1, self.state.allocations["s1"].count + 1))
+        self.tell(e.Granted(after(75), "s1", names), e.InstancesRunning(after(135), names))
+        self.tell(*(e.MachineJoined(after(150), name) for name in names))
+        return self
+
+
+def only(kind: type, commands: Sequence[e.Command]) -> list[e.Command]:
+    return [command for command in commands if isinstance(command, kind)]
+
+
+# ---- what was asked for counts ---------------------------------------------------------------------
+
+
+def test_machines_that_were_asked_for_count_before_they_are_granted() -> None:
+    core = Core(terms()).training()
+    (holding,) = core.state.holdings()
+    assert (holding.id, holding.counts_for, holding.started) == ("s1", 4, None)
+    core.tell(e.Refused(after(76), "s1", "CapacityUnavailable", "no machines"))
+    assert core.state.holdings() == ()
+
+
+# ---- time ------------------------------------------------------------------------------------------
+
+
+def test_at_the_moment_of_an_alarm_nothing_is_decided_before_it_rings() -> None:
+    core = Core(terms()).training()
+    due = core.state.alarm
+    assert due is not None
+    assert core.tell(e.ObjectiveReported(due, 1, 0.5), e.Progressed(due, 1, 0)) == []
+    assert only(e.Decided, core.tell(e.Woke(due)))
+
+
+def test_a_warning_is_decided_upon_at_once() -> None:
+    core = Core(terms()).training().with_spot()
+    assert core.state.alarm != after(200)
+    warned = core.tell(e.EvictionWarned(after(200), ("s1-1",), after(320)))
+    assert only(e.Decided, warned)
+    assert only(e.TellWarning, warned) == [e.TellWarning(after(200), ("s1-1",), after(320))]
+
+
+# ---- before the training ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("told", [False, True], ids=["while it boots", "before it has joined"])
+def test_a_reliable_machine_that_dies_before_the_training_began_ends_the_run(told: bool) -> None:
+    core = Core(terms())
+    core.tell(e.Granted(START, "r1", ("r1-1",)))
+    if told:
+        core.tell(e.InstancesRunning(after(60), ("r1-1",)))
+    said = core.tell(e.InstancesEnded(after(70), ("r1-1",), End.FAILED))
+    why = "the reliable machines were lost before the training began"
+    assert said == [e.Close(after(70), e.Outcome.FAILED, 1, why)]
+
+
+def test_one_of_two_is_enough_to_begin_with() -> None:
+    core = Core(replace(terms(), reliable_count=2))
+    core.tell(e.Granted(START, "r1", ("r1-1", "r1-2")))
+    core.tell(e.InstancesEnded(after(30), ("r1-1",), End.FAILED))
+    core.tell(e.InstancesRunning(after(60), ("r1-2",)), e.MachineJoined(after(75), "r1-2"))
+    assert core.state.phase is Phase.TRAINING
+
+
+# ---- ends ------------------------------------------------------------------------------------------
+
+
+def finished(of: Terms) -> tuple[Core, list[e.Command]]:
+    core = Core(of).training().with_spot()
+    return core, core.tell(e.TrainingFinished(after(1000), 60, "model.npz"))
+
+
+def test_when_the_work_is_done_everything_is_released() -> None:
+    _, said = finished(terms())
+    (released,) = only(e.Release, said)
+    assert isinstance(released, e.Release)
+    assert set(released.instances) == {"r1-1", "s1-1", "s1-2", "s1-3", "s1-4"}
+
+
+def test_a_drained_run_keeps_paid_hours_to_their_end() -> None:
+    core, said = finished(replace(terms(AWS_2016), drain=True))
+    assert [command for command in said if not isinstance(command, e.WakeAt)] == [
+        e.Release(after(1000), ("r1-1",), "the job is over")
+    ]
+    ends = after(135 + HOUR_S - RELEASE_LEAD_S)
+    assert core.state.alarm == ends
+    (released,) = only(e.Release, core.tell(e.Woke(ends)))
+    assert isinstance(released, e.Release)
+    assert released.instances == ("s1-1", "s1-2", "s1-3", "s1-4")
+
+
+def test_where_seconds_are_billed_there_is_no_hour_to_wait_out() -> None:
+    _, said = finished(replace(terms(AWS), drain=True))
+    (released,) = only(e.Release, said)
+    assert isinstance(released, e.Release)
+    assert set(released.instances) >= {"r1-1", "s1-1"}
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_a_run_that_is_taken_down_says_what_became_of_its_model(saved: bool) -> None:
+    core = Core(terms()).training()
+    core.tell(e.Refused(after(76), "s1", "CapacityUnavailable", "no machines"))
+    if saved:
+        core.tell(e.TrainingFinished(after(100), 60, "model.npz"))
+    core.tell(e.Asked(after(101), e.Ask.DOWN))
+    (closed,) = only(e.Close, core.tell(e.InstancesEnded(after(103), ("r1-1",), End.RELEASED)))
+    assert isinstance(closed, e.Close)
+    assert ("was not saved" in closed.why, "had been saved" in closed.why) == (not saved, saved)
+
+
+@pytest.mark.parametrize(
+    ("stop", "fact"),
+    [
+        ({"seconds": Seconds(500.0)}, e.Woke(after(75 + 500))),
+        ({"objective_delta": 0.1}, e.ObjectiveReported(after(300), 3, 0.95)),
+    ],
+    ids=["time", "objective"],
+)
+def test_a_run_stops_gracefully_when_its_end_is_reached(stop: dict[str, float], fact: e.Fact) -> None:
+    of = replace(terms(), stop=replace(terms().stop, clocks=None, **stop))  # type: ignore[arg-type]
+    core = Core(of).training()
+    assert only(e.TellStop, core.tell(e.ObjectiveReported(after(200), 2, 1.0))) == []
+    assert only(e.TellStop, core.tell(fact)) == [e.TellStop(fact.at)]
+    assert core.state.phase is Phase.STOPPING
+
+
+def test_a_run_whose_budget_is_spent_stops_and_says_so() -> None:
+    core = Core(replace(terms(), budget=MicroUsd(190_000)))
+    core.tell(e.Granted(START, "r1", ("r1-1",)), e.InstancesRunning(after(60), ("r1-1",)))
+    assert only(e.TellStop, core.tell(e.MachineJoined(after(75), "r1-1"))) == [e.TellStop(after(75))]
+    core.tell(e.TrainingFinished(after(80), 0, "model.npz"))
+    (closed,) = only(e.Close, core.tell(e.InstancesEnded(after(81), ("r1-1",), End.RELEASED)))
+    assert isinstance(closed, e.Close)
+    assert (closed.exit_code, closed.why) == (6, "the budget was spent before the work was done")
+
+
+@pytest.mark.parametrize(("deadline_s", "code"), [(900.0, 6), (1000.0, 0)])
+def test_a_deadline_that_was_missed_shows_in_the_exit_code(deadline_s: float, code: int) -> None:
+    core, _ = finished(replace(terms(), deadline_s=Seconds(deadline_s)))
+    names = tuple(core.state.instances)
+    (closed,) = core.tell(e.InstancesEnded(after(1001), names, End.RELEASED))
+    assert isinstance(closed, e.Close)
+    assert (closed.outcome, closed.exit_code) == (e.Outcome.DONE, code)

@@ -1,0 +1,218 @@
+"""From a job and its options to the terms of a run: start, markets, prices, rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pricing_data.market import MarketRules
+from pricing_data.rules import AWS, AWS_2016, GCP
+from pricing_data.units import Instant, MicroUsd, Seconds, format_instant, parse_instant
+from spotctl.config import JobSpec
+from spotctl.control.terms import Stop
+from spotctl.errors import UsageError
+from spotctl.jobfile import parse_job
+from spotctl.resolve import HISTORY_BEFORE_START_S, PriceOptions, resolve
+
+JOB = """\
+app: agileml.apps.mf:MatrixFactorization
+data: ratings.csv
+stop: {{clocks: 40, seconds: 7200, converged: {{metric: rmse, delta: 0.01}}}}
+resources:
+  reliable: {{instances: 2, instance_type: {reliable}}}
+  spot: {{max_instances: 8, max_per_allocation: 4, {spot}}}
+objective: {{deadline: 6h, budget: "5.00"}}
+scaling: {{phi: 0.9, sigma: 90s, lambda: 2m, stage2_above: 2, stage3_above: 20}}
+local: {{core_seconds_per_clock: 1200}}
+"""
+FIRST = parse_instant("2016-06-01")
+DAY_S = 86400
+AWS_ROW = "{at},{region},{zone},{kind},Linux/UNIX,{price}"
+Row = tuple[int, str, str, float]
+"""(days after FIRST, zone, instance type, price)."""
+MakeJob = Callable[..., JobSpec]
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> MakeJob:
+    def make(spot: str = "clouds: [aws]", reliable: str = "m4.xlarge") -> JobSpec:
+        (tmp_path / "ratings.csv").touch()
+        return parse_job(JOB.format(spot=spot, reliable=reliable), "nightly.yaml", tmp_path)
+
+    return make
+
+
+def trace(folder: Path, rows: Sequence[Row], first: Instant = FIRST) -> Path:
+    path = folder / "prices.csv"
+    lines = [
+        AWS_ROW.format(
+            at=format_instant(Instant(first + day * DAY_S)),
+            region=zone[:-1],
+            zone=zone,
+            kind=kind,
+            price=price,
+        )
+        for day, zone, kind, price in rows
+    ]
+    path.write_text("\n".join(["timestamp_utc,region,zone,instance_type,product,price_usd_hour", *lines]))
+    return path
+
+
+def months(kind: str, zone: str = "us-east-1a", last_day: int = 60) -> list[Row]:
+    return [(day, zone, kind, 0.04 + day / 10_000) for day in range(last_day + 1)]
+
+
+# ---- the start -------------------------------------------------------------------------------------
+
+
+def test_a_run_starts_when_thirty_days_of_prices_are_known(job: MakeJob, tmp_path: Path) -> None:
+    options = PriceOptions(trace=trace(tmp_path, months("c4.xlarge")))
+    resolved = resolve(job(), options, "r", seed=1)
+    assert resolved.terms.start == FIRST + 30 * DAY_S == FIRST + HISTORY_BEFORE_START_S
+    assert resolved.terms.prices == str(tmp_path / "prices.csv")
+
+
+def test_or_when_it_is_told_to(job: MakeJob, tmp_path: Path) -> None:
+    start = Instant(FIRST + 5 * DAY_S + 1)
+    options = PriceOptions(trace=trace(tmp_path, months("c4.xlarge", last_day=10)), start=start)
+    resolved = resolve(job(), options, "r", seed=1)
+    assert resolved.terms.start == start
+    series = resolved.trace.series(resolved.terms.spot[0].market)
+    assert int(series.times[0]) < start < int(series.times[-1]), "the trace holds the past and the future"
+
+
+def test_a_short_trace_needs_a_start(job: MakeJob, tmp_path: Path) -> None:
+    options = PriceOptions(trace=trace(tmp_path, months("c4.xlarge", last_day=20)))
+    with pytest.raises(
+        UsageError, match=r"too short for 30 days of history.*name a start with --trace-start"
+    ):
+        resolve(job(), options, "r", seed=1)
+
+
+@pytest.mark.parametrize("day", [-1, 0, 60, 61])
+def test_a_start_outside_of_the_trace_is_refused_with_its_span(
+    job: MakeJob, tmp_path: Path, day: int
+) -> None:
+    options = PriceOptions(trace=trace(tmp_path, months("c4.xlarge")), start=Instant(FIRST + day * DAY_S))
+    with pytest.raises(UsageError, match="2016-06-01T00:00:00Z to 2016-07-31T00:00:00Z"):
+        resolve(job(), options, "r", seed=1)
+
+
+# ---- the markets -----------------------------------------------------------------------------------
+
+BOTH = [*months("c4.xlarge"), *months("m4.xlarge", "us-east-1b"), *months("m4.2xlarge", "us-east-1b")]
+
+
+@pytest.mark.parametrize(
+    ("spot", "expected"),
+    [
+        ("clouds: [aws]", {"c4.xlarge@us-east-1a", "m4.xlarge@us-east-1b", "m4.2xlarge@us-east-1b"}),
+        ("instance_types: [c4.xlarge]", {"c4.xlarge@us-east-1a"}),
+        ("zones: [us-east-1b]", {"m4.xlarge@us-east-1b", "m4.2xlarge@us-east-1b"}),
+        ("cpus: 8+", {"m4.2xlarge@us-east-1b"}),
+        ("cpus: 4", {"c4.xlarge@us-east-1a", "m4.xlarge@us-east-1b"}),
+        ("memory: 16+", {"m4.xlarge@us-east-1b", "m4.2xlarge@us-east-1b"}),
+    ],
+)
+def test_the_job_says_which_markets_of_a_trace_it_may_use(
+    job: MakeJob, tmp_path: Path, spot: str, expected: set[str]
+) -> None:
+    resolved = resolve(job(spot), PriceOptions(trace=trace(tmp_path, BOTH)), "r", seed=1)
+    assert {str(tradable.market) for tradable in resolved.terms.spot} == expected
+    assert {str(market) for market in resolved.trace.markets} == expected
+
+
+@pytest.mark.parametrize("named", ["c4.xlarge", "c4.xlarge@us-east-1a"])
+def test_markets_named_on_the_command_line_take_precedence(job: MakeJob, tmp_path: Path, named: str) -> None:
+    options = PriceOptions(trace=trace(tmp_path, BOTH), markets=(named,))
+    resolved = resolve(job("instance_types: [m4.xlarge]"), options, "r", seed=1)
+    assert [str(tradable.market) for tradable in resolved.terms.spot] == ["c4.xlarge@us-east-1a"]
+
+
+def test_a_type_the_catalogue_does_not_know_is_left_out_or_named(job: MakeJob, tmp_path: Path) -> None:
+    known = resolve(job(), PriceOptions(trace=trace(tmp_path, [*BOTH, *months("x9.huge")])), "r", seed=1)
+    assert "x9.huge" not in {tradable.market.instance_type for tradable in known.terms.spot}
+    with pytest.raises(UsageError, match=r"the catalogue knows nothing of x9\.huge@us-east-1a"):
+        resolve(job(), PriceOptions(trace=trace(tmp_path, months("x9.huge"))), "r", seed=1)
+
+
+def test_a_trace_without_a_market_for_the_job_is_refused(job: MakeJob, tmp_path: Path) -> None:
+    options = PriceOptions(trace=trace(tmp_path, BOTH))
+    with pytest.raises(UsageError, match="no Linux row of the markets asked for"):
+        resolve(job("regions: [eu-west-1]"), options, "r", seed=1)
+    with pytest.raises(UsageError, match="no such file"):
+        resolve(job(), PriceOptions(trace=tmp_path / "none.csv"), "r", seed=1)
+
+
+# ---- prices and rules ------------------------------------------------------------------------------
+
+
+def test_on_demand_prices_and_cores_are_the_catalogues_of_that_day(job: MakeJob, tmp_path: Path) -> None:
+    terms = resolve(job(), PriceOptions(trace=trace(tmp_path, BOTH)), "r", seed=1).terms
+    listed = {t.market.instance_type: (float(t.on_demand), t.cores) for t in terms.spot}
+    assert listed == {"c4.xlarge": (0.209, 4), "m4.xlarge": (0.239, 4), "m4.2xlarge": (0.479, 8)}
+    assert (terms.reliable.market.instance_type, float(terms.reliable.on_demand)) == ("m4.xlarge", 0.239)
+    assert terms.reliable.market.region == "us-east-1"
+
+
+def test_a_reliable_type_without_a_price_is_refused(job: MakeJob, tmp_path: Path) -> None:
+    options = PriceOptions(trace=trace(tmp_path, BOTH))
+    with pytest.raises(UsageError, match=r"no on-demand price of x9\.huge in aws us-east-1 on 2016-07-01"):
+        resolve(job(reliable="x9.huge"), options, "r", seed=1)
+
+
+@pytest.mark.parametrize(
+    ("first", "asked", "expected"),
+    [
+        ("2016-06-01", None, AWS_2016),
+        ("2017-10-31", None, AWS_2016),
+        ("2017-11-01", None, AWS),
+        ("2024-01-01", None, AWS),
+        ("2016-06-01", "gcp", GCP),
+        ("2024-01-01", "aws-2016", AWS_2016),
+    ],
+)
+def test_the_rules_follow_the_dates_of_the_trace_unless_named(
+    job: MakeJob, tmp_path: Path, first: str, asked: str | None, expected: MarketRules
+) -> None:
+    path = trace(tmp_path, months("m5.xlarge" if first > "2017-11" else "m4.xlarge"), parse_instant(first))
+    reliable = "m5.xlarge" if first > "2017-11" else "m4.xlarge"
+    options = PriceOptions(trace=path, rules=asked)
+    assert resolve(job(reliable=reliable), options, "r", seed=1).terms.rules == expected
+
+
+def test_unknown_rules_are_refused_with_those_there_are(job: MakeJob, tmp_path: Path) -> None:
+    options = PriceOptions(trace=trace(tmp_path, BOTH), rules="aws-1999")
+    with pytest.raises(UsageError, match="expected one of aws-2016, aws, gcp, azure"):
+        resolve(job(), options, "r", seed=1)
+
+
+# ---- the rest --------------------------------------------------------------------------------------
+
+
+def test_the_terms_are_those_of_the_job_file(job: MakeJob, tmp_path: Path) -> None:
+    resolved = resolve(job(), PriceOptions(trace=trace(tmp_path, BOTH)), "", seed=7).named("r")
+    terms = resolved.terms
+    assert (terms.job, terms.run, terms.seed, terms.reliable_count) == ("nightly", "r", 7, 2)
+    assert (terms.limits.max_instances, terms.limits.max_per_allocation) == (8, 4)
+    assert (terms.scaling.phi, terms.scaling.sigma_s, terms.scaling.lambda_s) == (
+        0.9,
+        Seconds(90),
+        Seconds(120),
+    )
+    assert (terms.scaling.stage2_above, terms.scaling.stage3_above) == (2, 20)
+    assert terms.stop == Stop(40, Seconds(7200), 0.01)
+    assert (terms.deadline_s, terms.budget) == (Seconds(6 * 3600), MicroUsd(5_000_000))
+    assert not terms.drain
+    assert terms.core_seconds_per_clock == 1200
+
+
+def test_the_bundled_market_needs_no_options(job: MakeJob) -> None:
+    resolved = resolve(job(), PriceOptions(), "r", seed=1)
+    assert resolved.recording.generated
+    assert "generated" in resolved.terms.prices
+    assert resolved.terms.rules == AWS_2016
+    assert resolve(replace(job(), name="other"), PriceOptions(), "r", seed=1).terms.job == "other"

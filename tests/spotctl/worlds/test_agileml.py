@@ -1,0 +1,61 @@
+"""What time has to wait for, in a training that is told anew what it was told before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from agileml.apps.planted import planted_ratings, write_ratings
+from agileml.events import Setup
+from agileml.hosts.client import TrainingClient
+from agileml.hosts.job import Job, JobFolder
+from pricing_data.units import Instant
+from spotctl.control import events as e
+from spotctl.worlds.agileml import AgileMLTraining
+from tests.spotctl.build import START, terms
+
+JOIN = e.TellJoin(START, ("s1-1", "s1-2"), reliable=False, cores=4)
+WARN = e.TellWarning(Instant(START + 600), ("s1-1",), Instant(START + 720))
+Resumed = Callable[..., AgileMLTraining]
+
+
+@pytest.fixture
+def resumed(tmp_path: Path) -> Iterator[Resumed]:
+    """Makes a training of which the given facts were heard before. Its controller is gone."""
+    source = tmp_path / "ratings.csv"
+    write_ratings(planted_ratings(20, 10, 2, 0.1, 0.5, seed=0), source)
+    job = Job("agileml.apps.mf:MatrixFactorization", {"rank": 2}, Setup(partitions=1, shards=2, clocks=5))
+    folder = JobFolder.prepare(tmp_path / "training", job, source)
+    made: list[AgileMLTraining] = []
+
+    def resume(*heard: e.Fact) -> AgileMLTraining:
+        client = TrainingClient(folder.path, told=0, heard=len(heard))
+        made.append(AgileMLTraining(client, terms(), 600.0, str, heard))
+        return made[-1]
+
+    yield resume
+    for training in made:
+        training.close()
+    folder.remove_sockets()
+
+
+def waits_for(training: AgileMLTraining) -> list[str]:
+    return [effect.name for effect in training.unfinished()]
+
+
+def test_machines_that_joined_before_are_not_waited_for_again(resumed: Resumed) -> None:
+    training = resumed(e.MachineJoined(START, "s1-1"))
+    training.tell(1, JOIN)
+    assert waits_for(training) == ["s1-2 joins"]
+
+
+def test_a_warning_is_waited_for_until_its_machine_was_safe_to_kill(resumed: Resumed) -> None:
+    joined = (e.MachineJoined(START, "s1-1"), e.MachineJoined(START, "s1-2"))
+    warned, safe = resumed(*joined), resumed(*joined, e.SafeToKill(WARN.at, "s1-1"))
+    for training in (warned, safe):
+        training.tell(1, JOIN)
+        training.tell(2, WARN)
+    assert waits_for(warned) == ["s1-1 is safe to kill"]
+    assert waits_for(safe) == []
