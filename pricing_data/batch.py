@@ -1,8 +1,9 @@
 """What feeds and importers hand to the store: rows of one source, column by column, nothing judged yet.
 
-Four kinds: prices (``Batch``), eviction rates (``RateBatch``), instance types (``TypeBatch``) and on-demand
-list prices (``OnDemandBatch``). A batch is stored whole or not at all. Refuses to know where it will be
-kept, and refuses to drop rows: what cannot be believed is the store's to set aside, with the reason.
+Five kinds: prices (``Batch``), eviction rates (``RateBatch``), instance types (``TypeBatch``), on-demand list
+prices (``OnDemandBatch``) and what nobody could read (``UnreadableBatch``). A batch is stored whole or not at
+all. Refuses to know where it will be kept, and refuses to drop rows: what cannot be believed is the store's
+to set aside, with the reason.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 
 from pricing_data.layouts import Semantics
 from pricing_data.market import InstanceType, Market, Prices, Times
-from pricing_data.quality import Ints, Mask
+from pricing_data.quality import Flaw, Ints, Mask
 from pricing_data.units import Instant, Seconds, UsdPerHour
 
 
@@ -109,4 +110,22 @@ class ListPrice:
 class OnDemandBatch:
     source: str
     prices: tuple[ListPrice, ...]
+    observed: Instant
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A row of an answer, or a line of a file, that says nothing anybody understands."""
+
+    reason: Flaw
+    text: str
+    """As it came, after what is wrong with it where ``reason`` alone does not tell."""
+    line: int = 0
+    """Counted from 1; 0 where it is no line of a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadableBatch:
+    source: str
+    rows: tuple[Unreadable, ...]
     observed: Instant

@@ -5,14 +5,18 @@ A check says what is wrong with a row of its table, or None.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable
+from typing import Final
 
 from pricing_data.quality import Flaw
 from pricing_data.settling import EARLIEST, LATEST, usable
 from pricing_data.tables import Row
 
 Check = Callable[[Row], Flaw | None]
+
+_LONGEST_TEXT: Final = 2000
 
 
 def rate(row: Row) -> Flaw | None:
@@ -46,5 +50,9 @@ def list_price(row: Row) -> Flaw | None:
 
 
 def storable(text: str) -> str:
-    """At most 200 characters of ``text``, such as can be written to any file."""
-    return text[:200].encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
+    """``text`` such as can be written to any file; of a very long one the beginning and a mark."""
+    whole = text.encode("utf-8", "backslashreplace")
+    if len(text) > _LONGEST_TEXT:
+        mark = f"... ({len(text)} characters, SHA-256 {hashlib.sha256(whole).hexdigest()[:16]})"
+        whole = text[:_LONGEST_TEXT].encode("utf-8", "backslashreplace") + mark.encode()
+    return whole.decode().replace("\0", "\\0")

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Protocol
 
-from pricing_data.batch import Batch, OnDemandBatch, RateBatch, TypeBatch
+from pricing_data.batch import Batch, OnDemandBatch, RateBatch, TypeBatch, UnreadableBatch
 from pricing_data.crew import Crew
 from pricing_data.errors import (
     CredentialsRejected,
@@ -50,6 +50,7 @@ class Store(Protocol):
     def add_rates(self, batch: RateBatch) -> Added: ...
     def add_types(self, batch: TypeBatch) -> Added: ...
     def add_on_demand(self, batch: OnDemandBatch) -> Added: ...
+    def add_unreadable(self, batch: UnreadableBatch) -> Added: ...
     def last(self, source: str, cloud: str, region: str) -> Instant | None: ...
 
 
@@ -87,6 +88,8 @@ class PartReport:
     seconds: float = 0.0
     cursor: str = ""
     """How far it came, as the feed says it."""
+    left_out: str = ""
+    """What has no row although the part is whole, and why, as the feed says it."""
     waiting: FeedError | None = None
     """Why nothing happens right now."""
     failure: FeedError | None = None
@@ -239,6 +242,7 @@ class _Run:
                 quarantined=report.quarantined + sum(one.quarantined for one in added),
                 seconds=time.monotonic() - began,
                 cursor=page.cursor or report.cursor,
+                left_out=page.left_out or report.left_out,
                 waiting=None,
             )
             yield report
@@ -255,3 +259,5 @@ class _Run:
                 return self._store.add_types(batch)
             case OnDemandBatch():
                 return self._store.add_on_demand(batch)
+            case UnreadableBatch():
+                return self._store.add_unreadable(batch)

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from pricing_data import parquet
-from pricing_data.batch import Batch
+from pricing_data.batch import Batch, Unreadable, UnreadableBatch
 from pricing_data.errors import TraceError
 from pricing_data.frames import ROWS
 from pricing_data.layouts import Semantics
@@ -69,13 +69,13 @@ def import_file(
         observed=observed,
         approximate=raw.approximate,
     )
-    lines = [
-        (line, str(flaw), raw.lines[line - 1])
+    lines = tuple(
+        Unreadable(flaw, raw.lines[line - 1], line)
         for flaw, where in raw.unreadable.items()
         for line in where.tolist()
-    ]
+    )
     seen = Instant(int(observed.max())) if len(observed) else now
-    added = store.add(batch) + store.add_unreadable(said, lines, seen)
+    added = store.add(batch) + store.add_unreadable(UnreadableBatch(said, lines, seen))
     return Imported(
         path=str(path),
         sources=(said,),

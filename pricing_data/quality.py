@@ -42,6 +42,7 @@ class Flaw(StrEnum):
     FUTURE = "time after it was observed"
     RATE = "no rate of evictions"
     SIZE = "no size of a machine"
+    NOT_UNDERSTOOD = "not what the source promises"
     CONFLICT = "second price for the same moment"
     UNORDERED = "out of order"
     APPROXIMATE = "approximate time"

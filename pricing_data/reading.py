@@ -203,7 +203,10 @@ def quarantined(
         )
         for row in _aside(database, disk)
     ]
-    lines = [Quarantined(row[0], Flaw(row[2]), None, None, f"line {row[1]}: {row[3]}") for row in unreadable]
+    lines = [
+        Quarantined(row[0], Flaw(row[2]), None, None, f"line {row[1]}: {row[3]}" if row[1] else row[3])
+        for row in unreadable
+    ]
     return (*rows, *lines)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pricing_data import checks, frames, parquet, reading
-from pricing_data.batch import Batch, OnDemandBatch, Rate, RateBatch, TypeBatch
+from pricing_data.batch import Batch, OnDemandBatch, Rate, RateBatch, TypeBatch, UnreadableBatch
 from pricing_data.catalogue import Catalogue, bundled_gpu_names
 from pricing_data.disk import Disk
 from pricing_data.market import Market, PriceHistory, Series
@@ -111,9 +111,12 @@ class PriceStore:
         ]
         return self._add_rows(ON_DEMAND, batch.source, rows, checks.list_price)
 
-    def add_unreadable(self, source: str, lines: Sequence[tuple[int, str, str]], observed: Instant) -> Added:
-        """Keep (line, reason, text) of lines of a file that are no rows at all."""
-        rows = [(source, line, reason, checks.storable(text), observed) for line, reason, text in lines]
+    def add_unreadable(self, batch: UnreadableBatch) -> Added:
+        """Keep what says nothing anybody understands, as it came."""
+        rows = [
+            (batch.source, row.line, str(row.reason), checks.storable(row.text), batch.observed)
+            for row in batch.rows
+        ]
         with self._disk.merging():
             new = self._tables.add(UNREADABLE, rows)
         return Added(0, len(rows) - new, new)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
 
@@ -21,7 +21,8 @@ from pricing_data.feeds import azure_rows
 from pricing_data.feeds.asking import PageTokens, Retries
 from pricing_data.feeds.azure_client import AzureClient, Rows
 from pricing_data.feeds.azure_rows import Size
-from pricing_data.feeds.base import Kind, Page, Part
+from pricing_data.feeds.base import AnyBatch, Kind, Page, Part
+from pricing_data.feeds.unread import Reading
 from pricing_data.layouts import Semantics
 from pricing_data.market import Market
 from pricing_data.units import Instant, UsdPerHour
@@ -29,9 +30,6 @@ from pricing_data.units import Instant, UsdPerHour
 HISTORY: Final = "azure Resource Graph price history"
 RATES: Final = "azure Resource Graph eviction rates"
 SIZES: Final = "azure VM sizes"
-
-Row = TypeVar("Row")
-Found = TypeVar("Found")
 
 _PRICE_TABLE: Final = "microsoft.compute/skuspotpricehistory/ostype/location"
 _RATE_TABLE: Final = "microsoft.compute/skuspotevictionrate/location"
@@ -127,7 +125,7 @@ class AzureFeed:
             " | project skuName = tostring(sku.name), location, spotPrices = properties.spotPrices"
             " | order by skuName asc, location asc"
         )
-        reading = _Reading(part)
+        reading = Reading(part)
         for page in self._pages(str(part), query):
             steps: dict[Market, list[tuple[Instant, UsdPerHour]]] = {}
             for row in page.rows:
@@ -136,8 +134,9 @@ class AzureFeed:
                     market, prices, unread = found
                     steps.setdefault(market, []).extend(prices)
                     reading.understood += len(prices)
-                    reading.unread.extend(unread)
-            yield Page(len(page.rows), _price_batch(steps, observed), reading.cursor("prices"))
+                    reading.unread(*unread)
+            batches: tuple[AnyBatch, ...] = (*_price_batch(steps, observed), *reading.batches(observed))
+            yield Page(len(page.rows), batches, f"{reading.understood} prices", reading.left_out)
         reading.check()
 
     def _rates(self, part: Part, observed: Instant) -> Iterator[Page]:
@@ -145,26 +144,27 @@ class AzureFeed:
             f"{self._where(_RATE_TABLE)} | project skuName = tostring(sku.name), location,"
             " spotEvictionRate = tostring(properties.evictionRate) | order by skuName asc, location asc"
         )
-        reading = _Reading(part)
+        reading = Reading(part)
         for page in self._pages(str(part), query):
             found = (reading.of(row, partial(azure_rows.eviction_rate, now=observed)) for row in page.rows)
             rates: tuple[Rate, ...] = tuple(rate for rate in found if rate is not None)
             reading.understood += len(rates)
-            batches = (RateBatch(RATES, rates),) if rates else ()
-            yield Page(len(page.rows), batches, reading.cursor("rates"))
+            stored = (RateBatch(RATES, rates),) if rates else ()
+            batches: tuple[AnyBatch, ...] = (*stored, *reading.batches(observed))
+            yield Page(len(page.rows), batches, f"{reading.understood} rates", reading.left_out)
         reading.check()
 
     def _sizes(self, part: Part, observed: Instant) -> Iterator[Page]:
-        reading, found = _Reading(part), dict[str, TypeRow]()
+        reading, found = Reading(part), dict[str, TypeRow]()
         with self._client() as client:
             for region in self._settings.regions or (None,):
                 for sizes, listed in self._listed_sizes(client, part, region):
                     rows = (reading.of(size, azure_rows.size) for size in sizes)
                     found.update({row.instance_type.name: row for row in rows if row is not None})
-                    yield Page(listed)
+                    yield Page(listed, reading.batches(observed))
         reading.understood = len(found)
         batches = (TypeBatch(SIZES, tuple(found.values()), observed),) if found else ()
-        yield Page(0, batches, reading.cursor("sizes"))
+        yield Page(0, batches, f"{len(found)} sizes", reading.left_out)
         reading.check()
 
     def _listed_sizes(
@@ -178,34 +178,6 @@ class AzureFeed:
             if not link:
                 return
             links.fresh(link)
-
-
-class _Reading:
-    """What of a part was understood, and the raw text of what was not."""
-
-    def __init__(self, part: Part) -> None:
-        self._part = part
-        self.understood = 0
-        self.unread: list[str] = []
-
-    def of(self, row: Row, reader: Callable[[Row], Found]) -> Found | None:
-        try:
-            return reader(row)
-        except azure_rows.NotUnderstood as error:
-            self.unread.append(f"{error}: {azure_rows.quoted(row)}")
-            return None
-
-    def cursor(self, what: str) -> str:
-        return f"{self.understood} {what}" + (f", {len(self.unread)} not understood" if self.unread else "")
-
-    def check(self) -> None:
-        """Nobody is left to believe that a row which was not understood is in the store."""
-        if self.unread:
-            found = f"{len(self.unread)} rows were not understood, such as {self.unread[0]}"
-            advice = (
-                f"The other {self.understood} are stored. Update spotctl; report the row if that is no help"
-            )
-            raise FeedBroken(str(self._part), found, advice)
 
 
 def _price_batch(

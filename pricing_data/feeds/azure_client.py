@@ -22,7 +22,8 @@ from pricing_data.errors import (
     FeedUnreachable,
     RegionRefused,
 )
-from pricing_data.feeds.azure_rows import Size, quoted
+from pricing_data.feeds.azure_rows import Size
+from pricing_data.feeds.unread import quoted
 
 _ROWS_A_PAGE: Final = 1000
 _LOG_IN: Final = "Log in with: az login"

@@ -21,8 +21,9 @@ import numpy as np
 from pricing_data.batch import Batch, ListPrice, OnDemandBatch
 from pricing_data.errors import FeedBroken, FeedError, FeedThrottled, FeedUnreachable, RegionRefused
 from pricing_data.feeds.asking import PageTokens, Retries
-from pricing_data.feeds.azure_rows import NotUnderstood, Retail, quoted, retail
+from pricing_data.feeds.azure_rows import Retail, retail
 from pricing_data.feeds.base import AnyBatch, Kind, Page, Part
+from pricing_data.feeds.unread import Reading, quoted
 from pricing_data.layouts import Semantics
 from pricing_data.market import Market
 from pricing_data.units import Instant
@@ -64,26 +65,20 @@ class AzureRetailFeed:
 
     def fetch(self, part: Part, since: Instant | None) -> Iterator[Page]:
         """All prices in force: the list has no others, so ``since`` changes nothing."""
-        observed, best, unread = self._now(), dict[Market, Retail](), list[str]()
+        observed, best, reading = self._now(), dict[Market, Retail](), Reading(part)
         link, links = self._first(part), PageTokens(str(part))
         while link:
             answer = self._retries.ask(partial(_get, str(part), links.fresh(link)))
             items, link = _page(str(part), answer, self._settings.endpoint)
             for item in items:
-                try:
-                    found = retail(item, observed)
-                except NotUnderstood as error:
-                    unread.append(f"{error}: {quoted(item)}")
-                    continue
+                found = reading.of(item, partial(retail, now=observed))
                 if found is not None and found.spot == (part.kind is Kind.PRICES):
                     known = best.setdefault(found.market, found)
                     best[found.market] = found if found.price < known.price else known
-            yield Page(len(items))
-        yield Page(0, _batches(part.kind, best, observed), f"{len(best)} sizes' prices")
-        if unread:
-            what = f"{len(unread)} items were not understood, such as {unread[0]}"
-            advice = f"The prices of {len(best)} sizes are stored. Update spotctl, or report the item"
-            raise FeedBroken(str(part), what, advice)
+            yield Page(len(items), reading.batches(observed))
+        reading.understood = len(best)
+        yield Page(0, _batches(part.kind, best, observed), f"{len(best)} sizes' prices", reading.left_out)
+        reading.check()
 
     def _first(self, part: Part) -> str:
         wanted = _LINUX_BY_THE_HOUR

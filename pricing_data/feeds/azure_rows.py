@@ -8,7 +8,6 @@ has them in lower case, so that one market has one name. Azure prices regions: t
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pricing_data.batch import Rate, TypeRow
+from pricing_data.feeds.unread import NotUnderstood, raw
 from pricing_data.market import InstanceType, Market
 from pricing_data.units import HOUR_S, Instant, Seconds, UsdPerHour, parse_instant
 
@@ -53,10 +53,6 @@ _GPU_OF_OLD_SERIES: Final = (
 )
 
 
-class NotUnderstood(Exception):
-    """A row lacks what its table promises. The message says what."""
-
-
 @dataclass(frozen=True, slots=True)
 class Retail:
     """One meter of the price list: Linux, by the hour."""
@@ -73,11 +69,6 @@ class Size:
 
     name: str
     capabilities: Mapping[str, str]
-
-
-def quoted(row: object) -> str:
-    """The raw row, shortened for people."""
-    return json.dumps(row, sort_keys=True, default=str)[:300]
 
 
 def market(sku: str, location: str) -> Market:
@@ -138,7 +129,7 @@ def price_history(row: Json) -> tuple[Market, list[tuple[Instant, UsdPerHour]], 
         try:
             steps.append(_point(point))
         except NotUnderstood as error:
-            unread.append(f"{where}: {error}: {quoted(point)}")
+            unread.append(f"{where}: {error}: {raw(point)}")
     return where, steps, unread
 
 

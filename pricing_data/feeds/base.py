@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from pricing_data.batch import Batch, OnDemandBatch, RateBatch, TypeBatch
+from pricing_data.batch import Batch, OnDemandBatch, RateBatch, TypeBatch, UnreadableBatch
 from pricing_data.units import Instant
 
-AnyBatch = Batch | RateBatch | TypeBatch | OnDemandBatch
+AnyBatch = Batch | RateBatch | TypeBatch | OnDemandBatch | UnreadableBatch
 
 
 class Kind(StrEnum):
@@ -55,6 +55,8 @@ class Page:
     batches: tuple[AnyBatch, ...] = ()
     cursor: str = ""
     """How far the part has come, in words ("up to 2026-11-02")."""
+    left_out: str = ""
+    """What of the part has no row so far and why, in words ("no price for 3 types (...)"); "" if nothing."""
 
 
 class Feed(Protocol):

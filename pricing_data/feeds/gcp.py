@@ -17,7 +17,8 @@ from typing import Any, Final
 from pricing_data.errors import CredentialsRejected, FeedBroken, RegionRefused
 from pricing_data.feeds.asking import PageTokens, Retries
 from pricing_data.feeds.base import Kind, Page, Part
-from pricing_data.feeds.gcp_client import Endpoints, GcpClient, History, Listing, Month, month_of
+from pricing_data.feeds.gcp_answers import History
+from pricing_data.feeds.gcp_client import Endpoints, GcpClient, Listing, Month, month_of
 from pricing_data.feeds.gcp_rows import (
     CATALOGUE,
     CATALOGUE_MONTHS,
@@ -29,11 +30,13 @@ from pricing_data.feeds.gcp_rows import (
     history_batches,
     types_batch,
 )
-from pricing_data.feeds.gcp_skus import Sku, timelines
+from pricing_data.feeds.gcp_skus import Sku, Timelines, timelines
+from pricing_data.feeds.unread import Reading
 from pricing_data.market import Market
 from pricing_data.units import Instant
 
 _HISTORIES_A_PAGE: Final = 20
+_TYPES_NAMED: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +91,9 @@ class GcpFeed:
         if part.source == TYPES:
             yield from self._types(observed)
         elif part.source == HISTORY:
-            yield from self._histories(part.name, observed)
+            yield from self._histories(part, observed)
         else:
-            month = None if part.source == CATALOGUE else Month.parse(part.name)
-            yield from self._catalogue(month, observed)
+            yield from self._catalogue(part, observed)
 
     def _client(self) -> closing[GcpClient]:
         wanted = self._settings
@@ -126,29 +128,30 @@ class GcpFeed:
             found = f"{len(offered.missing)} zones did not answer ({', '.join(offered.missing[:5])})"
             raise FeedBroken(TYPES, found, "Their machine types and prices are missing. Fetch again later")
 
-    def _catalogue(self, month: Month | None, observed: Instant) -> Iterator[Page]:
+    def _catalogue(self, part: Part, observed: Instant) -> Iterator[Page]:
         """Priced at the end: the SKUs of one type may stand on different pages."""
-        offered, skus = self._offered(), list[Sku]()
+        month = None if part.source == CATALOGUE else Month.parse(part.name)
+        offered, skus, reading = self._offered(), list[Sku](), Reading(part)
         with self._client() as client:
             for page in self._listed(CATALOGUE, partial(client.skus, month)):
                 skus.extend(page.rows)
-                yield Page(page.answered)
-        known = timelines(skus)
-        without = sorted(
-            shape.name for shape in offered.shapes.values() if not has_price(shape, offered, known)
-        )
-        priced = len(offered.shapes) - len(without)
-        unpriced = f", none for {len(without)} ({', '.join(without[:3])} ...)" if without else ""
-        cursor = f"spot prices of {priced} types{unpriced}"
-        yield Page(0, catalogue_batches(offered, known, month, observed), cursor)
+                reading.unread(*page.unread)
+                yield Page(page.answered, reading.batches(observed))
+        reading.understood, known = len(skus), timelines(skus)
+        without = _without_price(offered, known)
+        left_out = "; ".join(filter(None, (_no_price_for(without), reading.left_out)))
+        cursor = f"spot prices of {len(offered.shapes) - len(without)} types"
+        yield Page(0, catalogue_batches(offered, known, month, observed), cursor, left_out)
+        reading.check()
 
-    def _histories(self, region: str, observed: Instant) -> Iterator[Page]:
+    def _histories(self, part: Part, observed: Instant) -> Iterator[Page]:
         """A type whose answer cannot be read does not keep the others back: it is reported after them.
 
         Goes on where it was when the part is asked for again after a failure: there are too many
         questions to begin anew.
         """
-        wanted, way = self._settings.machine_types, self._ways.setdefault(region, _Way())
+        region, wanted = part.name, self._settings.machine_types
+        way = self._ways.setdefault(region, _Way(Reading(part)))
         pairs = [pair for pair in self._offered().pairs(region) if not wanted or pair[1] in wanted]
         with self._client() as client:
             while way.done < len(pairs):
@@ -160,11 +163,12 @@ class GcpFeed:
                     if history is not None
                 ]
                 done = way.done + len(some)
-                cursor = f"{done} of {len(pairs)} zones' types, {way.without} without a history"
-                rows = sum(len(history.prices) + len(history.rates) for _, history in found)
-                yield Page(rows, history_batches(found, observed), cursor)
+                rows = way.read(found)
+                batches = (*history_batches(found, observed), *way.reading.batches(observed))
+                yield Page(rows, batches, f"{done} of {len(pairs)} zones' types", way.left_out)
                 way.done = done
         del self._ways[region]
+        way.reading.check()
         if way.broken:
             first, count = way.broken[0], len(way.broken)
             raise FeedBroken(first.where, f"{first.found} ({count} such answers)", first.advice)
@@ -183,6 +187,32 @@ class GcpFeed:
 class _Way:
     """How far one region's histories have come. Its part is fetched by one thread at a time."""
 
+    reading: Reading
     done: int = 0
     without: int = 0
     broken: list[FeedBroken] = field(default_factory=list)
+
+    def read(self, found: list[tuple[Market, History]]) -> int:
+        """Count what was understood of these, and keep what was not; how many rows they had."""
+        for market, history in found:
+            self.reading.understood += len(history.prices) + len(history.rates)
+            self.reading.unread(*(f"{market}: {text}" for text in history.unread))
+        return sum(len(each.prices) + len(each.rates) + len(each.unread) for _, each in found)
+
+    @property
+    def left_out(self) -> str:
+        """In words; "" if nothing."""
+        without = f"no history of {self.without} zones' types" if self.without else ""
+        return "; ".join(filter(None, (without, self.reading.left_out)))
+
+
+def _without_price(offered: Offered, known: Timelines) -> list[str]:
+    return sorted(shape.name for shape in offered.shapes.values() if not has_price(shape, offered, known))
+
+
+def _no_price_for(types: list[str]) -> str:
+    """In words; "" if all have one."""
+    if not types:
+        return ""
+    more = ", ..." if len(types) > _TYPES_NAMED else ""
+    return f"no spot price for {len(types)} types ({', '.join(types[:_TYPES_NAMED])}{more})"

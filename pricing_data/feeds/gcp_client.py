@@ -22,8 +22,9 @@ from pricing_data.errors import (
     FeedUnreachable,
     RegionRefused,
 )
-from pricing_data.feeds.gcp_skus import Shape, Sku, Usage
-from pricing_data.units import Instant, UsdPerHour, parse_instant
+from pricing_data.feeds import gcp_answers
+from pricing_data.feeds.gcp_answers import History
+from pricing_data.units import Instant
 
 _COMPUTE_ENGINE: Final = "services/6F81-5844-456A"
 _SKUS_A_PAGE: Final = 5000
@@ -31,7 +32,6 @@ _TYPES_A_PAGE: Final = 500
 _TIMEOUT_S: Final = 60.0
 _LOG_IN: Final = "Log in with: gcloud auth application-default login"
 _QUOTA_REASONS: Final = ("RATE_LIMIT_EXCEEDED", "rateLimitExceeded", "userRateLimitExceeded", "quotaExceeded")
-_USAGES: Final = {str(usage): usage for usage in Usage}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +79,8 @@ class Listing:
     token: str
     left_out: tuple[str, ...] = ()
     """What the service itself said it could not include."""
-
-
-@dataclass(frozen=True, slots=True)
-class History:
-    """What one zone and type went through. Intervals are [begin, end)."""
-
-    prices: tuple[tuple[Instant, Instant, UsdPerHour], ...]
-    rates: tuple[tuple[Instant, Instant, float], ...]
+    unread: tuple[str, ...] = ()
+    """The rows that were not understood, each after what is wrong with it."""
 
 
 class GcpClient:
@@ -132,7 +126,7 @@ class GcpClient:
             pager = self._types.aggregated_list(request=request, retry=None, timeout=_TIMEOUT_S)
             answer = compute_v1.MachineTypeAggregatedList.pb(next(iter(pager.pages)))
         rows = [
-            (scope.removeprefix("zones/"), _shape(found))
+            (scope.removeprefix("zones/"), gcp_answers.shape(found))
             for scope, listed in answer.items.items()
             for found in listed.machine_types
         ]
@@ -151,8 +145,9 @@ class GcpClient:
         with _translated(where):
             pager = self._catalog.list_skus(request=request, retry=None, timeout=_TIMEOUT_S)
             answer = billing_v1.ListSkusResponse.pb(next(iter(pager.pages)))
-        rows = tuple(sku for found in answer.skus if (sku := _sku(where, found)) is not None)
-        return Listing(rows, len(answer.skus), answer.next_page_token)
+            found, unread = gcp_answers.read(answer.skus, gcp_answers.sku)
+        rows = tuple(sku for sku in found if sku is not None)
+        return Listing(rows, len(answer.skus), answer.next_page_token, unread=unread)
 
     def capacity_history(self, region: str, zone: str, machine_type: str) -> History | None:
         """Prices and preemption rates of one zone; None where GCP keeps none for the type."""
@@ -177,13 +172,7 @@ class GcpClient:
                 found = self._advice.capacity_history(request=request, retry=None, timeout=_TIMEOUT_S)
             except (exceptions.BadRequest, exceptions.NotFound):
                 return None
-            answer = compute_v1.CapacityHistoryResponse.pb(found)
-            prices = tuple(
-                (*_interval(row), UsdPerHour(_nanos(where, row.list_price) / 1e9))
-                for row in answer.price_history
-            )
-            rates = tuple((*_interval(row), _rate(row)) for row in answer.preemption_history)
-        return History(prices, rates)
+            return gcp_answers.history(compute_v1.CapacityHistoryResponse.pb(found))
 
 
 def _from_environment(credentials: Any, project: str | None) -> tuple[Any, str | None]:
@@ -191,52 +180,6 @@ def _from_environment(credentials: Any, project: str | None) -> tuple[Any, str |
 
     found, usual = google.auth.default(scopes=["https://www.googleapis.com/auth/cloud-platform"])
     return credentials or found, project or usual
-
-
-def _shape(found: Any) -> Shape:
-    gpus = tuple((gpu.guest_accelerator_type, gpu.guest_accelerator_count) for gpu in found.accelerators)
-    return Shape(found.name, found.guest_cpus, found.memory_mb, gpus)
-
-
-def _sku(where: str, found: Any) -> Sku | None:
-    """None for what no VM is charged by: disks, licences, commitments, network."""
-    usage = _USAGES.get(found.category.usage_type)
-    if usage is None or found.category.resource_family != "Compute" or not found.pricing_info:
-        return None
-    timeline = [(_seconds(info.effective_time), _first_rate(where, info)) for info in found.pricing_info]
-    unit = found.pricing_info[0].pricing_expression.usage_unit
-    priced = tuple(sorted((at, nanos) for at, nanos in timeline if nanos is not None))
-    return Sku(found.sku_id, found.description, usage, unit, tuple(found.service_regions), priced)
-
-
-def _seconds(stamp: Any) -> Instant:
-    return Instant(int(stamp.seconds) + (1 if stamp.nanos else 0))
-
-
-def _first_rate(where: str, info: Any) -> int | None:
-    rates = info.pricing_expression.tiered_rates
-    return _nanos(where, rates[0].unit_price) if rates and rates[0].start_usage_amount == 0 else None
-
-
-def _nanos(where: str, money: Any) -> int:
-    if money.currency_code != "USD":
-        found = f"a price in {money.currency_code or 'no currency'!r}, where dollars were asked for"
-        raise FeedBroken(where, found, "Report it; nothing of this part was kept")
-    return int(money.units) * 1_000_000_000 + int(money.nanos)
-
-
-def _interval(row: Any) -> tuple[Instant, Instant]:
-    begin, end = parse_instant(row.interval.start_time), parse_instant(row.interval.end_time)
-    if end < begin:
-        raise ValueError(f"an interval that ends at {row.interval.end_time}, before it begins")
-    return begin, end
-
-
-def _rate(row: Any) -> float:
-    rate = float(row.preemption_rate)
-    if not row.HasField("preemption_rate") or not 0.0 <= rate <= 1.0:
-        raise ValueError(f"a preemption rate of {rate!r}, where a share between 0 and 1 was promised")
-    return rate
 
 
 @contextmanager

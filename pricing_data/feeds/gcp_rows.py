@@ -16,7 +16,8 @@ import numpy as np
 
 from pricing_data.batch import Batch, ListPrice, OnDemandBatch, Rate, RateBatch, TypeBatch, TypeRow
 from pricing_data.feeds.base import AnyBatch
-from pricing_data.feeds.gcp_client import History, Month
+from pricing_data.feeds.gcp_answers import History
+from pricing_data.feeds.gcp_client import Month
 from pricing_data.feeds.gcp_skus import Shape, Timelines, Usage, needs, price_steps
 from pricing_data.layouts import Semantics
 from pricing_data.market import InstanceType, Market

@@ -126,6 +126,7 @@ def summary(report: FetchReport) -> list[str]:
     lines = [f"{rows:,} rows fetched in {report.seconds:.1f} s: {new:,} new, {quarantined:,} in quarantine"]
     lines += [f"not fetched: {name}: {_line(error)}" for name, error in report.unavailable]
     lines += [f"not whole: {_about(part)}" for part in report.parts if part.failure is not None]
+    lines += [f"left out: {part.part}: {part.left_out}" for part in report.parts if part.left_out]
     if report.interrupted:
         lines.append("interrupted: what was fetched is kept; the same command goes on from there")
     return lines
@@ -167,5 +168,6 @@ def _fields(report: PartReport) -> dict[str, Any]:
         "retries": report.retries,
         "seconds": round(report.seconds, 3),
         "done": report.done,
+        "left_out": report.left_out,
         "failure": None if report.failure is None else _line(report.failure),
     }

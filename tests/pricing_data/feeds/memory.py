@@ -6,7 +6,17 @@ import threading
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from pricing_data.batch import Batch, ListPrice, OnDemandBatch, Rate, RateBatch, TypeBatch, TypeRow
+from pricing_data.batch import (
+    Batch,
+    ListPrice,
+    OnDemandBatch,
+    Rate,
+    RateBatch,
+    TypeBatch,
+    TypeRow,
+    Unreadable,
+    UnreadableBatch,
+)
 from pricing_data.market import Market
 from pricing_data.units import Instant
 
@@ -29,6 +39,7 @@ class MemoryStore:
     rates: dict[tuple[Market, Instant], Rate] = field(default_factory=dict)
     types: dict[str, TypeRow] = field(default_factory=dict)
     on_demand: dict[tuple[str, str, Instant], ListPrice] = field(default_factory=dict)
+    unreadable: dict[tuple[str, Unreadable], Unreadable] = field(default_factory=dict)
     fails: BaseException | None = None
     """Raised by the next ``add``."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -49,6 +60,11 @@ class MemoryStore:
     def add_on_demand(self, batch: OnDemandBatch) -> Added:
         keyed = {(one.region, one.instance_type, one.valid_from): one for one in batch.prices}
         return self._put(self.on_demand, keyed, len(batch.prices))
+
+    def add_unreadable(self, batch: UnreadableBatch) -> Added:
+        keyed = {(batch.source, row): row for row in batch.rows}
+        added = self._put(self.unreadable, keyed, len(batch.rows))
+        return Added(known=added.known, quarantined=added.new)
 
     def last(self, source: str, cloud: str, region: str) -> Instant | None:
         """The newest stored time of ``source`` in ``region``."""

@@ -21,7 +21,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pricing_data.feeds import azure_rows
-from pricing_data.feeds.azure_rows import NotUnderstood
 from pricing_data.feeds.base import Feed
 from pricing_data.feeds.gcp_client import Month
 from pricing_data.feeds.gcp_skus import (
@@ -35,6 +34,7 @@ from pricing_data.feeds.gcp_skus import (
     price_steps,
     timelines,
 )
+from pricing_data.feeds.unread import NotUnderstood
 from pricing_data.fetch import Patience, fetch
 from pricing_data.units import Instant, parse_instant
 from tests.fakes.azure import AzureCloud
@@ -221,8 +221,8 @@ def test_some_rows_that_nobody_understands_are_told_and_do_not_keep_the_others_b
         report = fetch([azure_feed(address, Naps(), subscriptions=("none",))], store)
     (part,) = (part for part in report.parts if part.part.name == "history")
     assert len(store.prices) == 1
-    assert "1 rows were not understood, such as Standard_D2s_v5@eastus" in str(part.failure)
-    assert "The other 1 are stored" in str(part.failure)
+    assert (part.done, part.new, part.quarantined) == (True, 1, 1)
+    assert "1 rows were not understood and are in quarantine, such as Standard_D2s_v5@" in part.left_out
 
 
 def test_an_odd_item_of_the_price_list_is_told_and_does_not_keep_the_others_back() -> None:
@@ -232,9 +232,11 @@ def test_an_odd_item_of_the_price_list_is_told_and_does_not_keep_the_others_back
     with cloud.server().running() as address:
         report = fetch([retail_feed(address, Naps())], store)
     assert [market.instance_type for _, market, _ in store.prices] == ["Standard_D2s_v5"]
-    failed = [str(part.failure) for part in report.parts if part.failure is not None]
-    assert failed
-    assert all("many dollars" in failure for failure in failed)
+    prices, on_demand = report.parts
+    assert prices.done
+    assert prices.quarantined + on_demand.quarantined == 1, "both lists have it"
+    assert "many dollars" in prices.left_out
+    assert "many dollars" in str(on_demand.failure), "all it was answered was odd"
 
 
 def test_a_zone_that_does_not_answer_is_told() -> None:
