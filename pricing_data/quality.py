@@ -47,11 +47,16 @@ class Flaw(StrEnum):
     UNORDERED = "out of order"
     APPROXIMATE = "approximate time"
     SILENCE = "first row after a long silence"
+    UNRECORDED = "first row after a time that nobody recorded"
+    RELISTED = "first row after it was not listed"
 
     @property
     def quarantines(self) -> bool:
         """Whether such a row is kept out of the series."""
-        return self not in (Flaw.UNORDERED, Flaw.APPROXIMATE, Flaw.SILENCE)
+        return self not in _KEPT
+
+
+_KEPT: Final = (Flaw.UNORDERED, Flaw.APPROXIMATE, Flaw.SILENCE, Flaw.UNRECORDED, Flaw.RELISTED)
 
 
 @dataclass(frozen=True, slots=True)

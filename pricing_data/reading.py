@@ -13,8 +13,8 @@ from pricing_data import parquet
 from pricing_data.disk import QUARANTINE, ROWS, Disk
 from pricing_data.layouts import Semantics
 from pricing_data.market import Market, PriceHistory, Series
-from pricing_data.precedence import SILENCE_S, Account, Claim, rank, reconciled, steps
-from pricing_data.quality import EXAMPLES_KEPT, Flaw, Mask
+from pricing_data.precedence import Account, Claim, rank, reconciled, steps
+from pricing_data.quality import Flaw
 from pricing_data.settling import Pool
 from pricing_data.tables import Row
 from pricing_data.units import Instant, UsdPerHour, format_instant
@@ -43,16 +43,6 @@ class MarketSummary:
     """The current price; None where the market was no longer listed."""
     sources: tuple[str, ...]
     """Everyone who speaks of the market; where they overlap, an earlier one is believed."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoreFinding:
-    """``count`` rows of ``source`` share this flaw; the first few of them are shown."""
-
-    source: str
-    kind: Flaw
-    count: int
-    examples: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +77,10 @@ def summaries(
 
 
 def _summary(market: Market, rows: list[Row]) -> MarketSummary:
-    ranked = sorted(rows, key=lambda row: rank(row[0], Semantics(row[1]), row[2], row[3]))
-    current = max(ranked, key=lambda row: row[5])  # of several at that moment the first, which is believed
+    ranked, current = rows, rows[0]
+    if len(rows) > 1:
+        ranked = sorted(rows, key=lambda row: rank(row[0], Semantics(row[1]), row[2], row[3]))
+        current = max(ranked, key=lambda row: row[5])  # of several at that moment the first: it is believed
     price = current[6]["price"]
     return MarketSummary(
         market=market,
@@ -199,14 +191,15 @@ def quarantined(
     """Rows by market and time, then lines by file."""
     rows = [
         Quarantined(
-            row[4], Flaw(row[5]), Market(*row[:4]), Instant(row[6]), _text(Market(*row[:4]), row[6], row[7])
+            row[4],
+            Flaw(row[5]),
+            Market(*row[:4]),
+            Instant(row[6]),
+            row_text(Market(*row[:4]), row[6], row[7]),
         )
         for row in _aside(database, disk)
     ]
-    lines = [
-        Quarantined(row[0], Flaw(row[2]), None, None, f"line {row[1]}: {row[3]}" if row[1] else row[3])
-        for row in unreadable
-    ]
+    lines = [Quarantined(row[0], Flaw(row[2]), None, None, line_text(row[1], row[3])) for row in unreadable]
     return (*rows, *lines)
 
 
@@ -222,43 +215,16 @@ def _aside(database: DuckDBPyConnection, disk: Disk) -> list[Row]:
         return parquet.fetched(cursor, query, files)
 
 
-def _text(market: Market, time_s: int, price: float | None) -> str:
+def line_text(line: int, text: str) -> str:
+    """A line of a file, or a row of an answer that has no place in any."""
+    return f"line {line}: {text}" if line else text
+
+
+def row_text(market: Market, time_s: int, price: float | None) -> str:
+    """A row that may hold anything."""
     said = "no longer listed" if price is None or np.isnan(price) else f"{price:g} $/h"
     try:
         moment = format_instant(Instant(time_s))
     except (ValueError, OverflowError, OSError):  # quarantined for that very reason
         moment = f"{time_s} s since 1970"
     return f"{market} {moment} {said}"
-
-
-def findings(database: DuckDBPyConnection, disk: Disk, unreadable: Sequence[Row]) -> tuple[StoreFinding, ...]:
-    """By source and kind."""
-    texts: dict[tuple[str, Flaw], list[str]] = {}
-    for bad in quarantined(database, disk, unreadable):
-        texts.setdefault((bad.source, bad.reason), []).append(bad.text)
-    found = [
-        StoreFinding(source, flaw, len(said), tuple(said[:EXAMPLES_KEPT]))
-        for (source, flaw), said in texts.items()
-    ]
-    pool = _rows(database, disk, None, None)
-    pool = pool.take(np.argsort(pool.codes, kind="stable"))
-    silent = np.zeros(len(pool), np.bool_)
-    silent[1:] = (np.diff(pool.codes) == 0) & (np.diff(pool.times) > SILENCE_S) & ~pool.polled[1:]
-    found += [*_noticed(pool, Flaw.SILENCE, silent), *_noticed(pool, Flaw.APPROXIMATE, pool.approximate)]
-    return tuple(sorted(found, key=lambda finding: (finding.source, finding.kind)))
-
-
-def _noticed(pool: Pool, flaw: Flaw, rows: Mask) -> Iterator[StoreFinding]:
-    """Findings about believed rows, of which there may be very many."""
-    sources = sorted({name.source for name in pool.series})
-    place = {source: code for code, source in enumerate(sources)}
-    source_of = np.array([place[name.source] for name in pool.series], np.int64)
-    index = np.flatnonzero(rows)
-    said_by = source_of[pool.codes[index]]
-    for code in np.unique(said_by).tolist():
-        mine = index[said_by == code]
-        examples = (
-            _text(pool.series[pool.codes[row]].market, int(pool.times[row]), float(pool.prices[row]))
-            for row in mine[:EXAMPLES_KEPT]
-        )
-        yield StoreFinding(sources[code], flaw, len(mine), tuple(examples))

@@ -14,14 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pricing_data import checks, frames, parquet, reading
+from pricing_data import checks, findings, frames, parquet, rating, reading
 from pricing_data.batch import Batch, OnDemandBatch, Rate, RateBatch, TypeBatch, UnreadableBatch
 from pricing_data.catalogue import Catalogue, bundled_gpu_names
 from pricing_data.disk import Disk
+from pricing_data.findings import StoreFinding
 from pricing_data.market import Market, PriceHistory, Series
 from pricing_data.merging import Months
 from pricing_data.placing import placed
-from pricing_data.reading import MarketSummary, Quarantined, StoreFinding
+from pricing_data.reading import MarketSummary, Quarantined
 from pricing_data.settling import settle
 from pricing_data.tables import ON_DEMAND, RATES, TYPES, UNREADABLE, Kind, Row, Tables
 from pricing_data.units import Instant
@@ -194,17 +195,27 @@ class PriceStore:
             return reading.last(self._database, self._disk, source, cloud, region)
 
     def rates(self, cloud: str | None = None) -> tuple[tuple[str, Rate], ...]:
-        """All eviction rates, each with its source."""
+        """All eviction rates, each with its source: every day of every market."""
         with self._reading():
             rows = self._tables.rows(RATES)
         return tuple(
             (row[4], Rate(Market(*row[:4]), *row[5:11])) for row in rows if cloud is None or row[0] == cloud
         )
 
+    def newest_rates(self, window_s: int) -> tuple[tuple[str, Rate], ...]:
+        """What is said of each market now, and by whom: a band, or the mean of ``window_s`` of figures."""
+        with self._reading():
+            return rating.newest(self._database, self._tables.path(RATES), window_s)
+
+    def rate_counts(self) -> dict[str, int]:
+        """How many eviction rates there are, by cloud."""
+        with self._reading():
+            return rating.counts(self._database, self._tables.path(RATES))
+
     def findings(self) -> tuple[StoreFinding, ...]:
         """Bad rows, gaps and approximate times: counted by source, with examples."""
         with self._reading():
-            return reading.findings(self._database, self._disk, self._tables.rows(UNREADABLE))
+            return findings.findings(self._database, self._disk, self._tables.path(UNREADABLE))
 
     def quarantined(self) -> tuple[Quarantined, ...]:
         """Every row that is not believed, and why."""

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pricing_data.reading import StoreFinding
+from pricing_data.findings import StoreFinding
 from pricing_data.units import Instant, format_instant
 from spotctl.cli import jsonlines
 from spotctl.cli.adviseview import age

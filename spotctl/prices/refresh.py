@@ -26,7 +26,7 @@ from pricing_data.units import HOUR_S, Instant, Seconds, UsdPerHour
 from spotctl.prices.estimates import Basis, Estimate, from_crossings, from_rate, unknown
 from spotctl.prices.place import prices_root
 from spotctl.prices.quotes import Quote, quotes
-from spotctl.prices.rates import Rates
+from spotctl.prices.rates import AVERAGED_S, Rates
 from spotctl.prices.tables import Row, Table
 
 DEFAULT_HORIZON_S: Final = Seconds(float(HOUR_S))
@@ -115,7 +115,8 @@ def _made(store: PriceStore, horizon_s: Seconds, before: Table | None) -> Table:
 
 
 def _rows(store: PriceStore, horizon_s: Seconds, known: Mapping[Market, Row]) -> Iterator[Row]:
-    catalogue, gpu_names, rates = store.catalogue(), store.gpu_names(), Rates.of(store.rates())
+    catalogue, gpu_names = store.catalogue(), store.gpu_names()
+    rates = Rates.of(store.newest_rates(AVERAGED_S))
     found = [(quote, _rules(quote), _unchanged(quote, known.get(quote.market))) for quote in quotes(store)]
     asked = [quote.market for quote, rules, before in found if before is None and _by_crossings(quote, rules)]
     history = store.history(asked)

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from pricing_data.quality import Flaw
-from pricing_data.reading import StoreFinding
+from pricing_data.findings import StoreFinding
 from pricing_data.store import PriceStore
 from pricing_data.units import Instant
 from spotctl.prices.quotes import GONE, Quote, quotes
@@ -54,11 +53,6 @@ class Standing:
     def quarantined(self) -> int:
         return sum(finding.count for finding in self.findings if finding.kind.quarantines)
 
-    @property
-    def gaps(self) -> tuple[StoreFinding, ...]:
-        """Where an event stream was silent for two days: nobody recorded, or AWS sent nothing."""
-        return tuple(finding for finding in self.findings if finding.kind is Flaw.SILENCE)
-
 
 def standing(
     store: PriceStore, now: Instant, clouds: Sequence[str] = (), regions: Sequence[str] = ()
@@ -78,7 +72,7 @@ def standing(
         corners=tuple(_corner(*name, members, now) for name, members in sorted(by_corner.items())),
         disputes=_disputes(found),
         findings=tuple(f for f in store.findings() if everything or f.source in sources),
-        rates=sum(1 for _, rate in store.rates() if not clouds or rate.market.cloud in clouds),
+        rates=sum(n for cloud, n in store.rate_counts().items() if not clouds or cloud in clouds),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -117,24 +118,11 @@ def test_names_that_are_none_stay_inside_the_store(tmp_path: Path, name: str) ->
     assert store.add(batch((MAY, 0.03), market=market)) == Added(0, 1, 0)
 
 
-def test_a_gap_and_an_approximate_time_are_findings(tmp_path: Path) -> None:
+def test_approximate_times_are_findings(tmp_path: Path) -> None:
     store = PriceStore(tmp_path)
-    times = np.array([MAY, MAY + 60, MAY + 200_000 + 60], np.int64)
-    one = Batch(
-        "f",
-        Semantics.EVENT_STREAM,
-        (EAST,),
-        np.zeros(3, np.int64),
-        times,
-        np.full(3, 0.03),
-        times,
-        times > MAY,
-    )
-    store.add(one)
-    assert {(found.kind, found.count) for found in store.findings()} == {
-        (Flaw.SILENCE, 1),
-        (Flaw.APPROXIMATE, 2),
-    }
+    store.add(replace(batch((MAY, 0.03), (MAY + 60, 0.04)), approximate=np.array([False, True])))
+    (found,) = store.findings()
+    assert (found.kind, found.count, len(found.examples)) == (Flaw.APPROXIMATE, 1, 1)
 
 
 def test_one_source_is_believed_and_named(tmp_path: Path) -> None:

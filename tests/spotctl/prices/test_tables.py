@@ -19,7 +19,7 @@ from spotctl.prices import refresh
 from spotctl.prices.advice import NO_CORES, NO_GPU_NAME, Gpu, Wish, advise
 from spotctl.prices.estimates import Basis, Hazard, from_crossings, from_rate
 from spotctl.prices.quotes import GONE, quotes
-from spotctl.prices.rates import Rates
+from spotctl.prices.rates import AVERAGED_S, Rates
 from spotctl.prices.tables import Table
 
 START = parse_instant("2026-11-01")
@@ -113,31 +113,39 @@ def test_crossings_look_back_no_more_than_ninety_days() -> None:
     assert then.beta == pytest.approx(1 / 24, rel=0.05)
 
 
-def test_of_several_rates_the_nearest_and_newest_counts() -> None:
+def test_of_several_rates_the_nearest_and_newest_counts(store: PriceStore) -> None:
     zone, wide = rate(CHEAP, 0.1, 0.2), rate(region(CHEAP), 0.0, 0.05)
     older = rate(region(CHEAP), 0.3, 0.4, days=0)
-    rates = Rates.of([("b", wide), ("a", zone), ("b", older)])
+    store.add_rates(RateBatch("b", (wide, older)))
+    store.add_rates(RateBatch("a", (zone,)))
+    store.add_rates(RateBatch("a, before", (rate(CHEAP, 0.5, 0.6, days=0),)))
+    rates = Rates.of(store.newest_rates(AVERAGED_S))
     assert rates.of_market(CHEAP) == Hazard(0.1, 0.2, MONTH_S, "a")
     assert rates.of_market(DEAR) == Hazard(0.0, 0.05, MONTH_S, "b")
     assert rates.of_market(RISKY) is None
+    assert store.rate_counts() == {"aws": 4}
 
 
-def test_daily_figures_are_averaged() -> None:
-    days = [
+def test_daily_figures_are_averaged_by_time(store: PriceStore) -> None:
+    days = ((-60, 1, 0.9), (0, 1, 0.1), (1, 1, 0.3), (2, 2, 0.5))
+    figures = tuple(
         Rate(
             CHEAP,
-            Instant(START + d * DAY_S),
-            Instant(START + (d + 1) * DAY_S),
+            Instant(START + day * DAY_S),
+            Instant(START + (day + length) * DAY_S),
             share,
             share,
             Seconds(DAY_S),
             NOW,
         )
-        for d, share in ((-60, 0.9), (0, 0.1), (1, 0.3))
-    ]
-    found = Rates.of([("gcp", day) for day in days]).of_market(CHEAP)
+        for day, length, share in days
+    )
+    store.add_rates(RateBatch("gcp", figures))
+    ((source, said),) = store.newest_rates(AVERAGED_S)
+    assert (source, said.begin, said.end) == ("gcp", START, START + 4 * DAY_S)
+    found = Rates.of([(source, said)]).of_market(CHEAP)
     assert found is not None
-    assert (found.low, found.high) == pytest.approx((0.2, 0.2))
+    assert (found.low, found.high) == pytest.approx((0.35, 0.35))
 
 
 # ---- tables -------------------------------------------------------------------------------------
