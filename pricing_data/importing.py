@@ -175,17 +175,18 @@ def _export(path: Path) -> tuple[list[tuple[str, ...]], dict[str, Any]]:
     file = parquet.scan([path])
     database = parquet.connect()
     try:
-        database.execute("SET threads = 1")
-        _check(path, [row[0] for row in database.execute(f"DESCRIBE SELECT * FROM {file}").fetchall()])
-        database.execute(
-            f"CREATE TABLE names AS SELECT row_number() OVER () - 1 AS code, * FROM "
-            f"(SELECT DISTINCT {texts} FROM {file} ORDER BY ALL)"
-        )
-        groups = database.execute(f"SELECT {names} FROM names ORDER BY code").fetchall()
-        columns = database.execute(
-            "SELECT code, time_s, price_usd_hour, approximate, observed_s FROM "
-            f"(SELECT {texts}, {numbers} FROM {file}) JOIN names USING ({names})"
-        ).fetchnumpy()
+        with parquet.interruptible():
+            database.execute("SET threads = 1")
+            _check(path, [row[0] for row in database.execute(f"DESCRIBE SELECT * FROM {file}").fetchall()])
+            database.execute(
+                f"CREATE TABLE names AS SELECT row_number() OVER () - 1 AS code, * FROM "
+                f"(SELECT DISTINCT {texts} FROM {file} ORDER BY ALL)"
+            )
+            groups = database.execute(f"SELECT {names} FROM names ORDER BY code").fetchall()
+            columns = database.execute(
+                "SELECT code, time_s, price_usd_hour, approximate, observed_s FROM "
+                f"(SELECT {texts}, {numbers} FROM {file}) JOIN names USING ({names})"
+            ).fetchnumpy()
     except parquet.errors() as error:
         found = str(error).splitlines()[0]
         raise TraceError(str(path), None, found, "a Parquet file that spotctl exported", _AGAIN) from error

@@ -9,7 +9,8 @@ know folders.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -93,14 +94,12 @@ def read(
     )
     if where != "true":  # a long IN becomes a join, and joins keep no order
         rows_of += " ORDER BY file_index, file_row_number"
-    cursor = database.cursor()
     try:
-        runs = cursor.execute(runs_of, [*values, [str(file) for file in files]]).fetchall()
-        columns = cursor.execute(rows_of, list(values)).fetchnumpy()
+        with interruptible(), database.cursor() as cursor:
+            runs = cursor.execute(runs_of, [*values, [str(file) for file in files]]).fetchall()
+            columns = cursor.execute(rows_of, list(values)).fetchnumpy()
     except errors() as error:
         raise damaged(files, error) from error
-    finally:
-        cursor.close()
     of_runs = [Series(*run[:5]) for run in runs]
     series = tuple(sorted(set(of_runs)))
     place = {name: code for code, name in enumerate(series)}
@@ -126,6 +125,19 @@ def _pool(series: tuple[Series, ...], codes: Ints, columns: Mapping[str, Any]) -
     )
 
 
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Ctrl-C while DuckDB works is a KeyboardInterrupt: DuckDB hears of it first, and calls it an error."""
+    import duckdb
+
+    try:
+        yield
+    except (RuntimeError, duckdb.InterruptException) as error:
+        if "interrupted" not in str(error).lower():
+            raise
+        raise KeyboardInterrupt from error
+
+
 def errors() -> type[Exception]:
     """What DuckDB raises."""
     import duckdb
@@ -144,7 +156,7 @@ def copy(database: DuckDBPyConnection, columns: Mapping[str, npt.NDArray[Any] | 
     """Write ``columns`` to ``path``, through to the disk. A text stands for a column of it."""
     said = [f"{quoted(held)} AS {name}" if isinstance(held, str) else name for name, held in columns.items()]
     try:
-        with database.cursor() as cursor:
+        with interruptible(), database.cursor() as cursor:
             cursor.register(
                 "rows", {name: held for name, held in columns.items() if not isinstance(held, str)}
             )
@@ -160,7 +172,8 @@ def fetched(
 ) -> list[tuple[Any, ...]]:
     """The rows of a query over ``files``. Raises StoreDamaged where one of them cannot be read."""
     try:
-        return cursor.execute(query, list(values)).fetchall()
+        with interruptible():
+            return cursor.execute(query, list(values)).fetchall()
     except errors() as error:
         raise damaged(files, error) from error
 
@@ -170,6 +183,7 @@ def framed(
 ) -> pd.DataFrame:
     """The same as a DataFrame."""
     try:
-        return cursor.execute(query, list(values)).df()
+        with interruptible():
+            return cursor.execute(query, list(values)).df()
     except errors() as error:
         raise damaged(files, error) from error

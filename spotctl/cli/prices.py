@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
@@ -44,8 +44,6 @@ OutputOption: TypeAlias = Annotated[
     Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write there instead.")
 ]
 
-_TABLES: Final = "updating the tables that `spotctl advise` reads"
-
 group = typer.Typer(
     help="Fetch, look at and export the history of prices.",
     epilog="Example: spotctl prices fetch --cloud aws && spotctl prices status",
@@ -75,7 +73,7 @@ def fetch(
     fetched is kept whatever happens next, and the same command goes on from there.
     """
     from spotctl.cli import fetchview, jsonlines
-    from spotctl.prices import fetching, refresh
+    from spotctl.prices import fetching
 
     asked = fetching.Asked(tuple(map(str, clouds or ())), tuple(regions or ()), _instant("--since", since))
     with _opened() as store, fetchview.watcher() as watcher:
@@ -88,9 +86,8 @@ def fetch(
     if report.interrupted:
         raise typer.Exit(Interrupted.exit_code)
     if any(part.new or part.quarantined for part in report.parts):
-        screen.note(_TABLES)
         with _opened() as store:
-            refresh.refresh_tables(store)
+            _update_tables(store)
     raise typer.Exit(status)
 
 
@@ -109,7 +106,6 @@ def import_(
     """
     from pricing_data.importing import import_file
     from spotctl.cli import importview, jsonlines
-    from spotctl.prices import refresh
 
     outcomes, failures = [], []
     with _opened() as store:
@@ -123,8 +119,7 @@ def import_(
         except KeyboardInterrupt:
             raise Interrupted(importview.interrupted(outcomes, len(files))) from None
         if any(outcome.added.new or outcome.added.quarantined for outcome in outcomes):
-            screen.note(_TABLES)
-            refresh.refresh_tables(store)
+            _update_tables(store)
     if options.wants_json(form, as_json):
         screen.data(jsonlines.document(importview.document(outcomes, failures)))
     if failures:
@@ -254,6 +249,19 @@ def export(
     with _opened() as store:
         rows = write(store, markets or [], form.value, output, sys.stdout.buffer)
     screen.note(f"{rows:,} rows written" + (f" to {output}" if output else ""))
+
+
+def _update_tables(store: PriceStore) -> None:
+    """What `spotctl advise` reads. Without it the tables are made when they are next asked for."""
+    from spotctl.prices import refresh
+
+    screen.note("updating the tables that `spotctl advise` reads")
+    try:
+        refresh.refresh_tables(store)
+    except KeyboardInterrupt:
+        raise Interrupted(
+            "interrupted: all rows are in the store; `spotctl advise` will take longer once"
+        ) from None
 
 
 @contextlib.contextmanager

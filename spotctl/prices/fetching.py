@@ -1,9 +1,8 @@
 """Which feeds a fetch asks, and for what of each.
 
 Feeds are made here and nowhere else; their SDKs are loaded when they are first asked something. Addresses
-come from the environment where they are not the clouds' own: AWS_ENDPOINT_URL is boto3's,
-SPOTCTL_AWS_ADVISOR and SPOTCTL_AZURE_RETAIL name mirrors of what both
-publish for everybody.
+come from the environment where they are not the clouds' own: AWS_ENDPOINT_URL is boto3's, the others are
+ours, and name private endpoints, proxies, or mirrors of what is published for everybody.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from pricing_data.feeds.azure import AzureFeed, AzureSettings
 from pricing_data.feeds.azure_retail import AzureRetailFeed, RetailSettings
 from pricing_data.feeds.base import Feed, Page, Part
 from pricing_data.feeds.gcp import GcpFeed, GcpSettings
+from pricing_data.feeds.gcp_client import Endpoints
 from pricing_data.fetch import FetchReport, Progress, fetch
 from pricing_data.store import PriceStore
 from pricing_data.units import Instant
@@ -78,8 +78,11 @@ def feeds(asked: Asked, told: Told) -> tuple[Feed, ...]:
         AwsFeed(_now, AwsSettings(regions=asked.regions)),
         AwsAdvisorFeed(_now, _address("SPOTCTL_AWS_ADVISOR", ADDRESS)),
         AzureRetailFeed(_now, RetailSettings(_address("SPOTCTL_AZURE_RETAIL", RETAIL), asked.regions)),
-        AzureFeed(_now, AzureSettings(regions=asked.regions)),
-        GcpFeed(_now, GcpSettings(regions=asked.regions)),
+        AzureFeed(
+            _now,
+            AzureSettings(endpoint=os.environ.get("SPOTCTL_AZURE_RESOURCES") or None, regions=asked.regions),
+        ),
+        GcpFeed(_now, GcpSettings(endpoints=_google(), regions=asked.regions)),
     )
     wanted = (feed for feed in made if not asked.clouds or feed.cloud in asked.clouds)
     return tuple(_Chosen(feed, asked.since, told) for feed in wanted)
@@ -99,6 +102,14 @@ def exit_code(report: FetchReport) -> int:
     failures = [part.failure for part in report.parts] + [error for _, error in report.unavailable]
     refused = (isinstance(error, CredentialsRejected | RegionRefused) for error in failures)
     return 4 if failures and all(refused) else 1
+
+
+def _google() -> Endpoints:
+    usual = Endpoints()
+    return Endpoints(
+        compute=_address("SPOTCTL_GCP_COMPUTE", usual.compute),
+        billing=_address("SPOTCTL_GCP_BILLING", usual.billing),
+    )
 
 
 def _address(variable: str, otherwise: str) -> str:

@@ -6,6 +6,7 @@ are used up in order, each by the first request whose path contains its text.
 
 from __future__ import annotations
 
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -75,14 +76,16 @@ class FakeServer:
             return Reply(500)
 
     @contextmanager
-    def running(self) -> Iterator[str]:
+    def running(self, tls: ssl.SSLContext | None = None) -> Iterator[str]:
         """Its address. Raises at the end what was wrong about the requests."""
         server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
         server.daemon_threads = True
         thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         try:
-            yield f"http://127.0.0.1:{server.server_address[1]}"
+            yield f"{'https' if tls else 'http'}://127.0.0.1:{server.server_address[1]}"
         finally:
             server.shutdown()
             thread.join()
