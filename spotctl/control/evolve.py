@@ -245,6 +245,12 @@ def _training_failed(state: State, entry: e.TrainingFailed) -> State:
     return replace(state, phase=Phase.CLOSING, failure=entry.why, training_over_at=state.now)
 
 
+def _stalled(state: State, entry: e.Stalled) -> State:
+    """Effects that are waited for together are one hold."""
+    longest = max(entry.real_s, state.held.get(entry.at, 0.0))
+    return replace(state, held={**state.held, entry.at: longest})
+
+
 def _asked(state: State, entry: e.Asked) -> State:
     return replace(state, asked=entry.ask)
 
@@ -301,6 +307,7 @@ _HANDLERS: Final[Mapping[type, Callable[[State, Any], State]]] = {
     e.RolledBack: _rolled_back,
     e.TrainingFinished: _finished,
     e.TrainingFailed: _training_failed,
+    e.Stalled: _stalled,
     e.Asked: _asked,
     e.Decided: _decided,
     e.Close: _close,

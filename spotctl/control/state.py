@@ -117,6 +117,8 @@ class State:
     """Machine-seconds of machines that computed, by instance type."""
     training_started_at: Instant | None = None
     training_over_at: Instant | None = None
+    held: Mapping[Instant, float] = field(default_factory=dict)
+    """Real seconds for which nominal time stood still, by where it stood. No decision reads them."""
     asked: Ask | None = None
     failure: str | None = None
     model: str | None = None

@@ -50,6 +50,7 @@ def final_object(state: State, ledger: Path, wall_s: float, left: int, score: Sc
         "objective": None if score is None else _score(score),
         "wall_seconds": round(wall_s, 3),
         "sim_seconds": state.now - state.terms.start,
+        "held_seconds": round(sum(state.held.values()), 3),
         "cost": {
             "total": format_micros(spending.total),
             "spot": format_micros(spending.spot),

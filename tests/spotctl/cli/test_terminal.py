@@ -7,6 +7,7 @@ import re
 import select
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
@@ -22,6 +23,7 @@ import os, pty, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_DFL)  # whoever runs the tests may ignore it, and a terminal does not
 sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))
 """
+REACTION_S = 0.3
 PATIENCE_S = 120
 """Longest silence of a command that is not waiting for an answer."""
 ASKING = """
@@ -63,6 +65,8 @@ class Terminal:
         return self
 
     def type(self, text: str) -> Self:
+        """As a person would: not in the very instant before the command begins to listen."""
+        time.sleep(REACTION_S)
         assert self._process.stdin is not None
         self._process.stdin.write(text.encode())
         self._process.stdin.flush()
