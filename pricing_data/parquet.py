@@ -127,15 +127,20 @@ def _pool(series: tuple[Series, ...], codes: Ints, columns: Mapping[str, Any]) -
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Ctrl-C while DuckDB works is a KeyboardInterrupt: DuckDB hears of it first, and calls it an error."""
+    """Ctrl-C while DuckDB works is a KeyboardInterrupt, whatever DuckDB makes of it.
+
+    It hears of it first and calls it a RuntimeError; or the interrupt strikes while it reads our columns, and
+    is wrapped in an error of its own.
+    """
     import duckdb
 
     try:
         yield
-    except (RuntimeError, duckdb.InterruptException) as error:
-        if "interrupted" not in str(error).lower():
-            raise
-        raise KeyboardInterrupt from error
+    except (RuntimeError, duckdb.Error) as error:
+        struck = str(error) == "Query interrupted" or "KeyboardInterrupt" in str(error)
+        if struck or isinstance(error, duckdb.InterruptException):
+            raise KeyboardInterrupt from error
+        raise
 
 
 def errors() -> type[Exception]:

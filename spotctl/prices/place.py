@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from pricing_data.errors import ExportRefused, FeedError, StoreDamaged, TraceError
+from pricing_data.errors import ExportRefused, FeedError, StoreDamaged, StoreUnwritable, TraceError
 from pricing_data.layouts import Semantics
 from spotctl.errors import SpotctlError, UsageError
 from spotctl.runs import default_root
@@ -29,7 +29,7 @@ def reported() -> Iterator[None]:
         yield
     except (TraceError, ExportRefused) as error:
         raise UsageError(str(error)) from error
-    except (StoreDamaged, FeedError) as error:
+    except (StoreDamaged, StoreUnwritable, FeedError) as error:
         raise SpotctlError(str(error)) from error
 
 
