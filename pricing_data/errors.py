@@ -1,6 +1,19 @@
 """What can be wrong with price data as a whole. Single bad rows are findings (``quality.py``), not errors.
 
-TraceError      a file cannot be read as the price file it claims to be
+Feeds say what to do next:
+
+TraceError              a file cannot be read as the price file it claims to be
+FeedError               a cloud's prices could not be fetched
+    FeedUnavailable         its SDK or its credentials are not there: do without the feed, say how to get them
+    CredentialsRejected     drop the feed for this run
+        CredentialsExpired      ... and log in again
+    RegionRefused           do without this part, the others can be had
+    FeedThrottled           wait, then ask again
+    FeedUnreachable         the connection broke: ask again
+    FeedBroken              the answer is not what the API promises: asking again does not help
+StoreDamaged            a file of the store is not what the store wrote
+StoreUnwritable         nothing can be stored: no room, or no permission
+ExportRefused           there is nothing to export, or no way to write it
 """
 
 from __future__ import annotations
@@ -17,3 +30,74 @@ class TraceError(Exception):
         self.found = found
         self.expected = expected
         self.advice = advice
+
+
+class FeedError(Exception):
+    """Prices could not be fetched. The message says where, what happened and what to do about it."""
+
+    def __init__(self, where: str, found: str, advice: str) -> None:
+        super().__init__(f"{where}: {found}. {advice}")
+        self.where = where
+        self.found = found
+        self.advice = advice
+
+
+class FeedUnavailable(FeedError):
+    """The feed's SDK or its credentials are missing."""
+
+
+class CredentialsRejected(FeedError):
+    """The cloud does not accept these credentials, for any part."""
+
+
+class CredentialsExpired(CredentialsRejected):
+    """They were good once."""
+
+
+class RegionRefused(FeedError):
+    """This part is not open to these credentials; others may be."""
+
+
+class FeedThrottled(FeedError):
+    """The cloud asks for patience, for ``retry_after_s`` seconds where it says so."""
+
+    def __init__(self, where: str, found: str, advice: str, retry_after_s: float | None = None) -> None:
+        super().__init__(where, found, advice)
+        self.retry_after_s = retry_after_s
+
+
+class FeedUnreachable(FeedError):
+    """No connection, or it broke before the answer was whole."""
+
+
+class FeedBroken(FeedError):
+    """An answer that is not what the API promises. ``found`` says where it differs."""
+
+
+class StoreDamaged(Exception):
+    """A file of the price store cannot be read. The message says which one and what to do."""
+
+    def __init__(self, path: str, found: str) -> None:
+        advice = "Move it out of the store and fetch or import that month again."
+        super().__init__(f"{path}: {found}; expected a file that this store wrote. {advice}")
+        self.path = path
+        self.found = found
+
+
+class StoreUnwritable(Exception):
+    """Nothing of the batch was stored. The message says what could not be written."""
+
+    def __init__(self, path: str, found: str) -> None:
+        super().__init__(f"{path}: {found}. Make room or give permission, then fetch or import again.")
+        self.path = path
+        self.found = found
+
+
+class ExportRefused(Exception):
+    """Nothing was written. The message says what was found and what was expected."""
+
+    def __init__(self, path: str, found: str, expected: str) -> None:
+        super().__init__(f"{path}: found {found}; expected {expected}.")
+        self.path = path
+        self.found = found
+        self.expected = expected

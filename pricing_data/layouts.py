@@ -57,6 +57,23 @@ def _aws_by_zone_id(zone_id: str, instance_type: str) -> Market:
     return Market("aws", f"{area}-{''.join(_COMPASS[c] for c in direction)}-{number}", zone_id, instance_type)
 
 
+_AWS_LABELS: Final = {
+    "apac-sin": "ap-southeast-1",
+    "apac-syd": "ap-southeast-2",
+    "apac-tokyo": "ap-northeast-1",
+    "eu-ireland": "eu-west-1",
+    "us-east": "us-east-1",
+    "us-west": "us-west-1",
+}
+"""What AWS's public price page calls the regions that are older than their names."""
+
+
+def _aws_by_label(label: str, instance_type: str) -> Market:
+    """The page has one price for a region (or for a local zone, which it calls a region)."""
+    region = _AWS_LABELS.get(label, label)
+    return Market("aws", region, region, instance_type)
+
+
 def _gcp(region: str, machine_type: str) -> Market:
     return Market("gcp", region, region, machine_type)
 
@@ -97,6 +114,14 @@ LAYOUTS: Final = (
         also=("ondemand_usd_hour",),
         semantics=Semantics.POLLED,
         market=_gcp,
+    ),
+    Layout(
+        time="snapshot_date",
+        identity=("region_label", "instance_type"),
+        price="linux_spot_usd_hour",
+        also=(),
+        semantics=Semantics.POLLED,
+        market=_aws_by_label,
     ),
     Layout(
         time="date",

@@ -6,7 +6,7 @@ store per market; ``as_of`` and ``appended`` are cheap views of it, never copies
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Self
@@ -158,6 +158,19 @@ class PriceHistory:
     def price(self, market: Market, at: Instant) -> UsdPerHour | None:
         """The price in force at ``at``; None before the first step."""
         return self.series(market).at(at)
+
+    def prices(self, markets: Sequence[Market], codes: npt.NDArray[np.int64], moments: Times) -> Prices:
+        """The price of ``markets[codes[i]]`` in force at ``moments[i]``; NaN before the first step."""
+        found = np.full(len(codes), np.nan)
+        order = np.argsort(codes.astype(np.int16) if len(markets) < 2**15 else codes, kind="stable")
+        borders = np.searchsorted(codes[order], np.arange(len(markets) + 1))
+        for code, market in enumerate(markets):
+            mine = order[borders[code] : borders[code + 1]]
+            series = self.series(market)
+            if len(mine) and len(series):
+                index = np.searchsorted(series.times, moments[mine], side="right") - 1
+                found[mine] = np.where(index < 0, np.nan, series.prices[index])
+        return found
 
     def as_of(self, now: Instant) -> PriceHistory:
         """What was known at ``now``: every step with time <= now."""

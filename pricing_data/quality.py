@@ -35,15 +35,28 @@ class Flaw(StrEnum):
     NEGATIVE = "negative price"
     ZERO = "price of zero"
     ABSURD = "absurdly high price"
+    ABOVE_CAP = "above what the market allowed"
+    SLIP = "hundreds of times its neighbours, as a slip of unit makes it"
+    NAME = "unusable market name"
+    PREHISTORIC = "time before there were clouds"
+    FUTURE = "time after it was observed"
+    RATE = "no rate of evictions"
+    SIZE = "no size of a machine"
+    NOT_UNDERSTOOD = "not what the source promises"
     CONFLICT = "second price for the same moment"
     UNORDERED = "out of order"
     APPROXIMATE = "approximate time"
     SILENCE = "first row after a long silence"
+    UNRECORDED = "first row after a time that nobody recorded"
+    RELISTED = "first row after it was not listed"
 
     @property
     def quarantines(self) -> bool:
         """Whether such a row is kept out of the series."""
-        return self not in (Flaw.UNORDERED, Flaw.APPROXIMATE, Flaw.SILENCE)
+        return self not in _KEPT
+
+
+_KEPT: Final = (Flaw.UNORDERED, Flaw.APPROXIMATE, Flaw.SILENCE, Flaw.UNRECORDED, Flaw.RELISTED)
 
 
 @dataclass(frozen=True, slots=True)

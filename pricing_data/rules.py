@@ -72,7 +72,7 @@ AZURE: Final = MarketRules(
 
 RULES: Final[Mapping[str, MarketRules]] = {rules.name: rules for rules in (AWS_2016, AWS, GCP, AZURE)}
 
-_AUCTIONS_ENDED: Final = parse_instant("2017-11-01")
+AUCTIONS_ENDED: Final = parse_instant("2017-11-01")
 """AWS gave up clearing by bid and smoothed its spot prices in November 2017."""
 
 
@@ -84,6 +84,6 @@ def default_rules(market_cloud: str, first_instant: Instant) -> MarketRules:
     >>> default_rules("aws", parse_instant("2016-06-01")).name
     'aws-2016'
     """
-    if market_cloud == "aws" and first_instant < _AUCTIONS_ENDED:
+    if market_cloud == "aws" and first_instant < AUCTIONS_ENDED:
         return AWS_2016
     return RULES[market_cloud]

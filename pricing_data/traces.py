@@ -26,7 +26,9 @@ from pricing_data.units import HOUR_S, Instant, parse_instant
 
 Filter = Callable[[Market], bool]
 
-_WHOLE_SECONDS: Final = len("2016-06-05T08:18:57Z")
+_WHOLE_SECONDS: Final = "0000-00-00T00:00:00Z"
+"""What times nearly always look like. Numpy reads these fast, and guesses (with a warning) at others."""
+_DIGITS: Final = str.maketrans("123456789", "0" * 9)
 _AWS_PRODUCTS: Final = frozenset({"Linux/UNIX", "Linux/UNIX (Amazon VPC)"})
 _SILENCE_S: Final = 48 * HOUR_S
 """AWS repeats a price about daily; where two days go by without a row, the record has a hole."""
@@ -62,6 +64,29 @@ class Recording:
     @property
     def history(self) -> PriceHistory:
         return PriceHistory.of(self.series)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RawRows:
+    """All rows of a price file as they stand, before anything is judged or left out for being a repetition.
+
+    ``rows_read = len(rows.lines) + unreadable lines + rows_left_out``.
+    """
+
+    label: str
+    semantics: Semantics
+    markets: tuple[Market, ...]
+    rows: quality.Rows
+    """The rows that say a market, a time and a price (or that there is none)."""
+    approximate: Mask
+    """Which of these say that their time is approximate."""
+    unreadable: Mapping[Flaw, quality.Ints]
+    """The lines that do not, by what is wrong with them."""
+    lines: Sequence[str]
+    """The file; line n of it is ``lines[n - 1]``."""
+    rows_read: int
+    rows_left_out: int
+    """Of markets nobody asked for, or of products other than Linux."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +180,7 @@ def _text(path: Path, name: str) -> str:
 def _parsed_times(texts: Sequence[str]) -> tuple[Times, Mask]:
     """Instants, and which of them could be read."""
     known = np.ones(len(texts), np.bool_)
-    if all(len(text) == _WHOLE_SECONDS and text[-1] == "Z" for text in texts):
+    if "".join(texts).translate(_DIGITS) == _WHOLE_SECONDS * len(texts):
         try:
             moments = np.array([text[:-1] for text in texts], dtype="datetime64[s]")
         except ValueError:
@@ -198,6 +223,36 @@ def read_trace(
     Bad rows are quarantined and reported as findings. Raises TraceError where the file cannot be read
     as a price file at all, or holds no usable row.
     """
+    raw = read_rows(path, only=only, label=label)
+    markets, event_stream = raw.markets, raw.semantics is Semantics.EVENT_STREAM
+    result = quality.sort_out(raw.rows, silence_s=_SILENCE_S if event_stream else None)
+    approximate = {Flaw.APPROXIMATE: raw.rows.lines[raw.approximate]}
+    findings = _findings(raw.lines, raw.unreadable, result.flaws, approximate)
+    if result.first is None or result.last is None or not result.steps:
+        misshapen = len(raw.unreadable[Flaw.FIELDS])
+        taken = raw.rows_read - raw.rows_left_out - misshapen
+        raise _nothing_usable(str(path), findings, markets, taken)
+    return Recording(
+        label=raw.label,
+        semantics=raw.semantics,
+        generated=generated,
+        series={markets[code]: steps.series for code, steps in result.steps.items()},
+        delisted={markets[code]: steps.delisted for code, steps in result.steps.items()},
+        findings=findings,
+        rows_read=raw.rows_read,
+        rows_used=result.used,
+        rows_heartbeat=result.heartbeats,
+        rows_duplicate=result.duplicates,
+        rows_unlisted=result.unlisted,
+        rows_quarantined=sum(found.count for found in findings if found.kind.quarantines),
+        rows_left_out=raw.rows_left_out,
+        first=Instant(result.first),
+        last=Instant(result.last),
+    )
+
+
+def read_rows(path: Path | str, *, only: Filter | None = None, label: str | None = None) -> RawRows:
+    """Read a recorded price file without judging its rows. Raises TraceError where it is no price file."""
     name = str(path)
     lines = _text(Path(path), name).splitlines()
     table = _Table.parse(name, lines)
@@ -205,27 +260,16 @@ def read_trace(
     wanted = np.array([only is None or only(market) for market in markets], dtype=np.bool_)
     taken = wanted[codes] & _right_product(table)
     unreadable, rows = _readable(table, codes, taken)
-    event_stream = table.layout.semantics is Semantics.EVENT_STREAM
-    result = quality.sort_out(rows, silence_s=_SILENCE_S if event_stream else None)
-    findings = _findings(lines, unreadable, result.flaws, {Flaw.APPROXIMATE: _approximate(table, taken)})
-    if result.first is None or result.last is None or not result.steps:
-        raise _nothing_usable(name, findings, markets, int(np.count_nonzero(taken)))
-    return Recording(
+    return RawRows(
         label=label or name,
         semantics=table.layout.semantics,
-        generated=generated,
-        series={markets[code]: steps.series for code, steps in result.steps.items()},
-        delisted={markets[code]: steps.delisted for code, steps in result.steps.items()},
-        findings=findings,
+        markets=tuple(markets),
+        rows=rows,
+        approximate=np.isin(rows.lines, _approximate(table, taken)),
+        unreadable=unreadable,
+        lines=lines,
         rows_read=len(table.lines) + len(table.misshapen),
-        rows_used=result.used,
-        rows_heartbeat=result.heartbeats,
-        rows_duplicate=result.duplicates,
-        rows_unlisted=result.unlisted,
-        rows_quarantined=sum(found.count for found in findings if found.kind.quarantines),
         rows_left_out=int(np.count_nonzero(~taken)),
-        first=Instant(result.first),
-        last=Instant(result.last),
     )
 
 

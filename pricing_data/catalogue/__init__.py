@@ -57,10 +57,20 @@ class Catalogue:
         index = bisect_right(prices, at, key=lambda valid: valid[0])
         return prices[index - 1][1] if index else None
 
+    def caps(self, cloud: str, region: str, name: str) -> tuple[tuple[Instant, UsdPerHour], ...]:
+        """Every list price and since when it was in force, ascending: what spot prices are held to."""
+        return self.list_prices.get((cloud, region, name), ())
+
     def types(self, cloud: str) -> tuple[InstanceType, ...]:
         """All known types of ``cloud``, by name."""
         mine = (found for (owner, _), found in self.instance_types.items() if owner == cloud)
         return tuple(sorted(mine, key=lambda found: found.name))
+
+
+def bundled_gpu_names() -> dict[tuple[str, str], str]:
+    """What the GPUs of bundled types are called, by (cloud, name); types without GPUs are left out."""
+    rows = _rows("instance_types.csv")
+    return {(row["cloud"], row["instance_type"]): row["gpu_name"] for row in rows if row["gpu_name"]}
 
 
 def _rows(file: str) -> Iterator[dict[str, str]]:

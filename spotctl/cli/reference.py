@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib.metadata import version
 from typing import Any
 
@@ -43,10 +44,18 @@ def reference() -> str:
         "Generated from `--help`; `python -m spotctl.cli.reference > docs/cli.md` writes it anew.",
         _section(root, context),
     ]
-    for name, verb in root.commands.items():
-        parts.append(_section(verb, typer.Context(verb, info_name=name, parent=context)))
+    parts += _sections(root, context)
     parts.append(_EXIT_CODES)
     return "\n\n".join(parts) + "\n"
+
+
+def _sections(group: Any, context: typer.Context) -> Iterator[str]:
+    """Of the verbs of ``group``, and of theirs."""
+    for name, verb in group.commands.items():
+        own = typer.Context(verb, info_name=name, parent=context)
+        yield _section(verb, own)
+        if hasattr(verb, "commands"):
+            yield from _sections(verb, own)
 
 
 def _section(command: Any, context: typer.Context) -> str:

@@ -51,11 +51,18 @@ def test_the_ci_calls_the_test_command() -> None:
 @pytest.mark.process
 def test_the_verbs_run_as_shown(tmp_path: Path) -> None:
     shown = [line for line in COMMANDS if line.startswith(".venv/bin/spotctl")]
-    assert [shlex.split(line)[1] for line in shown] == ["plan", "launch", "report"]
+    assert [shlex.split(line)[1] for line in shown] == [
+        *("plan", "launch", "report"),
+        *("prices", "prices", "advise"),
+    ]
+    said = {}
     for line in shown:
-        ran = run(*spotctl(line), home=tmp_path)
+        ran = run(*spotctl(f"{line} --help" if " fetch " in line else line), home=tmp_path)
         assert ran.returncode == 0, ran.stderr
-    assert "quickstart" in ran.stdout
+        said[line] = ran.stdout
+    assert "quickstart" in said[".venv/bin/spotctl report"]
+    assert "--cloud" in said[".venv/bin/spotctl prices fetch --cloud azure"]
+    assert "bundled market (generated)" in said[".venv/bin/spotctl advise --cpus 4+"]
 
 
 def test_the_job_file_shown_is_one(tmp_path: Path) -> None:

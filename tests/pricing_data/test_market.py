@@ -81,3 +81,12 @@ def test_unknown_markets_are_empty_and_only_restricts() -> None:
     assert history.price(M2, Instant(10)) is None
     assert history.appended(M2, Instant(5), UsdPerHour(0.1)).only([M2]).markets == (M2,)
     assert history.only([M2]).markets == ()
+
+
+def test_many_questions_are_answered_as_one_by_one() -> None:
+    markets = (Market("aws", "r", "a", "x"), Market("aws", "r", "b", "x"), Market("aws", "r", "c", "x"))
+    series = Series(np.array([10, 20]), np.array([1.0, 2.0]))
+    history = PriceHistory.of({markets[0]: series, markets[1]: Series(np.array([15]), np.array([3.0]))})
+    codes, moments = np.array([1, 0, 2, 0, 1]), np.array([15, 9, 15, 25, 14])
+    expected = [3.0, np.nan, np.nan, 2.0, np.nan]
+    assert np.array_equal(history.prices(markets, codes, moments), expected, equal_nan=True)

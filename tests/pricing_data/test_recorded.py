@@ -26,6 +26,7 @@ PRICE_FILES = [
     "aws-spot-2020-2021/spot_prices_us-east-1_2021.csv.gz",
     "aws-spot-2022-05-31/spot_prices.csv.gz",
     "aws-spot-2023-c5a/spot_prices.csv.gz",
+    "aws-spot-advisor/regional_spot_prices_2022-07.csv.gz",
     "aws-v100-prices-2023/spot_prices.csv.gz",
     "azure-gpu-lowpriority-2020/prices.csv.gz",
     "azure-spot-2022-2024/spot_price_changes.csv.gz",
@@ -51,7 +52,8 @@ def test_every_row_of_a_recorded_file_is_accounted_for(recorded_data: Path, file
     assert recording.rows_read == recording.rows_used + unused + recording.rows_quarantined
     assert recording.first == parse_instant(manifest[file]["first_time"])
     assert recording.last == parse_instant(manifest[file]["last_time"])
-    assert recording.semantics is (Semantics.EVENT_STREAM if file.startswith("aws") else Semantics.POLLED)
+    polled = file.startswith(("azure", "gcp", "aws-spot-advisor"))
+    assert recording.semantics is (Semantics.POLLED if polled else Semantics.EVENT_STREAM)
     assert recording.history.markets, "its series are what a history takes"
 
 

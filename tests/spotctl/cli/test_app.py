@@ -44,8 +44,10 @@ VERBS = (
     "wait",
     "gc",
     "report",
+    "advise",
     "version",
     "completion",
+    "prices",
 )
 FINAL_KEYS = {
     *("job", "state", "exit_code", "work_done", "objective", "wall_seconds", "sim_seconds", "cost"),
@@ -53,7 +55,7 @@ FINAL_KEYS = {
     "ledger",
 }
 HEAVY = ["numpy", "scipy", "pandas", "zmq", "yaml", "rich", "sqlite3", "asyncio", "boto3", "google.cloud"]
-HEAVY += ["azure", "ray"]
+HEAVY += ["azure", "ray", "duckdb"]
 
 
 @pytest.fixture

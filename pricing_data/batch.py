@@ -1,0 +1,131 @@
+"""What feeds and importers hand to the store: rows of one source, column by column, nothing judged yet.
+
+Five kinds: prices (``Batch``), eviction rates (``RateBatch``), instance types (``TypeBatch``), on-demand list
+prices (``OnDemandBatch``) and what nobody could read (``UnreadableBatch``). A batch is stored whole or not at
+all. Refuses to know where it will be kept, and refuses to drop rows: what cannot be believed is the store's
+to set aside, with the reason.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pricing_data.layouts import Semantics
+from pricing_data.market import InstanceType, Market, Prices, Times
+from pricing_data.quality import Flaw, Ints, Mask
+from pricing_data.units import Instant, Seconds, UsdPerHour
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """Prices of many markets from one source. All columns have shape (n,)."""
+
+    source: str
+    """Who said so, in words that stay the same: "aws DescribeSpotPriceHistory"."""
+    semantics: Semantics
+    markets: tuple[Market, ...]
+    codes: Ints
+    """Each row's place in ``markets``."""
+    times: Times
+    """Seconds since 1970, UTC: from when the price holds, or when a poller saw it."""
+    prices: Prices
+    """Dollars per hour; NaN where the market was seen to be listed no longer."""
+    observed: Times
+    """When we, or whoever polled, saw the row."""
+    approximate: Mask | None = None
+    """Which times are approximate; None where none is."""
+
+    def __post_init__(self) -> None:
+        shapes = {column.shape for column in (self.codes, self.times, self.prices, self.observed)}
+        if self.approximate is not None:
+            shapes.add(self.approximate.shape)
+        if len(shapes) > 1 or self.codes.ndim != 1:
+            raise ValueError(
+                f"the columns of a batch have shapes {sorted(shapes)}; expected one (n,) for all"
+            )
+        if len(self.codes) and not 0 <= int(self.codes.min()) <= int(self.codes.max()) < len(self.markets):
+            raise ValueError(f"a code of the batch names none of its {len(self.markets)} markets")
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    @property
+    def inexact(self) -> Mask:
+        """``approximate`` as a column, always."""
+        return np.zeros(len(self), np.bool_) if self.approximate is None else self.approximate
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Rate:
+    """How often instances of ``market`` were evicted in [begin, end).
+
+    ``low`` and ``high`` are the ends of the published band, as fractions of instances lost per ``per_s``
+    seconds (equal where one figure was published). A figure for a whole region has the region as its zone.
+    """
+
+    market: Market
+    begin: Instant
+    end: Instant
+    low: float
+    high: float
+    per_s: Seconds
+    observed: Instant
+
+
+@dataclass(frozen=True, slots=True)
+class RateBatch:
+    source: str
+    rates: tuple[Rate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TypeRow:
+    """One instance type; ``gpu_name`` is empty where it has no GPU."""
+
+    instance_type: InstanceType
+    gpu_name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TypeBatch:
+    source: str
+    types: tuple[TypeRow, ...]
+    observed: Instant
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ListPrice:
+    """The on-demand price of a type in a region, Linux, from ``valid_from`` on."""
+
+    cloud: str
+    region: str
+    instance_type: str
+    price: UsdPerHour
+    valid_from: Instant
+
+
+@dataclass(frozen=True, slots=True)
+class OnDemandBatch:
+    source: str
+    prices: tuple[ListPrice, ...]
+    observed: Instant
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A row of an answer, or a line of a file, that says nothing anybody understands."""
+
+    reason: Flaw
+    text: str
+    """As it came, after what is wrong with it where ``reason`` alone does not tell."""
+    line: int = 0
+    """Counted from 1; 0 where it is no line of a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadableBatch:
+    source: str
+    rows: tuple[Unreadable, ...]
+    observed: Instant

@@ -1,0 +1,90 @@
+"""Threads that work through a pile of tasks and speak to the thread that hired them through one queue.
+
+Whoever hires them hears everything in its own thread, an exception of a task included. Refuses to share
+anything else, and to keep a program from ending: the threads are daemons.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+Said = TypeVar("Said")
+Task = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
+class _Gone:
+    """One thread has found no more to do."""
+
+
+class Crew(Generic[Said]):
+    """One pile of tasks after the other; tasks ``say`` what they have to."""
+
+    def __init__(self) -> None:
+        self.stop = threading.Event()
+        """Set: nobody begins another task, and those at work end when they can."""
+        self._heard: queue.SimpleQueue[Said | _Failed | _Gone] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+
+    def say(self, said: Said) -> None:
+        """Called by tasks."""
+        self._heard.put(said)
+
+    def run(self, tasks: Sequence[Task], width: int) -> Iterator[Said]:
+        """Do ``tasks``, ``width`` at a time; what they say, until the last is through.
+
+        Raises what a task raised.
+        """
+        todo: queue.SimpleQueue[Task] = queue.SimpleQueue()
+        for task in tasks:
+            todo.put(task)
+        working = min(width, len(tasks))
+        self._threads = [
+            threading.Thread(target=self._work, args=(todo,), daemon=True) for _ in range(working)
+        ]
+        for thread in self._threads:
+            thread.start()
+        while working:
+            heard = self._heard.get()
+            if isinstance(heard, _Gone):
+                working -= 1
+            elif isinstance(heard, _Failed):
+                raise heard.error
+            else:
+                yield heard
+
+    def stopped(self, grace_s: float) -> Iterator[Said]:
+        """Ask everybody to end and give them ``grace_s`` in all; what they still said."""
+        self.stop.set()
+        deadline = time.monotonic() + grace_s
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        while not self._heard.empty():
+            heard = self._heard.get()
+            if isinstance(heard, _Failed):
+                raise heard.error
+            if not isinstance(heard, _Gone):
+                yield heard
+
+    def _work(self, todo: queue.SimpleQueue[Task]) -> None:
+        try:
+            while not self.stop.is_set():
+                try:
+                    task = todo.get_nowait()
+                except queue.Empty:
+                    return
+                task()
+        except BaseException as error:
+            self._heard.put(_Failed(error))
+        finally:
+            self._heard.put(_Gone())

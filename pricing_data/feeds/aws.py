@@ -1,0 +1,79 @@
+"""AWS: spot prices by zone, instance types and on-demand prices, of every region the account may use.
+
+Wires boto3's clients to what reads their answers (``aws_prices``, ``aws_catalogue``). The advisor's file
+needs no account and is a feed of its own (``aws_advisor``).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from pricing_data.errors import CredentialsRejected, FeedBroken, RegionRefused
+from pricing_data.feeds import aws_catalogue, aws_prices
+from pricing_data.feeds.aws_sdk import AwsSettings, Sdk, translated
+from pricing_data.feeds.base import Kind, Page, Part
+from pricing_data.units import Instant
+
+_SOURCES: Final = {
+    Kind.PRICES: aws_prices.SOURCE,
+    Kind.TYPES: aws_catalogue.TYPES_SOURCE,
+    Kind.ON_DEMAND: aws_catalogue.ON_DEMAND_SOURCE,
+}
+_PRICE_LIST_REGION: Final = "us-east-1"
+"""The Price List speaks of all regions and is served from a few."""
+
+
+class AwsFeed:
+    """``now``: the observation time of what is fetched, and the end of every history."""
+
+    name = "aws"
+    cloud = "aws"
+
+    def __init__(self, now: Callable[[], Instant], settings: AwsSettings | None = None) -> None:
+        self._now = now
+        self._settings = settings or AwsSettings()
+        self._made: Sdk | None = None
+        self._making = threading.Lock()
+
+    def parts(self) -> tuple[Part, ...]:
+        """Prices first: a fetch that is cut short has got what changes most."""
+        regions = self._settings.regions or self._enabled_regions()
+        return tuple(
+            Part("aws", kind, region, source, region if kind is Kind.PRICES else None)
+            for kind, source in _SOURCES.items()
+            for region in regions
+        )
+
+    def _enabled_regions(self) -> tuple[str, ...]:
+        home = self._settings.home_region
+        where = f"aws {home} DescribeRegions"
+        client = self._sdk().client("ec2", home)
+        try:
+            with translated(where):
+                answer = client.describe_regions(AllRegions=False)
+        except RegionRefused as error:
+            advice = "Allow ec2:DescribeRegions, or name the regions to fetch, or log in as somebody else"
+            raise CredentialsRejected(where, error.found, advice) from error
+        names = sorted(region.get("RegionName", "") for region in answer.get("Regions", ()))
+        if not names or not all(names):
+            raise FeedBroken(where, f"the regions {names}", "Name the regions to fetch")
+        return tuple(names)
+
+    def fetch(self, part: Part, since: Instant | None) -> Iterator[Page]:
+        """One region's prices, types or on-demand prices; only prices go on from ``since``."""
+        region = part.name
+        if part.kind is Kind.ON_DEMAND:
+            client = self._sdk().client("pricing", _PRICE_LIST_REGION)
+            return aws_catalogue.on_demand_pages(client.get_products, region, self._now)
+        client = self._sdk().client("ec2", region)
+        if part.kind is Kind.TYPES:
+            return aws_catalogue.type_pages(client.describe_instance_types, region, self._now)
+        return aws_prices.pages(client.describe_spot_price_history, region, since, self._now)
+
+    def _sdk(self) -> Sdk:
+        with self._making:
+            if self._made is None:
+                self._made = Sdk(self._settings)
+            return self._made

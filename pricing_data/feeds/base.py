@@ -1,0 +1,82 @@
+"""What a price feed is: the contract between the clouds' APIs and ``pricing_data.fetch``.
+
+Refuses to know SDKs, stores, retries and clocks. A feed says which parts it has, turns one part's answers
+into batches, and translates its SDK's errors into those of ``pricing_data.errors``, chained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from pricing_data.batch import Batch, OnDemandBatch, RateBatch, TypeBatch, UnreadableBatch
+from pricing_data.units import Instant
+
+AnyBatch = Batch | RateBatch | TypeBatch | OnDemandBatch | UnreadableBatch
+
+
+class Kind(StrEnum):
+    """What a part tells about markets."""
+
+    PRICES = "prices"
+    RATES = "eviction rates"
+    TYPES = "instance types"
+    ON_DEMAND = "on-demand prices"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What can be fetched, and can fail, on its own: mostly one kind of data of one region."""
+
+    cloud: str
+    kind: Kind
+    name: str
+    """What people are shown ("us-east-1"); unique within its feed and kind."""
+    source: str
+    """The ``source`` of the part's batches, such as "aws DescribeSpotPriceHistory"."""
+    region: str | None = None
+    """The region whose newest stored row an incremental fetch goes on from; None: always fetched whole."""
+
+    def __str__(self) -> str:
+        return f"{self.cloud} {self.name} {self.kind}"
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One answer, or what a number of answers add up to.
+
+    ``batches`` are stored before the next page is asked for, each all or nothing. ``rows`` counts the rows
+    of the answer, for progress: the batches may come later, gathered from many answers.
+    """
+
+    rows: int
+    batches: tuple[AnyBatch, ...] = ()
+    cursor: str = ""
+    """How far the part has come, in words ("up to 2026-11-02")."""
+    left_out: str = ""
+    """What of the part has no row so far and why, in words ("no price for 3 types (...)"); "" if nothing."""
+
+
+class Feed(Protocol):
+    """The prices of one cloud. Its methods raise FeedError and nothing else; parts are fetched in threads."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def cloud(self) -> str: ...
+
+    def parts(self) -> tuple[Part, ...]:
+        """What there is to fetch. May ask the cloud which regions are open to these credentials."""
+        ...
+
+    def fetch(self, part: Part, since: Instant | None) -> Iterator[Page]:
+        """All of ``part``, or what changed at or after ``since``, the time of its newest stored row.
+
+        The promise that makes a fetch resumable: when a batch is handed out, every row that is older than
+        the batch's newest has been handed out before, or is in it. Where a cloud answers newest first,
+        the feed asks for one span of time after the other.
+        """
+        ...

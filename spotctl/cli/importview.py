@@ -1,0 +1,62 @@
+"""What became of imported files, for people and for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pricing_data.importing import Imported
+from pricing_data.units import Instant, format_instant
+
+
+def sentence(done: Imported) -> str:
+    """One file: every row of it is accounted for."""
+    counts = (
+        (done.added.new, "new"),
+        (done.added.known, "known already"),
+        (done.added.quarantined, "in quarantine"),
+        (done.rows_left_out, "left out: not Linux"),
+    )
+    told = ", ".join(f"{count:,} {what}" for count, what in counts if count) or "nothing"
+    return f"{done.path}: {done.rows_read:,} rows read, {_span(done)}: {told}"
+
+
+def interrupted(outcomes: Sequence[Imported], asked: int) -> str:
+    """What is in the store after Ctrl-C."""
+    return (
+        f"interrupted: {len(outcomes)} of {asked} files are in the store, of the next one whole batches or "
+        "nothing; the same command goes on from there"
+    )
+
+
+def document(outcomes: Sequence[Imported], failures: Sequence[str]) -> dict[str, Any]:
+    """For programs: ``spotctl.prices.import/1``."""
+    return {
+        "schema": "spotctl.prices.import/1",
+        "files": [_fields(done) for done in outcomes],
+        "unreadable": list(failures),
+    }
+
+
+def _span(done: Imported) -> str:
+    if done.first is None or done.last is None:
+        return "without a time"
+    return f"{format_instant(done.first)[:10]} to {format_instant(done.last)[:10]}"
+
+
+def _fields(done: Imported) -> dict[str, Any]:
+    return {
+        "path": done.path,
+        "sources": list(done.sources),
+        "rows_read": done.rows_read,
+        "new": done.added.new,
+        "known": done.added.known,
+        "quarantined": done.added.quarantined,
+        "left_out": done.rows_left_out,
+        "first": _time(done.first),
+        "last": _time(done.last),
+    }
+
+
+def _time(at: Instant | None) -> str | None:
+    return None if at is None else format_instant(at)

@@ -1,0 +1,289 @@
+"""``prices``: the history of prices and eviction rates: fetch it, look at it, take it elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import typer
+
+from pricing_data.errors import TraceError
+from pricing_data.units import Instant, parse_instant
+from spotctl.cli import options, screen
+from spotctl.cli.advise import Cloud
+from spotctl.errors import Interrupted, UsageError
+
+if TYPE_CHECKING:
+    from pricing_data.store import PriceStore
+
+
+class ExportFormat(StrEnum):
+    CSV = "csv"
+    PARQUET = "parquet"
+
+
+Markets: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[MARKET...]", help="TYPE or TYPE@ZONE, like m4.xlarge@us-east-1a."),
+]
+CloudsOption: TypeAlias = Annotated[
+    list[Cloud] | None, typer.Option("--cloud", help="Only this cloud; repeatable.")
+]
+RegionsOption: TypeAlias = Annotated[
+    list[str] | None, typer.Option("--region", metavar="REGION", help="Only this region; repeatable.")
+]
+FromOption: TypeAlias = Annotated[
+    str | None, typer.Option("--from", metavar="TIME", help="From then on, like 2016-06-01.")
+]
+ToOption: TypeAlias = Annotated[str | None, typer.Option("--to", metavar="TIME", help="Until then.")]
+OutputOption: TypeAlias = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write there instead.")
+]
+
+group = typer.Typer(
+    help="Fetch, look at and export the history of prices.",
+    epilog="Example: spotctl prices fetch --cloud aws && spotctl prices status",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Give ``app`` this group of verbs."""
+    app.add_typer(group, name="prices")
+
+
+@group.command(epilog="Example: spotctl prices fetch --cloud aws --region us-east-1 --since 2026-10-01")
+def fetch(
+    clouds: CloudsOption = None,
+    regions: RegionsOption = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Go back to then; default: to the newest stored row.")
+    ] = None,
+    form: options.FormatOption = options.Format.TABLE,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Fetch prices, eviction rates and types.
+
+    From every cloud that can be asked from here; those that cannot are named with the reason. What was
+    fetched is kept whatever happens next, and the same command goes on from there.
+    """
+    from spotctl.cli import fetchview, jsonlines
+    from spotctl.prices import fetching
+
+    asked = fetching.Asked(tuple(map(str, clouds or ())), tuple(regions or ()), _instant("--since", since))
+    with _opened() as store, fetchview.watcher() as watcher:
+        report = fetching.run(asked, store, watcher.expects, watcher.hears)
+    status = fetching.exit_code(report)
+    if options.wants_json(form, as_json):
+        screen.data(jsonlines.document(fetchview.document(report, status)))
+    else:
+        screen.data("\n".join(fetchview.summary(report)))
+    if report.interrupted:
+        raise typer.Exit(Interrupted.exit_code)
+    if any(part.new or part.quarantined for part in report.parts):
+        with _opened() as store:
+            _update_tables(store)
+    raise typer.Exit(status)
+
+
+@group.command("import", epilog="Example: spotctl prices import prices-2015.csv.gz prices-2016.csv.gz")
+def import_(
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE...", help="Recorded prices: CSV, gzipped or not, or Parquet."),
+    ],
+    form: options.FormatOption = options.Format.TABLE,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Add recorded price files.
+
+    Each is added whole or not at all; rows that cannot be believed go to quarantine, with the reason.
+    """
+    from pricing_data.importing import import_file
+    from spotctl.cli import importview, jsonlines
+
+    outcomes, failures = [], []
+    with _opened() as store:
+        try:
+            for file in files:
+                try:
+                    outcomes.append(import_file(store, file, _now()))
+                    screen.note(importview.sentence(outcomes[-1]))
+                except TraceError as error:
+                    failures.append(str(error))
+        except KeyboardInterrupt:
+            raise Interrupted(importview.interrupted(outcomes, len(files))) from None
+        if any(outcome.added.new or outcome.added.quarantined for outcome in outcomes):
+            _update_tables(store)
+    if options.wants_json(form, as_json):
+        screen.data(jsonlines.document(importview.document(outcomes, failures)))
+    if failures:
+        raise UsageError("\n".join(failures))
+
+
+@group.command(epilog="Example: spotctl prices status --cloud aws --json")
+def status(
+    clouds: CloudsOption = None,
+    regions: RegionsOption = None,
+    form: options.FormatOption = options.Format.TABLE,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Show what the store has, and what is wrong with it.
+
+    Markets, rows, span and age by cloud, region and source; findings with examples; gaps; which source is
+    believed where several speak of one market.
+    """
+    from spotctl.cli import jsonlines, statusview
+    from spotctl.prices.standing import standing
+
+    with _opened() as store:
+        found = standing(store, _now(), tuple(map(str, clouds or ())), tuple(regions or ()))
+    if options.wants_json(form, as_json):
+        screen.data(jsonlines.document(statusview.document(found, _now())))
+    else:
+        screen.show(statusview.picture(found, _now()))
+
+
+@group.command(epilog="Example: spotctl prices show c5.xlarge p3.2xlarge@us-east-1c")
+def show(
+    markets: Markets = None,
+    clouds: CloudsOption = None,
+    regions: RegionsOption = None,
+    form: options.FormatOption = options.Format.TABLE,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Show current prices, with age and source."""
+    from spotctl.cli import jsonlines, quoteview
+    from spotctl.prices.quotes import chosen, quotes
+
+    with _opened() as store:
+        found = chosen(quotes(store), markets or [], tuple(map(str, clouds or ())), tuple(regions or ()))
+    if options.wants_json(form, as_json):
+        screen.data(jsonlines.document(quoteview.document(found, _now())))
+    else:
+        screen.note(*quoteview.warnings(found, _now()))
+        screen.show(quoteview.picture(found, _now()))
+
+
+@group.command(epilog="Example: spotctl prices history m4.xlarge@us-east-1a --from 2016-06-01 --format csv")
+def history(
+    market: Annotated[
+        str, typer.Argument(metavar="MARKET", help="TYPE@ZONE, or TYPE where one zone has it.")
+    ],
+    begin: FromOption = None,
+    end: ToOption = None,
+    form: Annotated[
+        options.ReportFormat, typer.Option("--format", help="How to write to standard output.")
+    ] = options.ReportFormat.TABLE,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Show every price of one market.
+
+    One row per change; the first is the price in force at the start.
+    """
+    from spotctl.cli import quoteview
+    from spotctl.prices.quotes import between, only, quotes
+
+    first, last = _instant("--from", begin), _instant("--to", end)
+    with _opened() as store:
+        quote = only(quotes(store), market)
+        steps = between(store.series(quote.market), first, last)
+    form = options.ReportFormat.JSON if as_json else form
+    screen.note(*quoteview.origin(quote, _now()))
+    screen.show(quoteview.history(quote, steps)) if form is options.ReportFormat.TABLE else screen.data(
+        quoteview.history_text(quote, steps, form, _now())
+    )
+
+
+@group.command(epilog="Example: spotctl prices plot c5.xlarge --from 2026-10-01 -o c5.svg")
+def plot(
+    markets: Markets = None,
+    begin: FromOption = None,
+    end: ToOption = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Draw into FILE.svg, .html or .png instead."),
+    ] = None,
+) -> None:
+    """Draw prices over time.
+
+    In the terminal, or into a file; PNG needs the package cairosvg.
+    """
+    from spotctl.cli import plotting
+    from spotctl.prices.quotes import between, chosen, quotes
+
+    if not markets:
+        raise UsageError("plot: expected at least one MARKET, like m4.xlarge@us-east-1a")
+    first, last = _instant("--from", begin), _instant("--to", end)
+    with _opened() as store:
+        found = chosen(quotes(store), markets, (), ())
+        curves = plotting.curves(
+            found, [between(store.series(q.market), first, last) for q in found], last, _now()
+        )
+    if output is None:
+        screen.data(plotting.in_terminal(curves))
+    else:
+        plotting.write(curves, output)
+        screen.note(f"written to {output}")
+
+
+@group.command(epilog="Example: spotctl prices export --format parquet -o prices.parquet")
+def export(
+    markets: Markets = None,
+    form: Annotated[ExportFormat, typer.Option("--format", help="What to write.")] = ExportFormat.CSV,
+    output: OutputOption = None,
+) -> None:
+    """Write the store's rows to one file.
+
+    Every believed row with its source and observation time; `prices import` reads it back.
+    """
+    from spotctl.prices.exporting import export as write
+
+    if form is ExportFormat.PARQUET and output is None:
+        raise UsageError("export: Parquet is not text; name a file with -o")
+    with _opened() as store:
+        rows = write(store, markets or [], form.value, output, sys.stdout.buffer)
+    screen.note(f"{rows:,} rows written" + (f" to {output}" if output else ""))
+
+
+def _update_tables(store: PriceStore) -> None:
+    """What `spotctl advise` reads. Without it the tables are made when they are next asked for."""
+    from spotctl.prices import refresh
+
+    screen.note("updating the tables that `spotctl advise` reads")
+    try:
+        refresh.refresh_tables(store)
+    except KeyboardInterrupt:
+        raise Interrupted(
+            "interrupted: all rows are in the store; `spotctl advise` will take longer once"
+        ) from None
+
+
+@contextlib.contextmanager
+def _opened() -> Iterator[PriceStore]:
+    """The store of this user; what may be wrong with it or a file, said in a line."""
+    from pricing_data.store import PriceStore
+    from spotctl.prices.place import prices_root, reported
+
+    with reported():
+        yield PriceStore(prices_root())
+
+
+def _instant(option: str, text: str | None) -> Instant | None:
+    if text is None:
+        return None
+    try:
+        return parse_instant(text)
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from error
+
+
+def _now() -> Instant:
+    from spotctl.timesource import wall_clock
+
+    return Instant(int(wall_clock()))

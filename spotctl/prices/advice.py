@@ -1,0 +1,147 @@
+"""Which markets to use: those that fit a wish, ranked by what useful work is expected to cost there.
+
+Pure: a table, a wish and the time of day in, an answer out. Markets whose beta is known come first, by
+expected cost per useful core-hour (or GPU-hour). Those of which only a lower end is published follow, then
+those of which nothing is known, by their plain price: an unknown risk is never taken for none.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from pricing_data.layouts import Semantics
+from pricing_data.units import Instant
+from spotctl.config import Amount
+from spotctl.prices.estimates import Basis
+from spotctl.prices.place import STALE_AFTER_S
+from spotctl.prices.tables import Row, Table
+
+Mask = npt.NDArray[np.bool_]
+
+_ORDER: Final = {Basis.CROSSINGS: 0, Basis.RATE: 0, Basis.OPEN_RATE: 1, Basis.UNKNOWN: 2}
+NO_CORES: Final = "the catalogue does not know the instance type"
+NO_GPU_NAME: Final = "the catalogue does not know what its GPUs are called; `spotctl prices fetch` tells"
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """``count`` GPUs whose name holds ``name``, whatever the case; an empty name fits all."""
+
+    name: str
+    count: Amount
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the markets must offer. None and empty tuples allow everything."""
+
+    cpus: Amount | None = None
+    memory_gib: Amount | None = None
+    gpu: Gpu | None = None
+    clouds: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()
+
+    @property
+    def unit(self) -> str:
+        """What the cost is for an hour of."""
+        return "core" if self.gpu is None else "GPU"
+
+
+@dataclass(frozen=True, slots=True)
+class Advised:
+    """One market, ranked."""
+
+    row: Row
+    usd_per_unit_hour: float
+    """Expected, per useful core-hour or GPU-hour; the plain price where beta is unknown."""
+    age_s: int
+    """Since the price was last seen."""
+    stale: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """``ranked``: best first, no more than were asked for; ``fitting``: how many fit in all."""
+
+    ranked: tuple[Advised, ...]
+    fitting: int
+    stale: int
+    known: int
+    """How many markets the store has."""
+    unranked: tuple[tuple[str, int], ...]
+    """Markets that fit but must not be ranked, counted by the reason."""
+
+
+def advise(table: Table, wish: Wish, now: Instant, top: int) -> Advice:
+    """The best ``top`` markets of ``table`` for ``wish``."""
+    columns = table.columns
+    fits = _fits(table, wish)
+    reasons = _reasons(table, wish)
+    ranked = np.flatnonzero(fits & (reasons == ""))
+    left_out = Counter(reasons[fits & (reasons != "")].tolist())
+    units = columns["vcpus" if wish.gpu is None else "gpus"][ranked]
+    cost = columns["usd_per_useful_hour"][ranked] / units
+    basis = columns["basis"][ranked]
+    order = np.select([basis == str(kind) for kind in _ORDER], list(_ORDER.values()))
+    best = np.lexsort((columns["instance_type"][ranked], columns["zone"][ranked], cost, order))
+    old = _stale(table, ranked, now)
+    return Advice(
+        ranked=tuple(
+            Advised(
+                row := table.row(int(ranked[place])), float(cost[place]), now - row.observed, bool(old[place])
+            )
+            for place in best[:top]
+        ),
+        fitting=len(ranked),
+        stale=int(np.count_nonzero(old)),
+        known=len(table),
+        unranked=tuple(left_out.most_common()),
+    )
+
+
+def _reasons(table: Table, wish: Wish) -> npt.NDArray[Any]:
+    """Why each market must not be ranked; empty where it may. What is wrong with its price comes first."""
+    columns = table.columns
+    reasons = columns["unranked"].astype(object)
+    reasons[(reasons == "") & (columns["vcpus"] == 0)] = NO_CORES
+    if wish.gpu is not None and wish.gpu.name:
+        reasons[(reasons == "") & (columns["gpu_name"] == "")] = NO_GPU_NAME
+    return reasons
+
+
+def _fits(table: Table, wish: Wish) -> Mask:
+    """Also what might fit, for all the catalogue knows: such markets are named with the reason."""
+    columns, fits = table.columns, np.ones(len(table), np.bool_)
+    if wish.clouds:
+        fits &= np.isin(columns["cloud"], wish.clouds)
+    if wish.regions:
+        fits &= np.isin(columns["region"], wish.regions)
+    suits = np.ones(len(table), np.bool_)
+    if wish.cpus is not None:
+        suits &= _admitted(wish.cpus, columns["vcpus"])
+    if wish.memory_gib is not None:
+        suits &= _admitted(wish.memory_gib, columns["memory_gib"])
+    if wish.gpu is not None:
+        names = columns["gpu_name"]
+        suits &= (columns["gpus"] > 0) & _admitted(wish.gpu.count, columns["gpus"])
+        suits &= (names == "") | (np.char.find(np.char.upper(names), wish.gpu.name.upper()) >= 0)
+    return np.asarray(fits & (suits | (columns["vcpus"] == 0)))
+
+
+def _admitted(amount: Amount, values: npt.NDArray[Any]) -> Mask:
+    admitted: Mask = values >= amount.value if amount.or_more else values == amount.value
+    return admitted
+
+
+def _stale(table: Table, which: npt.NDArray[np.intp], now: Instant) -> Mask:
+    ages = now - table.columns["observed"][which]
+    semantics = table.columns["semantics"][which]
+    stale = np.zeros(len(ages), np.bool_)
+    for kind in Semantics:
+        stale |= (semantics == str(kind)) & (ages > STALE_AFTER_S[kind])
+    return stale

@@ -1,0 +1,175 @@
+"""What an hour of useful work is expected to cost in one market, and on what evidence.
+
+    h      horizon: how long the machine is wanted for, from now
+    beta   probability that it is evicted before
+    C      expected charge until the horizon (``bidbrain.cost``)
+    U      expected useful time: E[min(time to eviction, h)] - beta lambda
+    cost   C / U, dollars per useful hour of one instance
+
+Two kinds of evidence, never mixed: price crossings where the price clears by bid, published rates where it
+does not. A market with neither has an unknown beta; no number is made up for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+import numpy as np
+
+from bidbrain.cost import Survival, expected_charge
+from bidbrain.eviction.base import Lifetime
+from bidbrain.eviction.confidence import evicted_share
+from bidbrain.eviction.first_passage import Steps
+from bidbrain.eviction.price_crossing import PriceCrossing
+from bidbrain.model import BID_DELTAS
+from pricing_data.market import Market, MarketRules, PriceHistory, Series
+from pricing_data.units import HOUR_S, Instant, Seconds, UsdPerHour
+from spotctl.config import Scaling
+
+HISTORY_S: Final = 90 * 86400
+"""How much of a market's record beta rests on: as much as AWS and Azure give."""
+_NEARLY_ALL: Final = 1.0 - 1e-9
+_LAMBDA_S: Final = Scaling().lambda_
+
+
+class Basis(StrEnum):
+    """What a beta rests on."""
+
+    CROSSINGS = "price crossings"
+    RATE = "published rate"
+    OPEN_RATE = "published rate, no upper end"
+    """A band like "more than 20 %": at least this much, nobody says how much more."""
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """``usd_per_useful_hour`` is one instance's; with an unknown beta it is the plain price."""
+
+    basis: Basis
+    beta: float
+    """NaN where unknown."""
+    low: float
+    high: float
+    """The 95 % interval, or the ends of the published band; NaN where unknown."""
+    effective: float
+    """Independent starts that the interval takes the history for; NaN for rates."""
+    bid_delta: float
+    """Dollars per hour above the price; NaN where no bid is needed."""
+    usd_per_useful_hour: float
+    source: str
+    """Where the evidence is from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hazard:
+    """A published eviction rate: between ``low`` and ``high`` of the machines within ``per_s`` seconds."""
+
+    low: float
+    high: float
+    per_s: float
+    source: str
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nothing is said about how bad it may be: up to all of them."""
+        return self.high >= 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _ConstantHazard:
+    """Survival where a share ``beta`` is evicted every ``per_s`` seconds, whatever the age."""
+
+    per_second: float
+
+    @classmethod
+    def of(cls, share: float, per_s: float) -> _ConstantHazard:
+        return cls(-math.log1p(-share) / per_s)
+
+    def survival(self, horizon_s: float) -> float:
+        return math.exp(-self.per_second * horizon_s)
+
+    def expected_uptime(self, horizon_s: float) -> Seconds:
+        if self.per_second == 0:
+            return Seconds(horizon_s)
+        return Seconds(-math.expm1(-self.per_second * horizon_s) / self.per_second)
+
+
+def unknown(price: float) -> Estimate:
+    """Where there is no evidence: the price, and no beta."""
+    nothing = math.nan
+    return Estimate(Basis.UNKNOWN, nothing, nothing, nothing, nothing, nothing, price, "")
+
+
+def from_rate(rules: MarketRules, price: UsdPerHour, rate: Hazard, horizon_s: float) -> Estimate:
+    """By a published rate, read as the same hazard at every moment of its period.
+
+    A band counts with its upper end, as nothing better is promised; without one, with its lower.
+    """
+    low = _ConstantHazard.of(min(rate.low, _NEARLY_ALL), rate.per_s)
+    worst = low if rate.is_open else _ConstantHazard.of(rate.high, rate.per_s)
+    beta = 1.0 - worst.survival(horizon_s)
+    return Estimate(
+        basis=Basis.OPEN_RATE if rate.is_open else Basis.RATE,
+        beta=beta,
+        low=1.0 - low.survival(horizon_s),
+        high=1.0 if rate.is_open else beta,
+        effective=math.nan,
+        bid_delta=math.nan,
+        usd_per_useful_hour=_cost(rules, price, horizon_s, worst),
+        source=rate.source,
+    )
+
+
+def from_crossings(
+    rules: MarketRules,
+    price: UsdPerHour,
+    series: Series,
+    now: Instant,
+    horizon_s: float,
+    source: str,
+    deltas: Iterable[float] = BID_DELTAS,
+) -> Estimate:
+    """By the prices of the last 90 days: the bid with the least expected cost, and how sure its beta is."""
+    recent = _recent(series, now)
+    market = Market("", "", "", "")
+    model = PriceCrossing(window_s=max(HOUR_S, math.ceil(horizon_s)))
+    fitted = model.fit(PriceHistory.of({market: recent}), now)
+    if not fitted.evidence(market, horizon_s).known:
+        return unknown(price)
+    costs = [(_cost(rules, price, horizon_s, Lifetime(fitted, market, delta)), delta) for delta in deltas]
+    cost, delta = min(costs)
+    share = evicted_share(Steps.of(recent, now), delta, horizon_s, max(horizon_s, model.window_s))
+    return Estimate(
+        basis=Basis.CROSSINGS,
+        beta=share.value,
+        low=share.low,
+        high=share.high,
+        effective=share.effective,
+        bid_delta=delta,
+        usd_per_useful_hour=cost,
+        source=source,
+    )
+
+
+def _cost(rules: MarketRules, price: UsdPerHour, horizon_s: float, survival: Survival) -> float:
+    """Dollars per useful hour; infinite where no useful time is expected."""
+    beta = 1.0 - survival.survival(horizon_s)
+    useful_s = survival.expected_uptime(horizon_s) - beta * _LAMBDA_S
+    if useful_s <= 0:
+        return math.inf
+    return float(expected_charge(rules, price, 0.0, horizon_s, survival)) * HOUR_S / float(useful_s)
+
+
+def _recent(series: Series, now: Instant) -> Series:
+    """The steps of the last 90 days, the one in force at their start included."""
+    begin = now - HISTORY_S
+    first = max(int(np.searchsorted(series.times, begin, side="right")) - 1, 0)
+    times = series.times[first:]
+    if len(times) and times[0] < begin:
+        times = np.concatenate([[np.int64(begin)], times[1:]])
+    return Series(times, series.prices[first:])

@@ -1,0 +1,34 @@
+"""The store's rows into a file, or as text to whoever reads standard output."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from pricing_data.store import PriceStore
+from spotctl.errors import UsageError
+from spotctl.prices.quotes import chosen, quotes
+
+_ENDINGS = {"csv": (".csv", ".gz"), "parquet": (".parquet",)}
+
+
+def export(store: PriceStore, names: Sequence[str], form: str, output: Path | None, text: BinaryIO) -> int:
+    """Write the rows of the markets called ``names``, or all, to ``output`` or else ``text``; how many."""
+    markets = [quote.market for quote in chosen(quotes(store), names, (), ())] if names else None
+    if output is not None:
+        if output.suffix not in _ENDINGS[form]:
+            expected = " or ".join(_ENDINGS[form])
+            raise UsageError(
+                f"--output {output}: expected a name that ends in {expected} for --format {form}"
+            )
+        return store.export(output, markets)
+    with tempfile.TemporaryDirectory(prefix="spotctl-export-") as folder:
+        whole = Path(folder) / "rows.csv"
+        rows = store.export(whole, markets)
+        with whole.open("rb") as file:
+            shutil.copyfileobj(file, text)
+        text.flush()
+        return rows

@@ -1,0 +1,171 @@
+"""The current price of every market of the store: how much, since when, who said so, how long ago.
+
+Rule 1: a price that was in force and whose market's newest row failed a check is in doubt: it is shown
+with the reason and never ranked.
+Rule 2: a poller that writes down changes has seen the price of every market of a region at its last poll,
+so the age of such a price counts from there.
+Rule 3: an event stream repeats its prices about daily, so a market without a row for two days was not seen
+since, whenever the recording was made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from pricing_data.layouts import Semantics
+from pricing_data.market import Market, Series
+from pricing_data.precedence import SILENCE_S
+from pricing_data.quality import Flaw
+from pricing_data.reading import MarketSummary
+from pricing_data.store import PriceStore
+from pricing_data.units import Instant, UsdPerHour
+from spotctl.errors import UsageError
+from spotctl.prices.place import is_stale
+
+GONE: Final = "no longer listed"
+_SAYS_NOTHING_OF_NOW: Final = (Flaw.CONFLICT, Flaw.FUTURE, Flaw.PREHISTORIC)
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """What is known about the price of one market now."""
+
+    market: Market
+    price: UsdPerHour | None
+    """None where the market is no longer listed."""
+    since: Instant
+    """Time of the newest row."""
+    observed: Instant
+    """When it was last seen to be so."""
+    first: Instant
+    rows: int
+    source: str
+    sources: tuple[str, ...]
+    semantics: Semantics
+    approximate: bool = False
+    generated: bool = False
+    doubt: str = ""
+    """Why the price must not be relied on; empty if it may."""
+
+    def age_s(self, now: Instant) -> int:
+        return max(now - self.observed, 0)
+
+    def stale(self, now: Instant) -> bool:
+        return is_stale(self.semantics, self.age_s(now))
+
+
+def quotes(store: PriceStore) -> tuple[Quote, ...]:
+    """Of all markets, in their order."""
+    summaries = store.markets()
+    polls = _polls(summaries)
+    failed = newest_failures(store)
+    return tuple(_quote(summary, polls, failed) for summary in summaries)
+
+
+def _quote(
+    summary: MarketSummary,
+    polls: Mapping[tuple[str, str, str], Instant],
+    failed: Mapping[Market, tuple[int, str]],
+) -> Quote:
+    market = summary.market
+    observed = summary.observed
+    if summary.semantics is Semantics.POLLED:
+        observed = max(observed, polls[summary.source, market.cloud, market.region])
+    else:
+        observed = min(observed, Instant(summary.last + SILENCE_S))
+    at, reason = failed.get(market, (summary.last, ""))
+    doubt = f"its newest row failed a check: {reason}" if at > summary.last else ""
+    return Quote(
+        market=market,
+        price=summary.price,
+        since=summary.last,
+        observed=observed,
+        first=summary.first,
+        rows=summary.rows,
+        source=summary.source,
+        sources=summary.sources,
+        semantics=summary.semantics,
+        approximate=summary.approximate,
+        doubt=GONE if summary.price is None else doubt,
+    )
+
+
+def _polls(summaries: Iterable[MarketSummary]) -> dict[tuple[str, str, str], Instant]:
+    """The last poll of each source and region."""
+    polls: dict[tuple[str, str, str], Instant] = {}
+    for summary in summaries:
+        key = (summary.source, summary.market.cloud, summary.market.region)
+        polls[key] = max(polls.get(key, summary.observed), summary.observed)
+    return polls
+
+
+def chosen(
+    found: Sequence[Quote], names: Sequence[str], clouds: Sequence[str], regions: Sequence[str]
+) -> tuple[Quote, ...]:
+    """Those that are named, TYPE or TYPE@ZONE, in those clouds and regions; all without a name.
+
+    Raises UsageError for a name that fits none.
+    """
+    here = [
+        quote
+        for quote in found
+        if (not clouds or quote.market.cloud in clouds) and (not regions or quote.market.region in regions)
+    ]
+    for name in names:
+        if not any(_named(quote.market, name) for quote in here):
+            raise _nobody(name, here)
+    return tuple(quote for quote in here if not names or any(_named(quote.market, name) for name in names))
+
+
+def only(found: Sequence[Quote], name: str) -> Quote:
+    """The one market of that name. Raises UsageError where it is none, or several."""
+    fitting = chosen(found, [name], (), ())
+    if len(fitting) > 1:
+        zones = ", ".join(str(quote.market) for quote in fitting[:6]) + (", ..." if len(fitting) > 6 else "")
+        raise UsageError(f"{name} is sold in {len(fitting)} zones; name one: {zones}")
+    return fitting[0]
+
+
+def _named(market: Market, name: str) -> bool:
+    return name in (market.instance_type, str(market))
+
+
+def _nobody(name: str, here: Sequence[Quote]) -> UsageError:
+    from spotctl.yamlfile import hint
+
+    if not here:
+        return UsageError("the store has no such prices yet; `spotctl prices fetch` or `import` brings some")
+    known = {str(quote.market) for quote in here} | {quote.market.instance_type for quote in here}
+    return UsageError(
+        f"no market is called {name!r}{hint(name, sorted(known))}; `spotctl prices show` lists them"
+    )
+
+
+def between(series: Series, first: Instant | None, last: Instant | None) -> Series:
+    """The steps of [``first``, ``last``), the one in force at ``first`` included, from then on."""
+    times, prices = series.times, series.prices
+    if last is not None:
+        size = int(np.searchsorted(times, last, side="left"))
+        times, prices = times[:size], prices[:size]
+    if first is not None:
+        begin = max(int(np.searchsorted(times, first, side="right")) - 1, 0)
+        times, prices = np.maximum(times[begin:], first), prices[begin:]
+    return Series(times, prices)
+
+
+def newest_failures(store: PriceStore) -> dict[Market, tuple[int, str]]:
+    """Of each market with quarantined rows: time of the newest, and what is wrong with it.
+
+    A second price for a moment leaves the first one in force, and a time that lies ahead is none.
+    """
+    failures: dict[Market, tuple[int, str]] = {}
+    for row in store.quarantined():
+        if row.market is None or row.at is None or row.reason in _SAYS_NOTHING_OF_NOW:
+            continue
+        if row.at > failures.get(row.market, (row.at - 1, ""))[0]:
+            failures[row.market] = (row.at, str(row.reason))
+    return failures

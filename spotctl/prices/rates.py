@@ -1,0 +1,39 @@
+"""Of the published eviction rates the store has, the one that speaks for a market now.
+
+A figure for the market's own zone goes before one for its whole region. The store has boiled down what was
+said of each to one rate; figures are averaged over ``AVERAGED_S``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pricing_data.batch import Rate
+from pricing_data.market import Market
+from spotctl.prices.estimates import Hazard
+
+AVERAGED_S: Final = 30 * 86400
+"""GCP's figures are daily, and noisy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """``by_market``: rates with a zone as they stand, rates of a region with the region as zone."""
+
+    by_market: Mapping[Market, Hazard]
+
+    @classmethod
+    def of(cls, published: Iterable[tuple[str, Rate]]) -> Rates:
+        """From pairs of source and rate, one for each market."""
+        return cls(
+            {rate.market: Hazard(rate.low, rate.high, rate.per_s, source) for source, rate in published}
+        )
+
+    def of_market(self, market: Market) -> Hazard | None:
+        """None where nobody published any."""
+        exact = self.by_market.get(market)
+        if exact is not None:
+            return exact
+        return self.by_market.get(Market(market.cloud, market.region, market.region, market.instance_type))

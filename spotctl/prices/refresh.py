@@ -1,0 +1,192 @@
+"""Tables of what every market is expected to cost, made from the store and kept beside it.
+
+ROOT/advice/HORIZON.npz     one ``Table`` per horizon that was asked for, in seconds
+
+Whatever changes the store calls ``refresh_tables`` afterwards. A table that does not fit the store all the
+same (its writer was killed in between) is made again when it is asked for: advice never rests on an old one.
+What did not change is taken over: prices decide again only where rows were added.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Final
+
+from pricing_data.catalogue import Catalogue
+from pricing_data.market import Market, MarketRules
+from pricing_data.rules import default_rules
+from pricing_data.snapshots import bundled_market
+from pricing_data.store import PriceStore
+from pricing_data.units import HOUR_S, Instant, Seconds, UsdPerHour
+from spotctl.prices.estimates import Basis, Estimate, from_crossings, from_rate, unknown
+from spotctl.prices.place import prices_root
+from spotctl.prices.quotes import Quote, quotes
+from spotctl.prices.rates import AVERAGED_S, Rates
+from spotctl.prices.tables import Row, Table
+
+DEFAULT_HORIZON_S: Final = Seconds(float(HOUR_S))
+_BUNDLED: Final = (
+    "no prices were fetched or imported yet: this is the bundled market, generated, not recorded"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """A table, and what people must be told about where it is from; empty for the store."""
+
+    table: Table
+    label: str
+
+
+def current_table(horizon_s: Seconds) -> Offered:
+    """What the store knows; the bundled market where it knows nothing."""
+    root = prices_root()
+    if not root.is_dir():
+        return Offered(bundled_table(horizon_s), _BUNDLED)
+    path = _path(root, horizon_s)
+    kept = Table.load(path)
+    if kept is None or kept.fingerprint != fingerprint(root):
+        kept = _made(PriceStore(root), horizon_s, kept)
+        kept.save(path)
+    return Offered(kept, "") if len(kept) else Offered(bundled_table(horizon_s), _BUNDLED)
+
+
+def refresh_tables(store: PriceStore) -> None:
+    """Bring every table that was ever asked for up to date, and that of the usual horizon."""
+    horizons = {DEFAULT_HORIZON_S}
+    for path in _path(store.root, DEFAULT_HORIZON_S).parent.glob("*.npz"):
+        kept = Table.load(path)
+        if kept is not None:
+            horizons.add(Seconds(kept.horizon_s))
+    for horizon_s in sorted(horizons):
+        path = _path(store.root, horizon_s)
+        _made(store, horizon_s, Table.load(path)).save(path)
+
+
+def fingerprint(root: Path) -> str:
+    """Changes whenever the store's content or the bundled catalogue does: names, sizes, times of files."""
+    digest = hashlib.sha256()
+    for bundled in ("instance_types.csv", "on_demand.csv"):
+        digest.update(files("pricing_data.catalogue").joinpath(bundled).read_bytes())
+    for path in sorted(root.rglob("*.parquet")):
+        about = path.stat()
+        digest.update(f"{path.relative_to(root)} {about.st_size} {about.st_mtime_ns}\n".encode())
+    return digest.hexdigest()
+
+
+def _path(root: Path, horizon_s: Seconds) -> Path:
+    return root.parent / "advice" / f"{horizon_s:.0f}.npz"
+
+
+def bundled_table(horizon_s: Seconds) -> Table:
+    """The table of the market that ships with the program."""
+    recording, catalogue = bundled_market(), Catalogue.bundled()
+    rows = []
+    for market, series in recording.series.items():
+        quote = Quote(
+            market=market,
+            price=UsdPerHour(float(series.prices[-1])),
+            since=Instant(int(series.times[-1])),
+            observed=recording.last,
+            first=Instant(int(series.times[0])),
+            rows=len(series),
+            source=recording.label,
+            sources=(recording.label,),
+            semantics=recording.semantics,
+            generated=recording.generated,
+        )
+        rules = default_rules(market.cloud, quote.since)
+        price = UsdPerHour(float(series.prices[-1]))
+        estimate = from_crossings(rules, price, series, quote.observed, horizon_s, quote.source)
+        rows.append(_row(quote, rules, estimate, catalogue))
+    return Table.of("bundled", horizon_s, rows)
+
+
+def _made(store: PriceStore, horizon_s: Seconds, before: Table | None) -> Table:
+    """A table of the store as it is; ``before`` may be any older one of the same horizon."""
+    mark = fingerprint(store.root)  # taken first: a change from now on makes the table unfit
+    known = {} if before is None else {row.market: row for row in before}
+    return Table.of(mark, horizon_s, _rows(store, horizon_s, known))
+
+
+def _rows(store: PriceStore, horizon_s: Seconds, known: Mapping[Market, Row]) -> Iterator[Row]:
+    catalogue, gpu_names = store.catalogue(), store.gpu_names()
+    rates = Rates.of(store.newest_rates(AVERAGED_S))
+    found = [(quote, _rules(quote), _unchanged(quote, known.get(quote.market))) for quote in quotes(store)]
+    asked = [quote.market for quote, rules, before in found if before is None and _by_crossings(quote, rules)]
+    history = store.history(asked)
+    for quote, rules, before in found:
+        estimate = before
+        if quote.price is None or rules is None:
+            estimate = unknown(math.nan)
+        elif estimate is None and rules.cleared_by_bid:
+            steps = history.series(quote.market)
+            estimate = from_crossings(rules, quote.price, steps, quote.observed, horizon_s, quote.source)
+        elif estimate is None:
+            rate = rates.of_market(quote.market)
+            estimate = (
+                unknown(quote.price) if rate is None else from_rate(rules, quote.price, rate, horizon_s)
+            )
+        name = gpu_names.get((quote.market.cloud, quote.market.instance_type), "")
+        yield _row(quote, rules, estimate, catalogue, name)
+
+
+def _rules(quote: Quote) -> MarketRules | None:
+    """Those in force when the price was; None for a cloud whose rules nobody wrote down."""
+    try:
+        return default_rules(quote.market.cloud, quote.since)
+    except KeyError:
+        return None
+
+
+def _by_crossings(quote: Quote, rules: MarketRules | None) -> bool:
+    return quote.price is not None and rules is not None and rules.cleared_by_bid
+
+
+def _unchanged(quote: Quote, before: Row | None) -> Estimate | None:
+    """The estimate of price crossings made before, where no row was added since."""
+    if before is None or before.basis != Basis.CROSSINGS:
+        return None
+    same = (before.rows, before.since, before.observed) == (quote.rows, quote.since, quote.observed)
+    return before.estimate if same and before.price == quote.price else None
+
+
+def _row(
+    quote: Quote, rules: MarketRules | None, estimate: Estimate, catalogue: Catalogue, gpu_name: str = ""
+) -> Row:
+    market = quote.market
+    kind = catalogue.instance_type(market.cloud, market.instance_type)
+    listed = catalogue.on_demand(market.cloud, market.region, market.instance_type, quote.since)
+    return Row(
+        cloud=market.cloud,
+        region=market.region,
+        zone=market.zone,
+        instance_type=market.instance_type,
+        price=math.nan if quote.price is None else quote.price,
+        since=quote.since,
+        observed=quote.observed,
+        rows=quote.rows,
+        source=quote.source,
+        semantics=quote.semantics,
+        generated=int(quote.generated),
+        rules="" if rules is None else rules.name,
+        vcpus=0 if kind is None else kind.vcpus,
+        memory_gib=math.nan if kind is None else kind.memory_gib,
+        gpus=0 if kind is None else kind.gpus,
+        gpu_name=gpu_name,
+        on_demand=math.nan if listed is None else listed,
+        basis=estimate.basis,
+        beta=estimate.beta,
+        low=estimate.low,
+        high=estimate.high,
+        effective=estimate.effective,
+        bid_delta=estimate.bid_delta,
+        usd_per_useful_hour=estimate.usd_per_useful_hour,
+        evidence=estimate.source,
+        unranked=quote.doubt or ("" if rules is not None else "no billing rules are known for this cloud"),
+    )

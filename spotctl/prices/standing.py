@@ -1,0 +1,97 @@
+"""What the store has and what is wrong with it, by cloud and region: the answer of ``prices status``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from pricing_data.findings import StoreFinding
+from pricing_data.store import PriceStore
+from pricing_data.units import Instant
+from spotctl.prices.quotes import GONE, Quote, quotes
+
+
+@dataclass(frozen=True, slots=True)
+class Corner:
+    """One region of one cloud."""
+
+    cloud: str
+    region: str
+    markets: int
+    rows: int
+    first: Instant
+    last: Instant
+    observed: Instant
+    gone: int
+    """Markets that are no longer listed."""
+    doubted: int
+    """Markets whose newest row failed a check."""
+    stale: int
+    believed: tuple[tuple[str, int], ...]
+    """Sources, and of how many markets each says the current price."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dispute:
+    """Several sources speak of the same markets, and which of them is believed there."""
+
+    believed: str
+    others: tuple[str, ...]
+    markets: int
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    corners: tuple[Corner, ...]
+    disputes: tuple[Dispute, ...]
+    findings: tuple[StoreFinding, ...]
+    rates: int
+    """Published eviction rates."""
+
+    @property
+    def quarantined(self) -> int:
+        return sum(finding.count for finding in self.findings if finding.kind.quarantines)
+
+
+def standing(
+    store: PriceStore, now: Instant, clouds: Sequence[str] = (), regions: Sequence[str] = ()
+) -> Standing:
+    """Of the markets in those clouds and regions; findings are those of their sources."""
+    found = [
+        quote
+        for quote in quotes(store)
+        if (not clouds or quote.market.cloud in clouds) and (not regions or quote.market.region in regions)
+    ]
+    by_corner: dict[tuple[str, str], list[Quote]] = {}
+    for quote in found:
+        by_corner.setdefault((quote.market.cloud, quote.market.region), []).append(quote)
+    sources = {source for quote in found for source in quote.sources}
+    everything = not clouds and not regions
+    return Standing(
+        corners=tuple(_corner(*name, members, now) for name, members in sorted(by_corner.items())),
+        disputes=_disputes(found),
+        findings=tuple(f for f in store.findings() if everything or f.source in sources),
+        rates=sum(n for cloud, n in store.rate_counts().items() if not clouds or cloud in clouds),
+    )
+
+
+def _corner(cloud: str, region: str, members: Sequence[Quote], now: Instant) -> Corner:
+    return Corner(
+        cloud=cloud,
+        region=region,
+        markets=len(members),
+        rows=sum(quote.rows for quote in members),
+        first=min(quote.first for quote in members),
+        last=max(quote.since for quote in members),
+        observed=max(quote.observed for quote in members),
+        gone=sum(quote.doubt == GONE for quote in members),
+        doubted=sum(bool(quote.doubt) and quote.doubt != GONE for quote in members),
+        stale=sum(quote.stale(now) for quote in members),
+        believed=tuple(Counter(quote.source for quote in members).most_common()),
+    )
+
+
+def _disputes(found: Iterable[Quote]) -> tuple[Dispute, ...]:
+    counts = Counter(quote.sources for quote in found if len(quote.sources) > 1)
+    return tuple(Dispute(sources[0], sources[1:], count) for sources, count in sorted(counts.items()))

@@ -1,0 +1,136 @@
+"""All markets and what they are expected to cost, as columns in one file: so that advice is a look-up.
+
+A table is for one horizon and for one state of the store (its ``fingerprint``). It is made anew whenever
+prices were fetched or imported, and when somebody asks and it does not fit the store; what did not change
+is taken over from the table before. Refuses to know wishes and the time of day: those belong to the asking.
+"""
+
+from __future__ import annotations
+
+import os
+import typing
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from pricing_data.market import Market
+from spotctl.prices.estimates import Basis, Estimate
+
+_VERSION: Final = 1
+_KINDS: Final = {str: np.str_, int: np.int64, float: np.float64}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One market as the store and the catalogue know it. Numbers that are unknown are NaN, or 0 if whole."""
+
+    cloud: str
+    region: str
+    zone: str
+    instance_type: str
+    price: float
+    """Dollars per hour; the last one that was not quarantined."""
+    since: int
+    """Instant of the last row that says so."""
+    observed: int
+    """Instant at which it was last seen."""
+    rows: int
+    source: str
+    semantics: str
+    generated: int
+    """1 where the price was made up for trying things out."""
+    rules: str
+    vcpus: int
+    memory_gib: float
+    gpus: int
+    gpu_name: str
+    on_demand: float
+    basis: str
+    beta: float
+    low: float
+    high: float
+    effective: float
+    bid_delta: float
+    usd_per_useful_hour: float
+    evidence: str
+    unranked: str
+    """Why this market must not be ranked; empty if it may."""
+
+    @property
+    def market(self) -> Market:
+        return Market(self.cloud, self.region, self.zone, self.instance_type)
+
+    @property
+    def estimate(self) -> Estimate:
+        return Estimate(
+            Basis(self.basis),
+            self.beta,
+            self.low,
+            self.high,
+            self.effective,
+            self.bid_delta,
+            self.usd_per_useful_hour,
+            self.evidence,
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """``columns``: the fields of ``Row``, each of shape (n,)."""
+
+    fingerprint: str
+    horizon_s: float
+    columns: Mapping[str, npt.NDArray[Any]]
+
+    @classmethod
+    def of(cls, fingerprint: str, horizon_s: float, rows: Iterable[Row]) -> Self:
+        rows = tuple(rows)
+        columns: dict[str, npt.NDArray[Any]] = {
+            name: np.array([getattr(row, name) for row in rows], dtype=_KINDS[kind])
+            for name, kind in _hints().items()
+        }
+        return cls(fingerprint, horizon_s, columns)
+
+    def __len__(self) -> int:
+        return len(self.columns["price"])
+
+    def __iter__(self) -> Iterator[Row]:
+        return map(self.row, range(len(self)))
+
+    def row(self, index: int) -> Row:
+        return Row(**{name: column[index].item() for name, column in self.columns.items()})
+
+    def save(self, path: Path) -> None:
+        """Replace ``path`` at once or not at all."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        scratch = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            with scratch.open("wb") as file:
+                about = {"_fingerprint": np.array(self.fingerprint), "_horizon_s": np.array(self.horizon_s)}
+                np.savez(file, allow_pickle=False, _version=np.array(_VERSION), **about, **self.columns)
+            scratch.replace(path)
+        finally:
+            scratch.unlink(missing_ok=True)
+
+    @classmethod
+    def load(cls, path: Path) -> Self | None:
+        """None where there is none, or none that this version wrote whole: it can always be made again."""
+        try:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
+                if int(kept["_version"]) != _VERSION:
+                    return None
+                columns = {field.name: kept[field.name] for field in fields(Row)}
+                return cls(str(kept["_fingerprint"]), float(kept["_horizon_s"]), columns)
+        except (FileNotFoundError, KeyError, ValueError, EOFError, zipfile.BadZipFile):
+            return None
+
+
+@cache
+def _hints() -> dict[str, type]:
+    return {field.name: typing.get_type_hints(Row)[field.name] for field in fields(Row)}

@@ -1,0 +1,1 @@
+"""Clouds made of their own SDKs' models, served on this machine."""
