@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import sys
 from collections.abc import Iterator
 from enum import StrEnum
@@ -141,7 +142,7 @@ def status(
     from spotctl.cli import jsonlines, statusview
     from spotctl.prices.standing import standing
 
-    with _opened() as store:
+    with _uncollected(), _opened() as store:
         found = standing(store, _now(), tuple(map(str, clouds or ())), tuple(regions or ()))
     if options.wants_json(form, as_json):
         screen.data(jsonlines.document(statusview.document(found, _now())))
@@ -249,6 +250,16 @@ def export(
     with _opened() as store:
         rows = write(store, markets or [], form.value, output, sys.stdout.buffer)
     screen.note(f"{rows:,} rows written" + (f" to {output}" if output else ""))
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Tens of thousands of small values are made and kept: looking for garbage among them finds none."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def _update_tables(store: PriceStore) -> None:
