@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from bidbrain.footprint import Reckoned, bid_at, columns, delta_of, held, reckon, renewed, requests
-from bidbrain.model import Action, Decision, Observation, Offer, Weighed
+from bidbrain.model import Action, Decision, Holding, Observation, Offer, Weighed
 from bidbrain.work import Allocations
 from pricing_data.market import Market
 from pricing_data.units import HOUR_S, Usd
@@ -56,7 +56,7 @@ def renew_or_terminate(observation: Observation, holding_id: str) -> Decision:
     now = _as_it_is(reckon(observation, columns(outlooks), changes=False))
     with_it = reckon(observation, others.beside(columns([(holding, again)])), changes=False)
     without = reckon(observation, others, changes=True)
-    delta = delta_of(holding.bid, observation.offer(holding.market).price, observation.rules)
+    delta = None if holding.on_demand else _delta_now(observation, holding)
     subject = _Subject(holding.market, holding.counts_for, delta, 1 - again.survival)
     renew = _weighed(Action.RENEW, with_it, (), subject, "one more hour at the price of now")
     terminate = _weighed(Action.TERMINATE, without, (), subject, "without it")
@@ -76,6 +76,10 @@ def renew_or_terminate(observation: Observation, holding_id: str) -> Decision:
         count=holding.counts_for,
         bid=holding.bid,
     )
+
+
+def _delta_now(observation: Observation, holding: Holding) -> float:
+    return delta_of(holding.bid, observation.offer(holding.market).price, observation.rules)
 
 
 @dataclass(frozen=True, slots=True)

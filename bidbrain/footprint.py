@@ -62,6 +62,8 @@ def held(observation: Observation, holding: Holding) -> Outlook:
 
     Billed by the hour it costs the price locked at the hour's start; by the second, the price of now.
     """
+    if holding.on_demand:
+        return _lasting(holding.price, max(holding.hour_ends - observation.now, 0))
     price = observation.offer(holding.market).price
     billed = holding.price if observation.rules.quantum_s == HOUR_S else price
     delta = delta_of(holding.bid, price, observation.rules)
@@ -71,6 +73,8 @@ def held(observation: Observation, holding: Holding) -> Outlook:
 
 def renewed(observation: Observation, holding: Holding) -> Outlook:
     """The same holding for one more hour, at the price of now and under its old bid."""
+    if holding.on_demand:
+        return _lasting(holding.price, HOUR_S)
     price = observation.offer(holding.market).price
     delta = delta_of(holding.bid, price, observation.rules)
     return _outlook(observation, holding.market, price, delta, holding.age_s(observation.now), HOUR_S)
@@ -94,6 +98,11 @@ def _outlook(
         survival=lifetime.survival(left_s),
         charge=expected_charge(rules, price, age_s, left_s, lifetime),
     )
+
+
+def _lasting(price: UsdPerHour, left_s: float) -> Outlook:
+    """A machine on demand: nobody takes it, and it is paid for."""
+    return Outlook(Seconds(left_s), Seconds(left_s), survival=1.0, charge=Usd(price * left_s / HOUR_S))
 
 
 def columns(members: Iterable[tuple[Holding, Outlook]]) -> Allocations:

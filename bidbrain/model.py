@@ -41,6 +41,8 @@ class Holding:
     """How many of its instances still live and are not warned."""
     started: Instant | None = None
     """When it began to run; None while it is pending."""
+    on_demand: bool = False
+    """Not revocable: it costs ``price`` of the list, and its bid means nothing."""
 
     def age_s(self, now: Instant) -> Seconds:
         return Seconds(0.0 if self.started is None else float(now - self.started))
@@ -143,7 +145,8 @@ class Observation:
     """Core-seconds the job still has to do, where that is known: near its end more machines are no use."""
 
     def __post_init__(self) -> None:
-        missing = {holding.market for holding in self.footprint} - {offer.market for offer in self.offers}
+        revocable = {holding.market for holding in self.footprint if not holding.on_demand}
+        missing = revocable - {offer.market for offer in self.offers}
         if missing:
             raise ValueError(f"no current price is given for markets of the footprint: {sorted(missing)}")
 
@@ -211,4 +214,4 @@ class Decision:
     market: Market | None = None
     count: int = 0
     bid: UsdPerHour | None = None
-    """For acquire: ``count`` instances of ``market`` at ``bid``."""
+    """For acquire: ``count`` instances of ``market`` at ``bid``; on demand where there is none."""

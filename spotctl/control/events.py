@@ -219,13 +219,18 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class Acquire:
-    """Ask the provider for instances. ``allocation`` is the idempotency token; ``bid`` None is on-demand."""
+    """Ask the provider for instances. ``allocation`` is the idempotency token; ``bid`` None is on-demand.
+
+    ``reliable``: they are the tier that keeps the model and is never given up. Other machines on demand
+    only compute, and go when a decision says so.
+    """
 
     at: Instant
     allocation: str
     market: Market
     count: int
     bid: UsdPerHour | None
+    reliable: bool = False
 
 
 @dataclass(frozen=True, slots=True)

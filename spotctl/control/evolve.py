@@ -9,7 +9,7 @@ from typing import Any, Final
 from bidbrain.eviction.base import MarketModel
 from bidbrain.eviction.price_crossing import PriceCrossing
 from bidbrain.model import Action
-from bidbrain.schedule import next_decision_at
+from bidbrain.schedule import RENEWAL_LEAD_S, next_decision_at
 from pricing_data.billing import End
 from pricing_data.market import PriceHistory
 from pricing_data.units import HOUR_S, Instant
@@ -21,6 +21,8 @@ REFIT_INTERVAL_S: Final = HOUR_S
 """Beta is refitted hourly (decision 13)."""
 RELEASE_LEAD_S: Final = 30
 """An allocation that is not renewed is released this long before its paid hour ends."""
+RETIRE_WITHIN_S: Final = RENEWAL_LEAD_S - RELEASE_LEAD_S
+"""And where seconds are billed it is given as long to become safe to end."""
 
 MODEL: Final[MarketModel] = PriceCrossing()
 
@@ -100,7 +102,7 @@ def _step(instance: Instance, entry: e.Entry, **changes: Any) -> Instance:
 
 
 def _acquire(state: State, entry: e.Acquire) -> State:
-    decision = state.last_decision if entry.bid is not None else None
+    decision = None if entry.reliable else state.last_decision
     weighed = next((w for w in decision.weighed if w.chosen), None) if decision else None
     allocation = Allocation(
         entry.allocation,
@@ -109,6 +111,7 @@ def _acquire(state: State, entry: e.Acquire) -> State:
         entry.bid,
         requested_at=entry.at,
         beta=None if weighed is None else weighed.beta,
+        reliable=entry.reliable,
     )
     return replace(state, allocations={**state.allocations, entry.allocation: allocation})
 
@@ -268,13 +271,17 @@ def _decided(state: State, entry: e.Decided) -> State:
 
 
 def _renewal(state: State, action: Action, allocation: Allocation) -> State:
-    """Settled until the hour's end; where the next hour is not wanted, the instances go before it begins."""
+    """Settled until the hour's end; where the next hour is not wanted, the instances go before it begins.
+
+    Where seconds are billed they go as soon as they are safe to end: no hour was paid in advance.
+    """
     ends = state.hour_ends(allocation)
     settled = replace(allocation, renewed_until=ends)
     state = replace(state, allocations={**state.allocations, allocation.name: settled})
     if action is Action.RENEW:
         return state
-    leave_at = Instant(ends - RELEASE_LEAD_S)
+    by_the_hour = state.terms.rules.quantum_s >= HOUR_S
+    leave_at = Instant(ends - RELEASE_LEAD_S if by_the_hour else state.now + RETIRE_WITHIN_S)
     return _with(state, *(replace(i, ends_at=leave_at) for i in state.of(allocation.name) if i.stays))
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pricing_data.billing import Charge, settle, settle_on_demand
 from pricing_data.market import Market
 from pricing_data.units import MicroUsd
-from spotctl.control.state import Instance, State
+from spotctl.control.state import Allocation, Instance, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class InstanceBill:
 
     instance: Instance
     market: Market
-    reliable: bool
+    on_demand: bool
     charges: tuple[Charge, ...]
 
     @property
@@ -53,7 +53,7 @@ def bills(state: State) -> Iterator[InstanceBill]:
             continue
         allocation = state.allocations[instance.allocation]
         yield InstanceBill(
-            instance, allocation.market, allocation.reliable, _charges(state, instance, allocation.market)
+            instance, allocation.market, allocation.on_demand, _charges(state, instance, allocation)
         )
 
 
@@ -62,18 +62,18 @@ def spent(state: State) -> Spending:
     spot = on_demand = refunded = 0
     for bill in bills(state):
         refunded += bill.refunded
-        if bill.reliable:
+        if bill.on_demand:
             on_demand += bill.amount
         else:
             spot += bill.amount
     return Spending(MicroUsd(spot), MicroUsd(on_demand), MicroUsd(refunded))
 
 
-def _charges(state: State, instance: Instance, market: Market) -> tuple[Charge, ...]:
+def _charges(state: State, instance: Instance, allocation: Allocation) -> tuple[Charge, ...]:
     assert instance.running_at is not None
     rules, now = state.terms.rules, None if instance.ended_at is not None else state.now
-    if state.is_reliable(instance):
-        price = state.terms.tradable(market).on_demand
+    if allocation.on_demand:
+        price = state.terms.tradable(allocation.market).on_demand
         return settle_on_demand(rules, price, instance.running_at, instance.ended_at, now)
-    series = state.history.series(market)
+    series = state.history.series(allocation.market)
     return settle(rules, series, instance.running_at, instance.ended_at, instance.end, now)

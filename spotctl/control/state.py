@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import inf
+from typing import Final
 
 from bidbrain.eviction.base import FittedMarkets
 from bidbrain.model import Decision, Holding
@@ -14,6 +16,9 @@ from pricing_data.units import HOUR_S, Instant, UsdPerHour
 from spotctl.control.events import Ask, Close
 from spotctl.control.lifecycle import Life
 from spotctl.control.terms import Terms
+
+UNBOUNDED: Final = UsdPerHour(inf)
+"""The bid of a machine that no price takes away."""
 
 
 class Phase(StrEnum):
@@ -73,9 +78,11 @@ class Allocation:
     """The end of the billing hour that was already decided upon."""
     beta: float | None = None
     """Eviction probability within its first hour, as estimated when it was asked for."""
+    reliable: bool = False
 
     @property
-    def reliable(self) -> bool:
+    def on_demand(self) -> bool:
+        """Not revocable, and at the price of the list."""
         return self.bid is None
 
     @property
@@ -156,7 +163,9 @@ class State:
         return Instant(ends + HOUR_S) if allocation.renewed_until == ends else ends
 
     def locked_price(self, allocation: Allocation) -> UsdPerHour:
-        """The spot price the current billing hour is charged at: the one in force when it began."""
+        """What its current billing hour costs: the spot price in force when it began, or the list's."""
+        if allocation.on_demand:
+            return self.terms.tradable(allocation.market).on_demand
         at = Instant(min(self.hour_ends(allocation) - HOUR_S, self.now))
         price = self.history.price(allocation.market, at)
         if price is None:
@@ -164,23 +173,24 @@ class State:
         return price
 
     def holdings(self) -> tuple[Holding, ...]:
-        """The spot footprint as BidBrain sees it: requested or running, and staying."""
+        """The footprint beside the reliable machines as BidBrain sees it: requested or running, staying."""
         found = []
         for allocation in self.allocations.values():
             staying = [i for i in self.of(allocation.name) if i.stays]
             counts_for = allocation.count if allocation.unanswered else len(staying)
-            if allocation.bid is not None and counts_for:
+            if counts_for and not allocation.reliable:
                 found.append(
                     Holding(
                         id=allocation.name,
                         market=allocation.market,
                         count=allocation.count,
                         cores=self.terms.tradable(allocation.market).cores,
-                        bid=allocation.bid,
+                        bid=allocation.bid if allocation.bid is not None else UNBOUNDED,
                         price=self.locked_price(allocation),
                         hour_ends=self.held_until(allocation),
                         counts_for=counts_for,
                         started=staying[0].running_at if staying else None,
+                        on_demand=allocation.on_demand,
                     )
                 )
         return tuple(found)

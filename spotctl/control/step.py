@@ -47,7 +47,7 @@ def _reliable(state: State) -> Commands:
     """Reliable machines come first and are never given up (Harlap 4.3.2)."""
     if not state.allocations and state.asked is None:
         terms = state.terms
-        yield e.Acquire(state.now, "r1", terms.reliable.market, terms.reliable_count, None)
+        yield e.Acquire(state.now, "r1", terms.reliable.market, terms.reliable_count, None, reliable=True)
 
 
 # ---- what the training has to know --------------------------------------------------------------
@@ -102,9 +102,9 @@ def _acquisitions(state: State) -> Commands:
     yield e.Decided(state.now, decision)
     if decision.action is Action.ACQUIRE:
         assert decision.market is not None
-        assert decision.bid is not None
-        spot = sum(1 for a in state.allocations.values() if not a.reliable)
-        yield e.Acquire(state.now, f"s{spot + 1}", decision.market, decision.count, decision.bid)
+        number = 1 + sum(1 for a in state.allocations.values() if not a.reliable)
+        kind = "d" if decision.bid is None else "s"
+        yield e.Acquire(state.now, f"{kind}{number}", decision.market, decision.count, decision.bid)
 
 
 def _deciding(state: State) -> bool:

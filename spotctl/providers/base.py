@@ -26,13 +26,17 @@ from pricing_data.units import Instant, UsdPerHour
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Instances of one market, wanted together. ``bid`` None: on-demand, not revocable."""
+    """Instances of one market, wanted together. ``bid`` None: on-demand, not revocable.
+
+    ``reliable``: they are to hold the training's reliable tier; a cloud need not care.
+    """
 
     token: str
     market: Market
     count: int
     bid: UsdPerHour | None
     cores: int
+    reliable: bool = False
 
 
 class Standing(StrEnum):

@@ -28,7 +28,7 @@ class LocalProvider:
 
     def request(self, order: Order) -> tuple[str, ...]:
         names = self._granted(order)
-        tier = Tier.RELIABLE if order.bid is None else Tier.TRANSIENT
+        tier = Tier.RELIABLE if order.reliable else Tier.TRANSIENT
         for name in names:
             if not self._host.knows(name):
                 self._host.start_machine(name, tier, order.cores)

@@ -87,8 +87,8 @@ def _items(run: str, state: State) -> Iterator[_Item]:
 def _group(key: str, items: Iterable[_Item], whole: Iterable[State] | None) -> Group:
     """``whole``: the runs whose every item is among ``items``; None where there are parts of runs."""
     items = tuple(items)
-    spot = [item for item in items if not item.bill.reliable]
-    on_demand = [item for item in items if item.bill.reliable]
+    spot = [item for item in items if not item.bill.on_demand]
+    on_demand = [item for item in items if item.bill.on_demand]
     evicted = {(i.run, i.bill.instance.name) for i in spot if i.bill.instance.end is End.EVICTED}
     states = None if whole is None else tuple(whole)
     return Group(

@@ -105,6 +105,7 @@ class _Parts:
                 allocation.count,
                 allocation.bid,
                 state.terms.tradable(allocation.market).cores,
+                allocation.reliable,
             )
             self.market.restore(order, allocation.requested_at)
             for instance in state.of(allocation.name):

@@ -125,7 +125,7 @@ class TraceWorld:
 
     def _request(self, command: e.Acquire) -> e.Fact:
         cores = self._terms.tradable(command.market).cores
-        order = Order(command.allocation, command.market, command.count, command.bid, cores)
+        order = Order(command.allocation, command.market, command.count, command.bid, cores, command.reliable)
         try:
             return e.Granted(self._time.now, command.allocation, self._provider.request(order))
         except ProviderError as error:

@@ -100,7 +100,7 @@ def spot(token: str = "s1", count: int = 1, bid: float = 0.05) -> Order:
 
 
 def reliable(token: str = "r1") -> Order:
-    return Order(token, RELIABLE.market, 1, None, cores=1)
+    return Order(token, RELIABLE.market, 1, None, cores=1, reliable=True)
 
 
 # ---- request ---------------------------------------------------------------------------------------

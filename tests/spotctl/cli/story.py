@@ -53,7 +53,7 @@ def entries() -> tuple[e.Entry, ...]:
     """One reliable machine, four spot machines that are warned and evicted, one clock lost, the end."""
     four = tuple(f"s1-{n}" for n in range(4))
     return (
-        e.Acquire(at(0), "r1", RELIABLE, 1, None),
+        e.Acquire(at(0), "r1", RELIABLE, 1, None, reliable=True),
         e.Granted(at(0), "r1", ("r1-0",)),
         e.InstancesRunning(at(1), ("r1-0",)),
         e.TellJoin(at(1), ("r1-0",), True, 4),

@@ -13,7 +13,7 @@ from spotctl.ledger import Ledger
 from tests.spotctl.build import MARKETS, RELIABLE, START, Silent, terms
 
 STARTED = e.JobStarted(START, terms())
-RELIABLE_ASKED = e.Acquire(START, "r1", RELIABLE.market, 1, None)
+RELIABLE_ASKED = e.Acquire(START, "r1", RELIABLE.market, 1, None, reliable=True)
 SPOT_ASKED = e.Acquire(START, "s1", MARKETS[0], 2, UsdPerHour(0.1))
 GRANTED = (e.Granted(START, "r1", ("r1-1",)), e.Granted(START, "s1", ("s1-1", "s1-2")))
 RELEASED = e.Release(START, ("s1-1", "s1-2"), "the job is over")

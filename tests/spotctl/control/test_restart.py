@@ -8,7 +8,7 @@ from spotctl.control import events as e
 from spotctl.control.drive import fold, unexecuted
 from tests.spotctl.build import RELIABLE, START, terms
 
-ASKED = e.Acquire(START, "r1", RELIABLE.market, 1, None)
+ASKED = e.Acquire(START, "r1", RELIABLE.market, 1, None, reliable=True)
 LATER = Instant(START + 5000)
 
 

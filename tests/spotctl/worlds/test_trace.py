@@ -85,7 +85,7 @@ def test_a_run_begins_with_the_prices_in_force() -> None:
 def test_at_one_moment_prices_then_training_then_machines_then_people_then_the_alarm() -> None:
     trace = scripted_trace((1, BOOT_S, 0.05), (0, BOOT_S, 0.04), (2, 3 * BOOT_S, 0.04))
     world = Parts.at(START, terms(), trace, ask=e.Ask.CANCEL).world
-    world.execute(e.Acquire(START, "r1", RELIABLE.market, 1, None))
+    world.execute(e.Acquire(START, "r1", RELIABLE.market, 1, None, reliable=True))
     sigma_s = int(terms().scaling.sigma_s)
     world.execute(e.TellJoin(after(BOOT_S - sigma_s), ("r1-1",), reliable=True, cores=4))
     world.execute(e.WakeAt(START, after(BOOT_S)))
