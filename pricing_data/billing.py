@@ -19,7 +19,7 @@ from typing import Final, assert_never
 
 import numpy as np
 
-from pricing_data.market import MarketRules, Refund, Series
+from pricing_data.market import MarketRules, Pays, Refund, Series
 from pricing_data.units import HOUR_S, Instant, MicroUsd, UsdPerHour
 
 _MINUTE_S: Final = 60
@@ -56,14 +56,22 @@ def settle(
     end: Instant | None,
     kind: End | None,
     now: Instant | None = None,
+    bid: UsdPerHour | None = None,
 ) -> tuple[Charge, ...]:
     """The charges of a spot instance that ran from ``start`` to ``end``, one per billing hour.
+
+    ``bid`` is asked for where instances pay it (``MarketRules.charge``); elsewhere it changes nothing.
 
     While it runs, ``end`` and ``kind`` are None and ``now`` says up to when to charge: under hourly billing
     the hour begun at ``now`` whole, under per-second billing the seconds before ``now``.
     An end at or before ``start`` (evicted while pending) costs nothing.
-    Raises ValueError where no price is known at the start, or neither ``end`` nor ``now`` is given.
+    Raises ValueError where no price is known at the start, neither ``end`` nor ``now`` is given, or a bid
+    that is paid is missing.
     """
+    if rules.charge is Pays.BID:
+        if bid is None:
+            raise ValueError(f"{rules.name}: an instance pays its bid there: give the bid")
+        prices = bid
     if end is not None:
         charges = _gross(rules, prices, start, end)
         if kind is End.EVICTED:
@@ -80,7 +88,7 @@ def settle_on_demand(
     rules: MarketRules, price: UsdPerHour, start: Instant, end: Instant | None, now: Instant | None = None
 ) -> tuple[Charge, ...]:
     """The charges of an instance that is not revocable: as ``settle``, at one price and never refunded."""
-    return settle(rules, price, start, end, End.RELEASED, now)
+    return settle(rules, price, start, end, End.RELEASED, now, bid=price)
 
 
 def _gross(

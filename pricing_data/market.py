@@ -14,7 +14,7 @@ from typing import Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from pricing_data.units import Instant, UsdPerHour
+from pricing_data.units import HOUR_S, Instant, UsdPerHour
 
 Times = npt.NDArray[np.int64]
 Prices = npt.NDArray[np.float64]
@@ -56,22 +56,43 @@ class Refund(StrEnum):
     """Nothing is charged when the end falls within the first minute (GCP)."""
 
 
+class Pays(StrEnum):
+    """Which price an instance is charged."""
+
+    MARKET = "market price"
+    """The price in force, whatever was bid."""
+    BID = "bid"
+    """What was bid, whatever the price: the market of TierML's section 4.7, which no cloud has run."""
+
+
 @dataclass(frozen=True, slots=True)
 class MarketRules:
-    """How a market bills and evicts: data, so that no decision asks which cloud it is on."""
+    """How a market bills and evicts: data, so that no decision asks which cloud it is on.
+
+    Raises ValueError for rules that ``billing.settle`` could not follow.
+    """
 
     name: str
     quantum_s: int
     """Billing step: 3600 under hourly billing at the price of the hour's start, else 1."""
     minimum_s: int
+    """Billed at least, where seconds are billed; a started hour is whole anyway."""
     refund: Refund
     notice_s: int
     """From the warning to the end of the instance."""
     cleared_by_bid: bool
     """Whether a price above the bid evicts. Elsewhere only an optional maximum price does."""
     max_lifetime_s: int | None = None
+    """Age at which the provider ends every instance, as it ends those it evicts; None: never."""
+    charge: Pays = Pays.MARKET
     source: str = ""
     """Where the rule is documented, or what of it could not be confirmed."""
+
+    def __post_init__(self) -> None:
+        if self.quantum_s not in (1, HOUR_S):
+            raise ValueError(f"{self.name}: quantum_s is 1 or {HOUR_S} seconds, not {self.quantum_s}")
+        if self.refund is Refund.EVICTED_HOUR and self.quantum_s != HOUR_S:
+            raise ValueError(f"{self.name}: free evicted hours need hourly billing: set quantum_s={HOUR_S}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,10 @@ is said beside it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
-from pricing_data.market import MarketRules, Refund
+from pricing_data.market import MarketRules, Pays, Refund
 from pricing_data.units import HOUR_S, Instant, parse_instant
 
 AWS_2016: Final = MarketRules(
@@ -20,9 +21,22 @@ AWS_2016: Final = MarketRules(
     notice_s=120,
     cleared_by_bid=True,
     source=(
-        "Harlap et al., Proteus (EuroSys 2017), section 2.2: each hour at the price of its start, nothing "
-        "for the hour in which EC2 evicts, two minutes' notice. The EC2 user guide of 2016 said the same; "
-        "that edition is no longer online, so this rests on the paper."
+        "Harlap et al., Proteus (EuroSys 2017), section 2.2, and TierML (CMU-PDL-16-102), sections 2.2 and "
+        "3.4: each hour at the price of its start, nothing for the hour in which EC2 evicts, two minutes' "
+        "notice. The EC2 user guide of 2016 is no longer online; that hours were charged at the price of "
+        "their start is repeated in AWS's announcement of the end of the auctions (November 2017), and the "
+        "free hour by contemporaries (https://autoscalr.com/2017/10/05/"
+        "aws-per-second-billing-differs-spot-vs-demand/)."
+    ),
+)
+
+AWS_2016_PAYING_BIDS: Final = replace(
+    AWS_2016,
+    name="aws-2016, paying bids",
+    charge=Pays.BID,
+    source=(
+        "TierML (CMU-PDL-16-102), sections 3.4 and 4.7: what if users were charged their bids? Supposed by "
+        "the paper, never a rule of EC2; for the paper's protocol only, and so not among ``RULES``."
     ),
 )
 
@@ -34,10 +48,12 @@ AWS: Final = MarketRules(
     notice_s=120,
     cleared_by_bid=False,
     source=(
-        "EC2 user guide, 'Billing for interrupted Spot Instances' and 'Spot Instance interruption notices': "
+        "EC2 user guide, 'Billing for interrupted Spot Instances': "
         "https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/billing-for-interrupted-spot-instances.html. "
-        "The two minutes' notice, best effort, was confirmed; the free first hour (Linux) could not be read "
-        "again on the page, and the 60 s minimum is EC2's general rule for per-second billing."
+        "Confirmed (Linux and Windows, not SUSE): interrupted by EC2 in its first hour, no charge; later, or "
+        "ended by the user, the seconds used. At the spot price in effect, to the second: AWS whitepaper "
+        "'Overview of Amazon EC2 Spot Instances'. 60 s at least: AWS, 'Announcing Amazon EC2 per second "
+        "billing', 2017-10-02. Two minutes' notice, best effort: 'Spot Instance interruption notices'."
     ),
 )
 
@@ -49,9 +65,23 @@ GCP: Final = MarketRules(
     notice_s=30,
     cleared_by_bid=False,
     source=(
-        "Compute Engine, 'Spot VMs': https://docs.cloud.google.com/compute/docs/instances/spot. Confirmed: "
-        "no maximum lifetime (24 h is the older preemptible VMs' limit); 30 s notice where nothing else is "
-        "asked for. That a preemption within the first minute is free was confirmed from course notes only."
+        "Compute Engine, 'Spot VMs': https://docs.cloud.google.com/compute/docs/instances/spot (as of "
+        "2026-03-19). Confirmed: no maximum lifetime unless one is asked for; up to 30 s of notice, best "
+        "effort; no bill for a VM preempted less than a minute after it was created (premium operating "
+        "systems are billed even then). The 60 s minimum is Compute Engine's general rule."
+    ),
+)
+
+GCP_PREEMPTIBLE: Final = replace(
+    GCP,
+    name="gcp-preemptible",
+    max_lifetime_s=24 * HOUR_S,
+    source=(
+        "Compute Engine, 'Create and use preemptible VMs': "
+        "https://docs.cloud.google.com/compute/docs/instances/create-use-preemptible. Confirmed: the older "
+        "kind of Spot VM, at the same prices, always stopped after 24 hours. Otherwise as Spot VMs; that "
+        "the stop after 24 hours is billed like a preemption is taken from its being called one. Certain "
+        "actions (a stop and start by the user) restart the 24 hours; not modelled."
     ),
 )
 
@@ -65,12 +95,14 @@ AZURE: Final = MarketRules(
     source=(
         "Azure, 'Use Azure Spot Virtual Machines': "
         "https://learn.microsoft.com/en-us/azure/virtual-machines/spot-vms. Confirmed: 30 s notice, best "
-        "effort; the maximum price is optional. A 60 s minimum is reported by third parties and is not on "
-        "that page, so none is assumed."
+        "effort; the maximum price is optional, and -1 stands for none. No refund is mentioned. A 60 s "
+        "minimum is reported by third parties and is not on that page, so none is assumed."
     ),
 )
 
-RULES: Final[Mapping[str, MarketRules]] = {rules.name: rules for rules in (AWS_2016, AWS, GCP, AZURE)}
+RULES: Final[Mapping[str, MarketRules]] = {
+    rules.name: rules for rules in (AWS_2016, AWS, GCP, GCP_PREEMPTIBLE, AZURE)
+}
 
 AUCTIONS_ENDED: Final = parse_instant("2017-11-01")
 """AWS gave up clearing by bid and smoothed its spot prices in November 2017."""

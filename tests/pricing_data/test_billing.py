@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pricing_data.billing import Charge, End, settle, settle_on_demand
 from pricing_data.market import MarketRules, Series
-from pricing_data.rules import AWS, AWS_2016, AZURE, GCP, RULES
+from pricing_data.rules import AWS, AWS_2016, AWS_2016_PAYING_BIDS, AZURE, GCP, RULES
 from pricing_data.units import HOUR_S, Instant, UsdPerHour
 
 MINUTE = 60
@@ -119,6 +119,18 @@ def test_the_price_must_be_known_at_the_start_and_some_end_be_given() -> None:
         settle(AWS, steps((100, 0.1)), Instant(0), Instant(50), End.RELEASED)
     with pytest.raises(ValueError, match="give end or now"):
         settle(AWS, UsdPerHour(0.1), Instant(0), None, None)
+
+
+def test_where_bids_are_paid_the_price_does_not_matter() -> None:
+    end, bid = Instant(130 * MINUTE), UsdPerHour(0.25)
+    charges = settle(AWS_2016_PAYING_BIDS, RISING, Instant(0), end, End.EVICTED, bid=bid)
+    assert [charge.amount for charge in charges] == [250_000, 250_000, 0]
+    assert settle(AWS_2016, RISING, Instant(0), end, End.EVICTED, bid=bid) == settle(
+        AWS_2016, RISING, Instant(0), end, End.EVICTED
+    )
+    with pytest.raises(ValueError, match="give the bid"):
+        settle(AWS_2016_PAYING_BIDS, RISING, Instant(0), end, End.EVICTED)
+    assert net(settle_on_demand(AWS_2016_PAYING_BIDS, UsdPerHour(0.4), Instant(0), Instant(1))) == 400_000
 
 
 # ---- for any price ------------------------------------------------------------------------------
