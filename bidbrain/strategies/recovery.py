@@ -1,0 +1,56 @@
+"""How a training survives the loss of machines, as a strategy pays for it.
+
+    delta   cost_s       time that one checkpoint takes
+    M       mttf_s       mean time to failure of the footprint
+    tau     interval_s   useful time between two checkpoints
+
+Refuses to know markets and money: only how much of the machines' time becomes work.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from pricing_data.units import Seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Elastic:
+    """AgileML: reliable machines keep the model, so whatever else goes costs lambda and no work is lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpointing:
+    """Checkpoints to durable storage: no reliable machines; any eviction loses the work since the last one."""
+
+    interval_s: Seconds
+    overhead: float
+    """Share of the running time that goes into checkpoints, in [0, 1)."""
+    restart_s: Seconds
+    """Without progress after an eviction, beside the start of new machines."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.overhead < 1 or self.interval_s <= 0 or self.restart_s < 0:
+            raise ValueError(
+                f"checkpointing needs an overhead in [0, 1), an interval above 0 and a restart time of at "
+                f"least 0, not {self.overhead}, {self.interval_s} and {self.restart_s}"
+            )
+
+    @classmethod
+    def young(
+        cls, cost_s: float, mttf_s: float, restart_s: float, overhead: float | None = None
+    ) -> Checkpointing:
+        """Checkpoints at the interval that loses least (Young 1974; Daly 2006, first order):
+
+            tau = sqrt(2 delta M)
+
+        ``overhead`` is what was measured; without it, it is delta / (tau + delta).
+        """
+        interval_s = math.sqrt(2 * cost_s * mttf_s)
+        share = cost_s / (interval_s + cost_s) if overhead is None else overhead
+        return cls(Seconds(interval_s), share, Seconds(restart_s))
+
+
+Recovery: TypeAlias = Elastic | Checkpointing
