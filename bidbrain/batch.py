@@ -11,7 +11,7 @@ no clock, and no price after its own now.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -57,6 +57,15 @@ class Chances(Protocol):
 
         Arguments broadcast together, their first axis being n or 1. Negative deltas answer 0 and 0.
         """
+        ...
+
+
+@runtime_checkable
+class BulkMarkets(Protocol):
+    """Fitted markets that need not be asked one by one."""
+
+    def chances(self, markets: tuple[Market, ...]) -> Chances:
+        """Of ``markets``, which codes stand for from here on."""
         ...
 
 

@@ -1,8 +1,8 @@
 """Observation in, decision out: which allocation to acquire, renew or let go (Harlap 4.3.2).
 
-The measure is E, the expected dollars per expected core-second of the whole footprint (``work.py``,
-``cost.py``): a candidate is taken only if work gets cheaper with it. Pure, so the same observation gives
-the same decision in every world and in every replay.
+What is best is ``requests.py``'s to say, for one running job as for a thousand of a backtest; here it is
+put into words, beside what else was weighed. Pure, so the same observation gives the same decision in
+every world and in every replay.
 """
 
 from __future__ import annotations
@@ -10,12 +10,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
-from bidbrain.footprint import Reckoned, bid_at, columns, delta_of, held, reckon, renewed, requests
-from bidbrain.model import Action, Decision, Holding, Observation, Offer, Weighed
-from bidbrain.work import Allocations
+import numpy as np
+
+from bidbrain.batch import Moments
+from bidbrain.footprint import Reckoned, bid_at, delta_of
+from bidbrain.model import Action, Decision, Observation, Offer, Weighed
+from bidbrain.requests import Weighing, weigh_renewals, weigh_requests
+from bidbrain.single import Single
 from pricing_data.market import Market
 from pricing_data.units import HOUR_S, Usd
+
+_SHOWN: Final = 200
+"""Alternatives that a decision keeps, the best ones: enough to see why, and a ledger stays small."""
 
 
 def decide(observation: Observation) -> Decision:
@@ -24,18 +32,14 @@ def decide(observation: Observation) -> Decision:
     Candidates are every open market with enough history, every count within the limits and every bid delta;
     ties go to the first by (market, count, delta).
     """
-    footprint = columns((holding, held(observation, holding)) for holding in observation.footprint)
-    now = _as_it_is(reckon(observation, footprint, changes=False))
-    offers = sorted((offer for offer in observation.offers if offer.open), key=lambda offer: offer.market)
-    known = [offer for offer in offers if observation.evictions.evidence(offer.market, HOUR_S).known]
+    single = Single.of(observation)
     room = min(observation.limits.max_per_allocation, observation.limits.max_instances - observation.live)
-    if not known or room < 1:
-        return _hold(observation, now, [], 0, _why_no_candidate(offers, room))
-    counts, deltas = range(1, room + 1), _deltas(observation)
-    candidates = requests(observation, known, counts, deltas)
-    reckoned = reckon(observation, footprint.beside(candidates), changes=True)
-    weighed = _best_bids(known, counts, deltas, candidates, reckoned)
-    considered = reckoned.cost_per_work.size
+    weighing = weigh_requests(single.setting, single.at, np.arange(1, max(room, 1) + 1))
+    now = _as_it_is(weighing.now)
+    considered = int(weighing.allowed.sum()) * len(weighing.deltas)
+    if not considered:
+        return _hold(observation, now, [], 0, _why_no_candidate(observation, room))
+    weighed = _best_bids(single, weighing)
     best = min(weighed, key=lambda candidate: candidate.cost_per_work)
     if best.cost_per_work >= now.cost_per_work:
         why = f"A core-hour costs {_core_hour(now)}, and none of {considered} requests would make it cheaper."
@@ -50,21 +54,18 @@ def renew_or_terminate(observation: Observation, holding_id: str) -> Decision:
     it up changes the footprint and costs sigma. Raises KeyError where there is no such holding.
     """
     holding = observation.holding(holding_id)
-    outlooks = [(other, held(observation, other)) for other in observation.footprint]
-    others = columns(pair for pair in outlooks if pair[0] is not holding)
-    again = renewed(observation, holding)
-    now = _as_it_is(reckon(observation, columns(outlooks), changes=False))
-    with_it = reckon(observation, others.beside(columns([(holding, again)])), changes=False)
-    without = reckon(observation, others, changes=True)
-    delta = None if holding.on_demand else _delta_now(observation, holding)
-    subject = _Subject(holding.market, holding.counts_for, delta, 1 - again.survival)
-    renew = _weighed(Action.RENEW, with_it, (), subject, "one more hour at the price of now")
-    terminate = _weighed(Action.TERMINATE, without, (), subject, "without it")
-    best = renew if renew.cost_per_work < terminate.cost_per_work else terminate
+    single = Single.of(observation)
+    place = observation.footprint.index(holding)
+    renewals = weigh_renewals(single.setting, single.at, np.array([place]))
+    delta = None if holding.on_demand else _delta_now(single.at, place, observation.rules.cleared_by_bid)
+    subject = _Subject(holding.market, holding.counts_for, delta, float(renewals.beta[0]))
+    renew = _weighed(Action.RENEW, renewals.with_it, subject, "one more hour at the price of now")
+    terminate = _weighed(Action.TERMINATE, renewals.without, subject, "without it")
+    best = renew if renewals.renew[0] else terminate
     return Decision(
         at=observation.now,
         action=best.action,
-        cost_per_work_now=now.cost_per_work,
+        cost_per_work_now=_as_it_is(renewals.now).cost_per_work,
         why=(
             f"With {holding.counts_for} x {holding.market} for one more hour a core-hour costs "
             f"{_core_hour(renew)}, without them {_core_hour(terminate)}."
@@ -78,8 +79,9 @@ def renew_or_terminate(observation: Observation, holding_id: str) -> Decision:
     )
 
 
-def _delta_now(observation: Observation, holding: Holding) -> float:
-    return delta_of(holding.bid, observation.offer(holding.market).price, observation.rules)
+def _delta_now(at: Moments, place: int, cleared_by_bid: bool) -> float:
+    here = at.prices[:, at.held.market[0, place]]
+    return float(delta_of(at.held.bid[:, place], here, cleared_by_bid)[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,49 +94,57 @@ class _Subject:
     beta: float
 
 
-def _weighed(action: Action, reckoned: Reckoned, at: tuple[int, ...], subject: _Subject, why: str) -> Weighed:
-    """The footprint at index ``at`` of those reckoned, as an alternative not (yet) chosen."""
+def _weighed(action: Action, reckoned: Reckoned, subject: _Subject, why: str) -> Weighed:
+    """The one footprint of ``reckoned``, as an alternative not (yet) chosen."""
     return Weighed(
         action=action,
         market=subject.market,
         count=subject.count,
         bid_delta=subject.bid_delta,
         beta=subject.beta,
-        expected_charge=Usd(float(reckoned.charge[at])),
-        expected_work=float(reckoned.work[at]),
-        cost_per_work=float(reckoned.cost_per_work[at]),
+        expected_charge=Usd(float(reckoned.charge[0])),
+        expected_work=float(reckoned.work[0]),
+        cost_per_work=float(reckoned.cost_per_work[0]),
         chosen=False,
         why=why,
     )
 
 
 def _as_it_is(now: Reckoned) -> Weighed:
-    return _weighed(Action.HOLD, now, (), _Subject(None, 0, None, float(now.beta)), "the footprint as it is")
+    subject = _Subject(None, 0, None, float(now.beta[0]))
+    return _weighed(Action.HOLD, now, subject, "the footprint as it is")
 
 
-def _deltas(observation: Observation) -> Sequence[float]:
-    """Where prices do not evict, the highest bid alone: a lower maximum price could but lose the machine."""
-    deltas = observation.limits.bid_deltas
-    return deltas if observation.rules.cleared_by_bid else deltas[-1:]
+def _best_bids(single: Single, weighing: Weighing) -> list[Weighed]:
+    """Of each market and count, in order, the candidate with the best bid; of very many, the best."""
+    ratio = weighing.weights.cost_per_work[0]
+    bids = ratio.argmin(axis=-1)
+    least = np.take_along_axis(ratio, bids[..., None], axis=-1)[..., 0]
+    allowed = np.flatnonzero(weighing.allowed[0])
+    if len(allowed) > _SHOWN:
+        nearest = np.argpartition(least.flat[allowed], _SHOWN)[:_SHOWN]
+        allowed = np.union1d(allowed[nearest], least.argmin())
+    found = []
+    for flat in allowed:
+        market, count = np.unravel_index(flat, least.shape)
+        found.append(_candidate(single, weighing, int(market), int(count), int(bids[market, count])))
+    return found
 
 
-def _best_bids(
-    offers: Sequence[Offer],
-    counts: Sequence[int],
-    deltas: Sequence[float],
-    candidates: Allocations,
-    reckoned: Reckoned,
-) -> list[Weighed]:
-    """Of each offer and count, in order, the candidate with the best bid."""
-    best = reckoned.cost_per_work.argmin(axis=-1)
-    weighed = []
-    for i, offer in enumerate(offers):
-        for j, count in enumerate(counts):
-            at = (i, j, int(best[i, j]))
-            beta = 1 - float(candidates.survival[(*at, 0)])
-            subject = _Subject(offer.market, count, deltas[at[2]], beta)
-            weighed.append(_weighed(Action.ACQUIRE, reckoned, at, subject, "the best bid for this count"))
-    return weighed
+def _candidate(single: Single, weighing: Weighing, market: int, count: int, bid: int) -> Weighed:
+    at = (0, market, count, bid)
+    return Weighed(
+        action=Action.ACQUIRE,
+        market=single.setting.markets[market],
+        count=int(weighing.counts[0, count]),
+        bid_delta=float(weighing.deltas[bid]),
+        beta=float(weighing.beta[0, market, bid]),
+        expected_charge=Usd(float(weighing.weights.charge[at])),
+        expected_work=float(weighing.weights.work[at]),
+        cost_per_work=float(weighing.weights.cost_per_work[at]),
+        chosen=False,
+        why="the best bid for this count",
+    )
 
 
 def _hold(
@@ -174,9 +184,10 @@ def _acquire(
     )
 
 
-def _why_no_candidate(offers: Sequence[Offer], room: int) -> str:
+def _why_no_candidate(observation: Observation, room: int) -> str:
     if room < 1:
         return "The footprint is as large as it may be."
+    offers: Sequence[Offer] = sorted((o for o in observation.offers if o.open), key=lambda o: o.market)
     if not offers:
         return "No market is open to requests."
     names = ", ".join(str(offer.market) for offer in offers)

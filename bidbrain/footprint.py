@@ -1,37 +1,26 @@
-"""From what an observation holds and is offered to the columns that the equations are written in.
+"""From decision points to the columns that the equations are written in.
 
-Here the market rules, the prices and the fitted evictions meet; ``work.py`` and ``cost.py`` see numbers
-only, ``decide.py`` compares only.
+Here rules, prices and chances of eviction meet: what an instance pays and how long it may last. ``work.py``
+and ``weigh.py`` see numbers only, ``decide.py`` and strategies compare only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from bidbrain.cost import cost_per_work, expected_charge, footprint_charge
-from bidbrain.eviction.base import Lifetime
-from bidbrain.model import Holding, Observation, Offer
+from bidbrain.batch import Codes, Moments, Setting
+from bidbrain.charges import billed_seconds
+from bidbrain.cost import cost_per_work, footprint_charge
+from bidbrain.weigh import Requestable
 from bidbrain.work import Allocations, Floats, eviction_of_any, expected_work, reliable_column
-from pricing_data.market import Market, MarketRules
-from pricing_data.units import HOUR_S, Seconds, Usd, UsdPerHour
+from pricing_data.units import HOUR_S, UsdPerHour
 
 
-@dataclass(frozen=True, slots=True)
-class Outlook:
-    """What one instance may expect of the time it is held for."""
-
-    left_s: Seconds
-    uptime_s: Seconds
-    survival: float
-    charge: Usd
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Reckoned:
-    """Footprints by the equations, their reliable machines included; arrays of one shape."""
+    """Footprints by the equations, their reliable machines included; arrays (n,)."""
 
     charge: Floats
     """C: dollars."""
@@ -43,100 +32,97 @@ class Reckoned:
     """That anything is evicted."""
 
 
+def reckon(setting: Setting, transient: Allocations, work_left: Floats, *, changes: bool) -> Reckoned:
+    """Charge, work and cost per work of footprints of shape (n, a), beside the reliable machines.
+
+    ``changes``: whether getting there changes the footprint as it stands, which costs sigma.
+    """
+    scaling = setting.scaling
+    footprint = transient.beside(reliable_column(transient, setting.reliable, scaling))
+    return Reckoned(
+        charge=footprint_charge(footprint),
+        work=np.minimum(expected_work(footprint, scaling, changes=changes), work_left),
+        cost_per_work=cost_per_work(footprint, scaling, changes=changes, work_left=work_left),
+        beta=eviction_of_any(footprint),
+    )
+
+
 def bid_at(price: UsdPerHour, delta: float) -> UsdPerHour:
     """The bid ``delta`` above ``price``, in whole micro-dollars."""
     return UsdPerHour(round(price + delta, 6))
 
 
-def delta_of(bid: UsdPerHour, price: UsdPerHour, rules: MarketRules) -> float:
-    """How far a bid lies above the current price; negative where that evicts it now.
+def held(setting: Setting, at: Moments) -> Allocations:
+    """The footprints until the end of the hours they are held for, (n, a); empty places do nothing."""
+    now = at.held
+    here = np.take_along_axis(at.prices, now.market, axis=1)
+    billed = np.where(now.on_demand | (setting.rules.quantum_s == HOUR_S), now.price, here)
+    return _allocations(setting, at, billed, here, now.left_s)
 
-    Where prices do not evict no bid is too low, and it is never negative.
+
+def renewed(setting: Setting, at: Moments) -> Allocations:
+    """The same footprints, each allocation for one more hour at the price of now and under its bid."""
+    here = np.take_along_axis(at.prices, at.held.market, axis=1)
+    billed = np.where(at.held.on_demand, at.held.price, here)
+    return _allocations(setting, at, billed, here, np.full(here.shape, float(HOUR_S)))
+
+
+def requestable(setting: Setting, at: Moments, counts: Codes, deltas: Floats) -> Requestable:
+    """A new instance of every market for its first hour, at every bid delta above the price of now.
+
+    ``counts`` (n, c): how many of them are thought of together.
     """
-    delta = round(bid - price, 9)
-    return delta if rules.cleared_by_bid else max(delta, 0.0)
+    rules = setting.rules
+    left_s = float(HOUR_S if rules.max_lifetime_s is None else min(HOUR_S, rules.max_lifetime_s))
+    market = np.arange(len(setting.markets))[None, :, None]
+    bids, age_s = deltas[None, None, :], np.zeros((1, 1, 1))
 
+    def lives(horizon_s: Floats) -> tuple[Floats, Floats]:
+        return at.chances.outlook(market, bids, age_s, horizon_s)
 
-def held(observation: Observation, holding: Holding) -> Outlook:
-    """A holding until the end of the hour it is held for.
-
-    Billed by the hour it costs the price locked at the hour's start; by the second, the price of now.
-    """
-    if holding.on_demand:
-        return _lasting(holding.price, max(holding.hour_ends - observation.now, 0))
-    price = observation.offer(holding.market).price
-    billed = holding.price if observation.rules.quantum_s == HOUR_S else price
-    delta = delta_of(holding.bid, price, observation.rules)
-    left_s = max(holding.hour_ends - observation.now, 0)
-    return _outlook(observation, holding.market, billed, delta, holding.age_s(observation.now), left_s)
-
-
-def renewed(observation: Observation, holding: Holding) -> Outlook:
-    """The same holding for one more hour, at the price of now and under its old bid."""
-    if holding.on_demand:
-        return _lasting(holding.price, HOUR_S)
-    price = observation.offer(holding.market).price
-    delta = delta_of(holding.bid, price, observation.rules)
-    return _outlook(observation, holding.market, price, delta, holding.age_s(observation.now), HOUR_S)
-
-
-def offered(observation: Observation, offer: Offer, delta: float) -> Outlook:
-    """A new instance for its first hour, with a bid ``delta`` above the price of now."""
-    return _outlook(observation, offer.market, offer.price, delta, 0.0, HOUR_S)
-
-
-def _outlook(
-    observation: Observation, market: Market, price: UsdPerHour, delta: float, age_s: float, left_s: float
-) -> Outlook:
-    rules = observation.rules
-    if rules.max_lifetime_s is not None:
-        left_s = min(left_s, max(rules.max_lifetime_s - age_s, 0.0))
-    lifetime = Lifetime(observation.evictions, market, delta, age_s)
-    return Outlook(
-        left_s=Seconds(left_s),
-        uptime_s=lifetime.expected_uptime(left_s),
-        survival=lifetime.survival(left_s),
-        charge=expected_charge(rules, price, age_s, left_s, lifetime),
+    horizon_s = np.full((1, 1, 1), left_s)
+    survival, uptime = lives(horizon_s)
+    billed = billed_seconds(rules, age_s, horizon_s, lives)
+    return Requestable(
+        cores=setting.cores,
+        counts=counts.astype(np.float64),
+        left_s=np.full(len(setting.markets), left_s),
+        uptime_s=uptime,
+        survival=survival,
+        charge=at.prices[:, :, None] * billed / HOUR_S,
     )
 
 
-def _lasting(price: UsdPerHour, left_s: float) -> Outlook:
-    """A machine on demand: nobody takes it, and it is paid for."""
-    return Outlook(Seconds(left_s), Seconds(left_s), survival=1.0, charge=Usd(price * left_s / HOUR_S))
+def bid_deltas(setting: Setting) -> Floats:
+    """The bids tried. Where prices do not evict, the highest alone: a lower one could but lose the machine."""
+    deltas = setting.limits.bid_deltas
+    return np.array(deltas if setting.rules.cleared_by_bid else deltas[-1:])
 
 
-def columns(members: Iterable[tuple[Holding, Outlook]]) -> Allocations:
-    """One footprint, shape (n,), of the instances that still count; those under eviction are gone."""
-    rows = [
-        (h.counts_for, h.cores, o.left_s, o.uptime_s, o.survival, h.counts_for * o.charge)
-        for h, o in members
-        if h.counts_for
-    ]
-    return Allocations(*np.array(rows, dtype=np.float64).reshape(-1, 6).T)
+def delta_of(bid: Floats, price: Floats, cleared_by_bid: bool) -> Floats:
+    """How far bids lie above the price; negative where that evicts now, never so where prices do not."""
+    delta = np.round(bid - price, 9)
+    return delta if cleared_by_bid else np.maximum(delta, 0.0)
 
 
-def requests(
-    observation: Observation, offers: Sequence[Offer], counts: Sequence[int], deltas: Sequence[float]
-) -> Allocations:
-    """Every request for a count of one offer at one bid delta, shape (offers, counts, deltas, 1)."""
-    outlooks = [[offered(observation, offer, delta) for delta in deltas] for offer in offers]
-    numbers = np.array([[(o.left_s, o.uptime_s, o.survival, o.charge) for o in row] for row in outlooks])
-    left, uptime, survival, charge = np.moveaxis(numbers[:, None, :, None, :], -1, 0)
-    count = np.array(counts, dtype=np.float64)[:, None, None]
-    cores = np.array([offer.cores for offer in offers], dtype=np.float64)[:, None, None, None]
-    return Allocations(*np.broadcast_arrays(count, cores, left, uptime, survival, count * charge))
+def _allocations(setting: Setting, at: Moments, billed: Floats, here: Floats, left_s: Floats) -> Allocations:
+    now, rules = at.held, setting.rules
+    if rules.max_lifetime_s is not None:
+        left_s = np.where(now.on_demand, left_s, np.minimum(left_s, rules.max_lifetime_s - now.age_s))
+    left_s = np.maximum(left_s, 0.0)
+    there = now.count > 0
+    delta = np.where(there & ~now.on_demand, delta_of(now.bid, here, rules.cleared_by_bid), 0.0)
 
+    def lives(horizon_s: Floats) -> tuple[Floats, Floats]:
+        survival, uptime = at.chances.outlook(now.market, delta, now.age_s, horizon_s)
+        stays = now.on_demand | ~there
+        return np.where(stays, 1.0, survival), np.where(stays, horizon_s, uptime)
 
-def reckon(observation: Observation, transient: Allocations, *, changes: bool) -> Reckoned:
-    """Charge, work and cost per work of footprints of shape (..., n), beside the reliable machines.
-
-    ``changes``: whether getting there changes the footprint as it stands, which costs sigma.
-    """
-    scaling = observation.scaling
-    footprint = transient.beside(reliable_column(transient, observation.reliable, scaling))
-    return Reckoned(
-        charge=footprint_charge(footprint),
-        work=np.minimum(expected_work(footprint, scaling, changes=changes), observation.work_left),
-        cost_per_work=cost_per_work(footprint, scaling, changes=changes, work_left=observation.work_left),
-        beta=eviction_of_any(footprint),
+    survival, uptime = lives(left_s)
+    owed = np.where(now.on_demand, left_s, billed_seconds(rules, now.age_s, left_s, lives))
+    charge = now.count * (np.where(there, billed, 0.0) * owed / HOUR_S)
+    count = now.count.astype(np.float64)
+    cores = np.where(there, setting.cores[now.market], 0.0)
+    return Allocations(
+        count, cores, np.where(there, left_s, 0.0), np.where(there, uptime, 0.0), survival, charge
     )

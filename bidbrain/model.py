@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from bidbrain.eviction.base import FittedMarkets
 from pricing_data.market import Market, MarketRules
@@ -122,11 +123,23 @@ class Scaling:
             return self.phi
         return float(self.phi ** math.log2(max(instances, 1.0)))
 
+    def efficiencies(self, instances: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """``efficiency`` of many footprints, any shape."""
+        if self.curve is Curve.CONSTANT:
+            return np.full(instances.shape, self.phi)
+        found: npt.NDArray[np.float64] = self.phi ** np.log2(np.maximum(instances, 1.0))
+        return found
+
     def stage(self, transient: int, reliable: int) -> int:
         """1, 2 or 3 (Harlap 4.2.2); in stage 3 the reliable machines do no work."""
         if transient > self.stage3_above * reliable:
             return 3
         return 2 if transient > self.stage2_above * reliable else 1
+
+    def reliable_work(self, transient: npt.NDArray[np.float64], reliable: int) -> npt.NDArray[np.bool_]:
+        """Whether the reliable machines work beside ``transient`` instances, any shape: not in stage 3."""
+        works: npt.NDArray[np.bool_] = transient <= self.stage3_above * reliable
+        return works
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from bidbrain.decide import decide
-from bidbrain.footprint import columns, held, reckon
+from bidbrain.footprint import held, reckon
 from bidbrain.model import Action, Decision, Holding, Observation
+from bidbrain.single import Single
 from bidbrain.work import mean_left
 from pricing_data.units import HOUR_S, Instant, Seconds, Usd
 
@@ -35,9 +38,12 @@ class Plan:
 def plan_ahead(observation: Observation, work: float) -> Plan:
     """Expected cost and time of ``work`` core-seconds on the footprint that ``decide`` would build now."""
     decisions, settled = _built(observation)
-    transient = columns((holding, held(settled, holding)) for holding in settled.footprint)
-    steady = reckon(replace(settled, work_left=math.inf), transient, changes=False)
-    window_s, charge, done = float(mean_left(transient)), float(steady.charge), float(steady.work)
+    single = Single.of(settled)
+    transient = held(single.setting, single.at)
+    steady = reckon(single.setting, transient, np.array([math.inf]), changes=False)
+    window_s, charge, done = (
+        float(column[0]) for column in (mean_left(transient), steady.charge, steady.work)
+    )
     sigma_s = observation.scaling.sigma_s if len(decisions) > 1 else 0.0
     expected_s = work / done * window_s + sigma_s if done > 0 else math.inf
     return Plan(

@@ -65,7 +65,7 @@ def reliable_column(transient: Allocations, reliable: Reliable, scaling: Scaling
     them; for a footprint at the start of its hour (its example), and for an empty one, this is an hour.
     """
     window = mean_left(transient)[..., None]
-    works = _stage(transient, reliable, scaling) < 3
+    works = scaling.reliable_work(transient.count.sum(axis=-1, keepdims=True), reliable.count)
     count = np.full_like(window, reliable.count)
     return Allocations(
         count=np.where(works, count, 0.0),
@@ -83,12 +83,6 @@ def mean_left(transient: Allocations) -> Floats:
     total = cores.sum(axis=-1)
     left: Floats = (cores * transient.left_s).sum(axis=-1) / np.where(total > 0, total, 1.0)
     return np.where(total > 0, left, HOUR_S)
-
-
-def _stage(transient: Allocations, reliable: Reliable, scaling: Scaling) -> npt.NDArray[np.int64]:
-    instances = transient.count.sum(axis=-1, keepdims=True)
-    stages = [scaling.stage(int(n), reliable.count) for n in instances.flat]
-    return np.array(stages, dtype=np.int64).reshape(instances.shape)
 
 
 def eviction_of_any(footprint: Allocations) -> Floats:
@@ -117,6 +111,5 @@ def expected_work(footprint: Allocations, scaling: Scaling, *, changes: bool) ->
     """
     ideal = footprint.count * footprint.cores * useful_time(footprint, scaling, changes=changes)
     instances = footprint.count.sum(axis=-1)
-    efficiency = np.array([scaling.efficiency(n) for n in instances.flat]).reshape(instances.shape)
-    work: Floats = ideal.sum(axis=-1) * efficiency
+    work: Floats = ideal.sum(axis=-1) * scaling.efficiencies(instances)
     return work

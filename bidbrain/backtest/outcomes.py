@@ -70,7 +70,9 @@ class Interval:
     high: float
 
 
-def mean_interval(values: Floats, starts: Counts, block_s: float, seed: int, resamples: int = 1000) -> Interval:
+def mean_interval(
+    values: Floats, starts: Counts, block_s: float, seed: int, resamples: int = 1000
+) -> Interval:
     """Bootstrap interval of the mean of ``values``, resampling whole blocks of ``block_s`` seconds.
 
     Jobs that start within one block see the same market, so single starts are no independent samples;

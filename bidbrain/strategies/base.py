@@ -17,7 +17,18 @@ from bidbrain.model import Decision, Observation
 from bidbrain.strategies.recovery import Recovery
 from bidbrain.work import Floats
 
-__all__ = ["NOTHING", "Chances", "Codes", "Flags", "Floats", "Held", "Moments", "Requests", "Setting", "Strategy"]
+__all__ = [
+    "NOTHING",
+    "Chances",
+    "Codes",
+    "Flags",
+    "Floats",
+    "Held",
+    "Moments",
+    "Requests",
+    "Setting",
+    "Strategy",
+]
 
 NOTHING: Final = -1
 """The market code of no request."""

@@ -1,0 +1,54 @@
+"""Expected charges of many machines at once: the arithmetic of ``cost.expected_charge`` in arrays.
+
+A machine is given by its age and by ``lives``, which answers for any horizon how likely it lives that long
+and how long it is expected to run until then. All arrays broadcast; a property test holds the two together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+
+from bidbrain.cost import FREE_UNTIL_AGE_S
+from bidbrain.work import Floats
+from pricing_data.market import MarketRules, Refund
+from pricing_data.units import HOUR_S
+
+Lives: TypeAlias = Callable[[Floats], tuple[Floats, Floats]]
+"""From horizons in seconds to (survival, expected uptime)."""
+
+
+def billed_seconds(rules: MarketRules, age_s: Floats, horizon_s: Floats, lives: Lives) -> Floats:
+    """Seconds that one instance is expected to be charged for within ``horizon_s``, refunds deducted.
+
+    See ``cost.expected_charge``; ``horizon_s`` must lie within the maximum lifetime.
+    """
+    if rules.quantum_s == HOUR_S:
+        return _by_the_hour(rules, age_s, horizon_s, lives)
+    return _by_the_second(rules, age_s, horizon_s, lives)
+
+
+def _by_the_hour(rules: MarketRules, age_s: Floats, horizon_s: Floats, lives: Lives) -> Floats:
+    free_s = np.minimum(FREE_UNTIL_AGE_S[rules.refund] - age_s, horizon_s)
+    begins = np.zeros(np.broadcast_shapes(age_s.shape, horizon_s.shape))
+    charged = begins.copy()
+    while (begins < horizon_s).any():
+        ends = np.minimum(horizon_s, begins + HOUR_S - (age_s + begins) % HOUR_S)
+        needed = ends if rules.refund is Refund.EVICTED_HOUR else np.maximum(begins, free_s)
+        charged = charged + (ends - begins) * lives(needed)[0]
+        begins = ends
+    return charged
+
+
+def _by_the_second(rules: MarketRules, age_s: Floats, horizon_s: Floats, lives: Lives) -> Floats:
+    least_s = np.maximum(rules.minimum_s - age_s, 0.0)
+    free_s = np.minimum(np.maximum(FREE_UNTIL_AGE_S[rules.refund] - age_s, 0.0), horizon_s)
+
+    def billed(until_s: Floats) -> Floats:
+        """E[max(min(T, until), m)]."""
+        return least_s + (lives(until_s)[1] - lives(np.minimum(least_s, until_s))[1])
+
+    free_of_charge = billed(free_s) - lives(free_s)[0] * np.maximum(free_s, least_s)
+    return billed(horizon_s) - np.where(free_s > 0, free_of_charge, 0.0)
