@@ -20,7 +20,12 @@ class Evidence:
     span_s: Seconds
     """From the first known price to now."""
     used_s: Seconds
-    """Measure of the start instants that the answer averages over; 0 means that nothing is known."""
+    """Measure of the start instants, or of the time machines were watched, that the answer averages over;
+    0 means that nothing is known."""
+    source: str = ""
+    """What the answer rests on, in words for a person."""
+    newest: Instant | None = None
+    """When the newest observation behind the answer was made."""
 
     @property
     def share(self) -> float:
@@ -30,6 +35,21 @@ class Evidence:
     @property
     def known(self) -> bool:
         return self.used_s > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Beta:
+    """An eviction probability as it is shown: never without its interval and what stands behind it."""
+
+    value: float
+    low: float
+    high: float
+    """The 95 % interval."""
+    evidence: Evidence
+
+    def age_s(self, now: Instant) -> Seconds | None:
+        """How old the newest observation is; None where there is none."""
+        return None if self.evidence.newest is None else Seconds(float(now - self.evidence.newest))
 
 
 class FittedMarkets(Protocol):
@@ -58,6 +78,14 @@ class FittedMarkets(Protocol):
 
     def evidence(self, market: Market, horizon_s: float) -> Evidence:
         """What the answers for this market and horizon rest on."""
+        ...
+
+
+class Estimates(FittedMarkets, Protocol):
+    """Answers that also say how sure they are."""
+
+    def beta(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> Beta:
+        """``eviction_probability`` with its 95 % interval; all of [0, 1] where nothing is known."""
         ...
 
 

@@ -1,0 +1,87 @@
+"""Answers from one hazard curve per market: what every estimator of capacity gives once it is fitted.
+
+Prices play no part here: a bid not below the price is as good as any other. Refuses to know how the curves
+were learned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from bidbrain.eviction.base import Beta, Evidence
+from bidbrain.eviction.hazard import HazardCurve, beta_limits
+from pricing_data.market import Market
+from pricing_data.units import Seconds
+
+NOTHING = Evidence(Seconds(0.0), Seconds(0.0), "nothing is known of this market")
+
+
+@dataclass(frozen=True, slots=True)
+class MarketCurve:
+    """What was learned of one market."""
+
+    curve: HazardCurve
+    limits: tuple[float, float]
+    """Factors on the cumulative hazard: its 95 % interval."""
+    evidence: Evidence
+    kept_s: float = 0.0
+    """For how long the market's capacity has been there by now, as far as anybody watched: a machine that is
+    started now counts as that old."""
+
+
+@dataclass(frozen=True, slots=True)
+class FittedCurves:
+    """``learn``: the curve of a market, or None where nothing is known; asked once and remembered."""
+
+    learn: Callable[[Market], MarketCurve | None]
+    _learned: dict[Market, MarketCurve | None] = field(default_factory=dict, repr=False, compare=False)
+
+    def survival(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> float:
+        """See ``FittedMarkets.survival``."""
+        known = self.known(market)
+        if bid_delta < 0 or known is None:
+            return 0.0
+        return known.curve.survival(max(age_s, known.kept_s), horizon_s)
+
+    def eviction_probability(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> float:
+        """See ``FittedMarkets.eviction_probability``."""
+        return 1.0 - self.survival(market, bid_delta, age_s, horizon_s)
+
+    def expected_uptime(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> Seconds:
+        """See ``FittedMarkets.expected_uptime``."""
+        known = self.known(market)
+        if bid_delta < 0 or known is None:
+            return Seconds(0.0)
+        return known.curve.expected_uptime(max(age_s, known.kept_s), horizon_s)
+
+    def median_time_to_eviction(self, market: Market, bid_delta: float, age_s: float) -> Seconds | None:
+        """See ``FittedMarkets.median_time_to_eviction``."""
+        if bid_delta < 0:
+            return Seconds(0.0)
+        known = self.known(market)
+        return None if known is None else known.curve.median(max(age_s, known.kept_s))
+
+    def evidence(self, market: Market, horizon_s: float) -> Evidence:
+        """See ``FittedMarkets.evidence``."""
+        known = self.known(market)
+        return NOTHING if known is None else known.evidence
+
+    def beta(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> Beta:
+        """See ``Estimates.beta``."""
+        known = self.known(market)
+        if known is None:
+            return Beta(1.0, 0.0, 1.0, NOTHING)
+        if bid_delta < 0:
+            return Beta(1.0, 1.0, 1.0, known.evidence)
+        hazard = known.curve.between(max(age_s, known.kept_s), horizon_s)
+        low, high = beta_limits(hazard, known.limits)
+        return Beta(
+            1.0 - known.curve.survival(max(age_s, known.kept_s), horizon_s), low, high, known.evidence
+        )
+
+    def known(self, market: Market) -> MarketCurve | None:
+        """What was learned of ``market``."""
+        if market not in self._learned:
+            self._learned[market] = self.learn(market)
+        return self._learned[market]

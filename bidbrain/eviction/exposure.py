@@ -1,0 +1,82 @@
+"""Spells cut into cells of age: how long capacity was at risk, at which age, and whether it was lost.
+
+    row        one spell's stay in one cell of age
+    at risk    seconds of that stay
+    lost       whether it ended in the row by a loss
+
+The rows are what a hazard regression counts: losses against seconds at risk. Refuses to know prices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from bidbrain.eviction.hazard import Floats
+from bidbrain.eviction.observations import Flags, Observations, Spells
+from pricing_data.units import HOUR_S
+
+Indices = npt.NDArray[np.int64]
+
+AGE_EDGES_S: Final[Floats] = np.concatenate(
+    [[0, 60, 120, 300, 600, 900, 1200], np.arange(0.5, 12, 0.5) * HOUR_S, np.arange(12, 337, 3) * HOUR_S]
+).astype(np.float64)
+"""Fine where hazards change fast: minutes at first, half hours to half a day, three hours to two weeks."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """All arrays have shape (n,)."""
+
+    market: Indices
+    """Place of the row's market among those asked for."""
+    cell: Indices
+    begins: Floats
+    """Instants."""
+    ends: Floats
+    lost: Flags
+
+    @property
+    def at_risk_s(self) -> Floats:
+        return self.ends - self.begins
+
+    def of(self, market: int) -> Rows:
+        """The rows of one market."""
+        mine = self.market == market
+        return Rows(self.market[mine], self.cell[mine], self.begins[mine], self.ends[mine], self.lost[mine])
+
+
+def rows_of(observations: Observations, edges_s: Floats = AGE_EDGES_S) -> Rows:
+    """The rows of all markets, in the order of ``observations.markets``."""
+    parts = [_cut(code, observations.spells(m), edges_s) for code, m in enumerate(observations.markets)]
+    if not parts:
+        none = np.empty(0)
+        return Rows(none.astype(np.int64), none.astype(np.int64), none, none, none.astype(np.bool_))
+    return Rows(
+        np.concatenate([part.market for part in parts]),
+        np.concatenate([part.cell for part in parts]),
+        np.concatenate([part.begins for part in parts]),
+        np.concatenate([part.ends for part in parts]),
+        np.concatenate([part.lost for part in parts]),
+    )
+
+
+def _cut(code: int, spells: Spells, edges_s: Floats) -> Rows:
+    """A spell of length zero stays in one row of no time; it may still have been lost there."""
+    lengths = (spells.ends - spells.begins).astype(np.float64)
+    last = np.maximum(np.searchsorted(edges_s, lengths, side="left") - 1, 0)
+    spell = np.repeat(np.arange(len(spells)), last + 1)
+    cell = np.arange(len(spell)) - np.repeat(np.cumsum(last + 1) - (last + 1), last + 1)
+    origin = spells.begins[spell].astype(np.float64)
+    is_last = cell == last[spell]
+    ends = np.where(is_last, lengths[spell], np.append(edges_s, np.inf)[cell + 1])
+    return Rows(
+        np.full(len(spell), code, np.int64),
+        cell.astype(np.int64),
+        origin + edges_s[cell],
+        origin + ends,
+        is_last & spells.lost[spell],
+    )
