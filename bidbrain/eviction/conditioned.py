@@ -6,9 +6,9 @@
     hazard      exp(b + spline(log age) w + f(t) u + g_k(age)(t) v)
 
 Fitted in two steps: lambda from ages alone, which the records are measured against; then the whole, as one
-Poisson regression over cells of age (``poisson.py``). A market that nobody has seen has f = g = 0 and gets what
-markets do on average; its own losses then move it, the further the more there are. From the published traces:
-spells of availability are far from memoryless, and the age of the spell says most (Wu et al., NSDI 2024).
+Poisson regression over cells of age (``poisson.py``). A market that nobody has seen has f = g = 0 and gets
+what markets do on average; its own losses then move it, the further the more there are. On published traces
+(Wu et al., NSDI 2024) spells of availability are far from memoryless, and their age says most.
 
     k           shape of the gamma distribution that daily hazards have around the prediction, from the spread
                 of daily counts O around E: Var(O) = E + E^2 / k; it gives the interval
@@ -121,7 +121,7 @@ class MarketRecord:
         return np.asarray(np.sum(parts * self.factors(moments), axis=0))
 
 
-def learn(observations: Observations, now: Instant, memory: Memory = Memory()) -> LearnedHazard | None:  # noqa: B008
+def learn(observations: Observations, now: Instant, memory: Memory) -> LearnedHazard | None:
     """The hazard of all markets together, as known at ``now``; None where nothing was ever lost."""
     rows = rows_of(_lately(observations.as_of(now), now))
     losses = rows.lost.astype(np.float64)
@@ -140,7 +140,7 @@ def learn(observations: Observations, now: Instant, memory: Memory = Memory()) -
         memory=memory,
         by_age=by_age,
         curves=tuple(
-            HazardCurve.of(AGE_EDGES_S, np.where(_CLASS == k, average, 0.0))
+            HazardCurve.of(AGE_EDGES_S, np.where(k == _CLASS, average, 0.0))
             for k in range(len(_CLASSES_S) + 1)
         ),
         recent_weight=float(recent),

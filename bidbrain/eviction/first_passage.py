@@ -22,7 +22,7 @@ from pricing_data.units import Instant
 Floats: TypeAlias = npt.NDArray[np.float64]
 Indices: TypeAlias = npt.NDArray[np.int64]
 
-_DUST: Final = 1e-9
+DUST_USD: Final = 1e-9
 """Dollars per hour. Prices are quoted in millionths at the finest: less than this is a sum of floats
 that missed, and a price that equals the bid does not evict."""
 
@@ -59,7 +59,7 @@ class Steps:
     def crossings_s(self, delta: float) -> Floats:
         """c_i, shape (n,). All steps look ahead together, by the largest leap that meets no higher price."""
         count = len(self.prices)
-        bids = self.prices + delta + _DUST
+        bids = self.prices + delta + DUST_USD
         ahead = np.arange(1, count + 1)
         for power in reversed(range(len(self.maxima))):
             leap = np.minimum(ahead + (1 << power), count)
