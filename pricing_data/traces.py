@@ -149,9 +149,8 @@ def _csv_rows(header: Sequence[str], rows: Sequence[Sequence[str]]) -> _Rows:
     return columns, np.array(good, np.int64), np.array(bad, np.int64)
 
 
-def _text(path: Path, name: str) -> str:
-    """The decoded, decompressed content. A file is gzip if it begins like gzip, whatever it is called."""
-    expected = "a price file, CSV or gzipped CSV"
+def text_of(path: Path, name: str, expected: str = "a price file, CSV or gzipped CSV") -> str:
+    """The decoded, decompressed content of ``expected``. A file is gzip if it begins like gzip."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -170,10 +169,10 @@ def _text(path: Path, name: str) -> str:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         found = f"bytes that are not UTF-8 text ({content[error.start : error.start + 4].hex(' ')})"
-        raise TraceError(name, line, found, expected, "Convert it to CSV in UTF-8.") from error
+        raise TraceError(name, line, found, expected, "Convert it to UTF-8.") from error
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
-        raise TraceError(name, line, "binary data", expected, "Convert it to CSV in UTF-8.")
+        raise TraceError(name, line, "binary data", expected, "Convert it to text in UTF-8.")
     return text
 
 
@@ -254,7 +253,7 @@ def read_trace(
 def read_rows(path: Path | str, *, only: Filter | None = None, label: str | None = None) -> RawRows:
     """Read a recorded price file without judging its rows. Raises TraceError where it is no price file."""
     name = str(path)
-    lines = _text(Path(path), name).splitlines()
+    lines = text_of(Path(path), name).splitlines()
     table = _Table.parse(name, lines)
     markets, codes = _markets(table)
     wanted = np.array([only is None or only(market) for market in markets], dtype=np.bool_)

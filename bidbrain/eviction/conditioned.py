@@ -27,10 +27,10 @@ from bidbrain.eviction.base import Evidence
 from bidbrain.eviction.curves import FittedCurves, MarketCurve
 from bidbrain.eviction.exposure import AGE_EDGES_S, Rows, rows_of
 from bidbrain.eviction.hazard import Floats, HazardCurve, gamma_limits
-from bidbrain.eviction.observations import Observations, Spells
 from bidbrain.eviction.poisson import LogLinear, ridge_poisson
 from bidbrain.eviction.record import Record
 from pricing_data.market import Market, PriceHistory
+from pricing_data.spells import Observations, Spells
 from pricing_data.units import HOUR_S, Instant, Seconds
 
 _DAY_S: Final = 86400
@@ -40,8 +40,6 @@ _CLASSES_S: Final = (0.5 * HOUR_S, 2.0 * HOUR_S)
 """Borders between young, settled and old; edges of cells."""
 _LOOKBACK_S: Final = 365 * _DAY_S
 """Older spells are not learned from."""
-_OPEN_S: Final = 1800
-"""Capacity that was there at the last look this long ago counts as there."""
 _STEADY: Final = 1e4
 """Shape where daily counts vary no more than chance alone would make them."""
 
@@ -245,11 +243,5 @@ def _market_curve(
         MarketRecord.of(learned, rows).curve(now),
         learned.limits,
         Evidence(Seconds(span_s), Seconds(min(used_s, span_s)), source, newest),
-        kept_s=kept_s(spells, now),
+        kept_s=spells.kept_s(now),
     )
-
-
-def kept_s(spells: Spells, now: Instant) -> float:
-    """For how long the oldest spell that is not over by ``now`` has lasted; 0 where all are."""
-    running = ~spells.lost & (spells.ends >= now - _OPEN_S)
-    return float(now - spells.begins[running].min()) if bool(running.any()) else 0.0

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bidbrain.eviction.hazard import Floats
-from bidbrain.eviction.observations import Flags, Observations, Spells
+from pricing_data.spells import Flags, Observations, Spells
 from pricing_data.units import HOUR_S
 
 Indices = npt.NDArray[np.int64]

@@ -5,22 +5,25 @@
     age        time since the spell was first seen; what was up when watching began may be older
 
 A machine's lifetime and a market's time of availability are the same kind of row: both say for how long
-capacity was kept, and whether it was taken away. Refuses to know prices and files.
+capacity was kept, and whether it was taken away. Probes look from time to time: a spell that they saw end is
+taken to end at the look that no longer found it. Refuses to know prices and files.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Final, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from pricing_data.market import Market, Times
-from pricing_data.units import Instant
+from pricing_data.units import Instant, Seconds
 
 Flags = npt.NDArray[np.bool_]
+
+_OPEN_S: Final = 1800
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,6 +58,33 @@ class Spells:
         size = int(np.searchsorted(self.begins, now, side="left"))
         begins, ends, lost = self.begins[:size], self.ends[:size], self.lost[:size]
         return Spells(begins, np.minimum(ends, now), lost & (ends <= now))
+
+    @classmethod
+    def probed(cls, times: npt.ArrayLike, available: npt.ArrayLike, pause_s: float) -> Self:
+        """From looks at ``times`` (n,), increasing, and whether capacity was ``available`` at each.
+
+        Where nobody looked for more than ``pause_s`` the spell is censored at the last look that found it.
+        """
+        moments, up = np.asarray(times, np.int64), np.asarray(available, np.bool_)
+        if moments.shape != up.shape or moments.ndim != 1:
+            raise ValueError(f"looks have shapes {moments.shape} and {up.shape}; expected one (n,) for both")
+        if len(moments) > 1 and not bool(np.all(np.diff(moments) > 0)):
+            raise ValueError("the times of looks must strictly increase")
+        paused = np.diff(moments) > pause_s
+        goes_on = up[1:] & up[:-1] & ~paused
+        first = np.flatnonzero(up & ~np.append(False, goes_on)[: len(up)])
+        final = np.flatnonzero(up & ~np.append(goes_on, False)[: len(up)])
+        after = np.minimum(final + 1, max(len(up) - 1, 0))
+        lost = ~up[after] & ~np.append(paused, True)[final]
+        return cls.of(moments[first], np.where(lost, moments[after], moments[final]), lost)
+
+    def kept_s(self, now: Instant) -> Seconds:
+        """For how long the oldest spell that is not over by ``now`` has lasted; 0 where all are.
+
+        Whatever was there at a look less than half an hour ago counts as there.
+        """
+        running = ~self.lost & (self.ends >= now - _OPEN_S)
+        return Seconds(float(now - self.begins[running].min()) if bool(running.any()) else 0.0)
 
     def with_spell(self, begin: int, end: int, lost: bool) -> Spells:
         """With one more."""
