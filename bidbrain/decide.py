@@ -34,7 +34,7 @@ def decide(observation: Observation) -> Decision:
     """
     single = Single.of(observation)
     room = min(observation.limits.max_per_allocation, observation.limits.max_instances - observation.live)
-    weighing = weigh_requests(single.setting, single.at, np.arange(1, max(room, 1) + 1))
+    weighing = weigh_requests(single.setting, single.at, np.arange(1, max(room, 1) + 1)[None, :])
     now = _as_it_is(weighing.now)
     considered = int(weighing.allowed.sum()) * len(weighing.deltas)
     if not considered:
@@ -136,7 +136,7 @@ def _candidate(single: Single, weighing: Weighing, market: int, count: int, bid:
     return Weighed(
         action=Action.ACQUIRE,
         market=single.setting.markets[market],
-        count=int(weighing.counts[0, count]),
+        count=int(weighing.counts[0, min(market, weighing.counts.shape[1] - 1), count]),
         bid_delta=float(weighing.deltas[bid]),
         beta=float(weighing.beta[0, market, bid]),
         expected_charge=Usd(float(weighing.weights.charge[at])),

@@ -70,7 +70,7 @@ def renewed(setting: Setting, at: Moments) -> Allocations:
 def requestable(setting: Setting, at: Moments, counts: Codes, deltas: Floats) -> Requestable:
     """A new instance of every market for its first hour, at every bid delta above the price of now.
 
-    ``counts`` (n, c): how many of them are thought of together.
+    ``counts`` (n, m or 1, c): how many of them are thought of together.
     """
     rules = setting.rules
     left_s = float(HOUR_S if rules.max_lifetime_s is None else min(HOUR_S, rules.max_lifetime_s))
@@ -94,7 +94,7 @@ def requestable(setting: Setting, at: Moments, counts: Codes, deltas: Floats) ->
 
 
 def bid_deltas(setting: Setting) -> Floats:
-    """The bids tried. Where prices do not evict, the highest alone: a lower one could but lose the machine."""
+    """The bids tried; where prices do not evict the highest alone, as a lower one could but lose machines."""
     deltas = setting.limits.bid_deltas
     return np.array(deltas if setting.rules.cleared_by_bid else deltas[-1:])
 

@@ -78,6 +78,8 @@ class Limits:
     max_per_allocation: int
     bid_deltas: tuple[float, ...] = BID_DELTAS
     """The bids tried, in dollars per hour above the price; increasing, none negative."""
+    max_cores: float = math.inf
+    """Cores of transient instances that live, unwarned, where machines of several sizes are to be held."""
 
     def __post_init__(self) -> None:
         if self.max_instances < 0 or self.max_per_allocation < 1:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bidbrain.batch import Codes, Flags, Moments, Setting
+from bidbrain.batch import Codes, Flags, Held, Moments, Setting
 from bidbrain.footprint import Reckoned, bid_deltas, held, reckon, renewed, requestable
 from bidbrain.weigh import Weights, weigh
 from bidbrain.work import Allocations, Floats
@@ -24,7 +24,7 @@ class Weighing:
     now: Reckoned
     """The footprints as they stand, (n,)."""
     counts: Codes
-    """(n, c)."""
+    """(n, m or 1, c)."""
     deltas: Floats
     """(d,)."""
     beta: Floats
@@ -47,17 +47,29 @@ class Weighing:
         return market, count, delta, better
 
 
-def weigh_requests(setting: Setting, at: Moments, counts: Codes) -> Weighing:
-    """Weigh every market, count and bid delta; ``counts`` (c,), cut where there is less room."""
+def room(setting: Setting, held_now: Held) -> Codes:
+    """(n, m): how many more instances of each market may be asked for together; none where below 1."""
     limits = setting.limits
-    room = np.minimum(limits.max_per_allocation, limits.max_instances - at.held.live)
-    counted = np.minimum(counts[None, :], np.maximum(room, 1)[:, None])
+    instances = np.minimum(limits.max_per_allocation, limits.max_instances - held_now.live)
+    if np.isinf(limits.max_cores):
+        return np.broadcast_to(instances[:, None], (len(instances), len(setting.markets)))
+    left = limits.max_cores - (held_now.count * setting.cores[held_now.market]).sum(axis=1)
+    most: Codes = np.minimum(instances[:, None], (left[:, None] / setting.cores).astype(np.int64))
+    return most
+
+
+def weigh_requests(setting: Setting, at: Moments, counts: Codes) -> Weighing:
+    """Weigh every market, count and bid delta; ``counts`` (m or 1, c), cut where there is less room."""
+    rooms = room(setting, at.held)[:, :, None]
+    if len(counts) == 1 and np.isinf(setting.limits.max_cores):
+        rooms = rooms[:, :1]
+    counted = np.minimum(counts, np.maximum(rooms, 1))
     footprint = held(setting, at)
     deltas = bid_deltas(setting)
     grid = requestable(setting, at, counted, deltas)
     weights = weigh(footprint, grid, setting.reliable, setting.scaling, at.work_left)
     tradable = at.open & np.isfinite(at.prices) & at.chances.known()
-    allowed = tradable[:, :, None] & (room >= 1)[:, None, None] & np.ones_like(counted, np.bool_)[:, None, :]
+    allowed = tradable[:, :, None] & np.broadcast_to(rooms >= 1, counted.shape)
     weights.cost_per_work[~allowed] = np.inf
     now = reckon(setting, footprint, at.work_left, changes=False)
     return Weighing(now, counted, deltas, 1.0 - grid.survival, allowed, weights)

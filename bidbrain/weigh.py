@@ -28,7 +28,7 @@ class Requestable:
     cores: Floats
     """(m,)."""
     counts: Floats
-    """(n, c): how many are thought of together."""
+    """(n, m or 1, c): how many are thought of together."""
     left_s: Floats
     """(m,): an hour, unless machines do not live as long."""
     uptime_s: Floats
@@ -61,14 +61,14 @@ def weigh(
     """Weigh every request beside footprints of shape (n, a); ``work_left`` (n,) caps the work that counts."""
     lost = _lost_s(footprint, requestable, scaling)
     useful = requestable.cores[:, None] * np.maximum(requestable.uptime_s - lost, 0.0)
-    counts = requestable.counts[:, None, :, None]
+    counts = requestable.counts[..., None]
     work = _held_work(footprint, lost)[:, :, None, :] + counts * useful[:, :, None, :]
     paid, works = _reliable_tier(footprint, requestable, reliable, scaling)
     if works.any():
         window = np.maximum(paid[..., None] - lost[:, :, None, :], 0.0)
-        work += reliable.count * reliable.cores * works[:, None, :, None] * window
-    instances = footprint.count.sum(axis=-1)[:, None] + requestable.counts + works * reliable.count
-    work *= scaling.efficiencies(instances)[:, None, :, None]
+        work += reliable.count * reliable.cores * works[..., None] * window
+    instances = footprint.count.sum(axis=-1)[:, None, None] + requestable.counts + works * reliable.count
+    work *= scaling.efficiencies(instances)[..., None]
     np.minimum(work, work_left[:, None, None, None], out=work)
     fixed = footprint.charge.sum(axis=-1)[:, None, None] + paid * (reliable.count * reliable.price / HOUR_S)
     charge = fixed[..., None] + counts * requestable.charge[:, :, None, :]
@@ -100,10 +100,10 @@ def _reliable_tier(
     footprint: Allocations, requestable: Requestable, reliable: Reliable, scaling: Scaling
 ) -> tuple[Floats, Floats]:
     """How long the reliable machines are counted (n, m, c): the mean time left of the transient cores;
-    and whether they work (n, c), 1 or 0 (see ``work.reliable_column``)."""
+    and whether they work (n, m or 1, c), 1 or 0 (see ``work.reliable_column``)."""
     held = footprint.count * footprint.cores
-    added = requestable.cores[:, None] * requestable.counts[:, None, :]
+    added = requestable.cores[:, None] * requestable.counts
     left = (held * footprint.left_s).sum(axis=-1)[:, None, None] + added * requestable.left_s[:, None]
     window: Floats = left / (held.sum(axis=-1)[:, None, None] + added)
-    transient = footprint.count.sum(axis=-1)[:, None] + requestable.counts
+    transient = footprint.count.sum(axis=-1)[:, None, None] + requestable.counts
     return window, scaling.reliable_work(transient, reliable.count).astype(np.float64)

@@ -50,7 +50,7 @@ class Requests:
 
 
 class Strategy(Protocol):
-    """See the module. The first two verbs are for batches, the last two for a running job; they agree."""
+    """See the module. The first verbs are for batches, the last two for a running job; they agree."""
 
     @property
     def name(self) -> str: ...
@@ -65,6 +65,13 @@ class Strategy(Protocol):
 
     def request(self, setting: Setting, at: Moments) -> Requests:
         """What each of n footprints should grow by now: asked every two minutes and after evictions."""
+        ...
+
+    def settled(self, setting: Setting, held: Held) -> Flags:
+        """(n,): footprints beside which nothing will be requested while they stay as they are, at any price.
+
+        Spares a backtest the asking; all false is always right.
+        """
         ...
 
     def renew(self, setting: Setting, at: Moments, place: Codes) -> Flags:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from pricing_data.units import Seconds
 
@@ -21,9 +21,12 @@ class Elastic:
     """AgileML: reliable machines keep the model, so whatever else goes costs lambda and no work is lost."""
 
 
+ELASTIC: Final = Elastic()
+
+
 @dataclass(frozen=True, slots=True)
 class Checkpointing:
-    """Checkpoints to durable storage: no reliable machines; any eviction loses the work since the last one."""
+    """Checkpoints to durable storage, no reliable machines: an eviction loses the work since the last one."""
 
     interval_s: Seconds
     overhead: float

@@ -1,0 +1,367 @@
+"""Many jobs over one history in lockstep: each array operation moves every job to its own next event.
+
+    n         jobs, each from a start of its own
+    W         work, core-seconds; a job is done when W reaches ``job.work``
+
+It is the control core's day in arrays, held to it by a test: the same decisions at the same seconds, the
+same bill to the micro-dollar. What it mirrors of a run over a recorded trace (``spotctl.control``,
+``worlds.trace``, ``simulator.training``):
+
+- decisions every two minutes from the training's start, three minutes before an hour ends, and at every
+  warning: at one moment warnings come one allocation after the other, each with a decision of its own,
+  unless the moment was one for decisions anyway;
+- machines run ``boot_s`` after the request, join sigma later, stop working when warned or given up; each
+  such loss costs everybody lambda; reliable machines idle in stage 3;
+- a warning comes at the first price above the bid, the end ``notice_s`` later; a planned end is safe after
+  ``DRAIN_S``, and a job that is done releases all it has.
+
+The engine knows the future, as the market does; strategies are shown ``Moments``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from bidbrain.backtest.bills import Allotments
+from bidbrain.backtest.job import DRAIN_S, Job
+from bidbrain.backtest.places import Places
+from bidbrain.backtest.tape import NEVER, Tape
+from bidbrain.batch import Chances, Codes, Flags, Held, Moments, Setting
+from bidbrain.schedule import DECISION_PERIOD_S, RENEWAL_LEAD_S
+from bidbrain.strategies.base import NOTHING, Strategy
+from bidbrain.strategies.recovery import Checkpointing
+from bidbrain.work import Floats
+from pricing_data.units import HOUR_S
+
+Beliefs: TypeAlias = Callable[[Codes], Chances]
+"""From the moments at which n jobs last fitted their models to what they believe of evictions."""
+
+REFIT_S: Final = HOUR_S
+"""A running job fits its model hourly, from its start on."""
+_WHOLE: Final = 1e-9
+"""Of a clock: work that is this close to whole clocks is whole; sums of floats miss by less."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ran:
+    """What n jobs did."""
+
+    begins: Codes
+    """(n,): when the training could begin."""
+    done_at: Codes
+    """(n,): ``NEVER`` where the prices ended first."""
+    ended: Allotments
+    evictions: Codes
+    """(n,): allocations taken by the provider."""
+    renewals: Codes
+    """(n,): hours that were decided for."""
+
+
+def run(strategy: Strategy, setting: Setting, job: Job, tape: Tape, beliefs: Beliefs, starts: Codes) -> Ran:
+    """Run ``job`` from each of ``starts`` (n,), which lie in the tape's window, by ``strategy``."""
+    if ((starts < tape.begin) | (starts >= tape.end)).any():
+        raise ValueError(f"every start must lie within the prices, {tape.begin} to {tape.end}")
+    batch = _Batch(strategy, setting, job, tape, beliefs, starts)
+    while batch.step():
+        pass
+    return batch.ran()
+
+
+class _Batch:
+    """The jobs that are not done yet, as columns; those that are done are written off."""
+
+    def __init__(
+        self, strategy: Strategy, setting: Setting, job: Job, tape: Tape, beliefs: Beliefs, starts: Codes
+    ) -> None:
+        self._strategy, self._setting, self._job, self._tape = strategy, setting, job, tape
+        self._beliefs = beliefs
+        recovery = strategy.recovery
+        self._checkpoints = recovery if isinstance(recovery, Checkpointing) else None
+        self._pause_s = math.ceil(
+            self._checkpoints.restart_s if self._checkpoints else setting.scaling.lambda_s
+        )
+        self._join_s = math.ceil(setting.scaling.sigma_s)
+        lead = job.boot_s + self._join_s if strategy.uses_reliable else 0
+        size = len(starts)
+        self._starts = starts.astype(np.int64)
+        self._begins = self._starts + lead
+        self._done_at = np.full(size, NEVER)
+        self._evictions = np.zeros(size, np.int64)
+        self._renewals = np.zeros(size, np.int64)
+        self._requests = np.zeros(size, np.int64)
+        self._log: list[tuple[Codes | Floats | Flags, ...]] = []
+        # of the jobs under way
+        self._jobs = np.arange(size)
+        self._now = self._begins.copy()
+        self._work = np.zeros(size)
+        self._unsaved = np.zeros(size)
+        """Work since the last checkpoint."""
+        self._running_s = np.zeros(size)
+        """Since the last checkpoint."""
+        self._paused_until = self._begins.copy()
+        self._places = Places.empty(size)
+        self._decide(np.arange(size))
+
+    # ---- time -----------------------------------------------------------------------------------
+
+    def step(self) -> bool:
+        """Move every job to its next event and let that happen; whether any job is left."""
+        if not len(self._jobs):
+            return False
+        rate = self._rate()
+        finish = self._finish(rate)
+        renewal, event = self._next_events()
+        until = np.minimum(finish, event)
+        over = until > self._tape.end
+        self._advance(rate, np.where(over, self._tape.end, until))
+        done = over | (until == finish)
+        self._done_at[self._jobs[done & ~over]] = until[done & ~over]
+        alarm = ~done & self._on_alarm(renewal)
+        self._clear()
+        warned = self._warn(~done, alarm)
+        self._renew(np.flatnonzero(alarm))
+        self._decide(np.flatnonzero(alarm | warned))
+        self._leave(done)
+        return True
+
+    def _next_events(self) -> tuple[Codes, Codes]:
+        """(n,): when an hour is next decided upon, and when anything next happens but the job's end."""
+        places, now = self._places, self._now[:, None]
+        staying = places.staying
+        joins = np.where(staying & (places.works_from > now), places.works_from, NEVER)
+        warnings = np.where(places.count > 0, places.warned_at, NEVER)
+        renewals = np.where(staying, places.until - RENEWAL_LEAD_S, NEVER).min(axis=1)
+        settled = self._strategy.settled(self._setting, self._held_counts(staying))
+        periods = (self._now - self._begins[self._jobs]) // DECISION_PERIOD_S + 1
+        grid = self._begins[self._jobs] + periods * DECISION_PERIOD_S
+        event = np.minimum(np.minimum(joins, warnings).min(axis=1), renewals)
+        return renewals, np.minimum(event, np.where(settled, NEVER, grid))
+
+    def _on_alarm(self, renewal: Codes) -> Flags:
+        """Whether now is a moment for decisions in any case."""
+        periods = (self._now - self._begins[self._jobs]) % DECISION_PERIOD_S
+        alarm: Flags = (periods == 0) | (self._now == renewal)
+        return alarm
+
+    # ---- work -----------------------------------------------------------------------------------
+
+    def _rate(self) -> Floats:
+        """(n,): core-seconds of work per second."""
+        setting, places = self._setting, self._places
+        working = np.where(places.staying & (places.works_from <= self._now[:, None]), places.count, 0)
+        instances = working.sum(axis=1).astype(np.float64)
+        cores = (working * setting.cores[places.market]).sum(axis=1)
+        if self._strategy.uses_reliable:
+            works = setting.scaling.reliable_work(instances, setting.reliable.count)
+            instances = instances + works * setting.reliable.count
+            cores = cores + works * setting.reliable.count * setting.reliable.cores
+        rate: Floats = cores * setting.scaling.efficiencies(instances)
+        return rate * (1.0 - self._checkpoints.overhead) if self._checkpoints else rate
+
+    def _finish(self, rate: Floats) -> Codes:
+        """(n,): the first second at which all work is done, if nothing else happened."""
+        from_then = np.maximum(self._now, self._paused_until)
+        left = np.maximum(self._job.work * (1 - 1e-12) - self._work, 0.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            needed = np.where(rate > 0, np.ceil(left / rate), np.inf)
+        return np.where(needed < 1e12, from_then + np.minimum(needed, 1e12).astype(np.int64), NEVER)
+
+    def _advance(self, rate: Floats, to: Codes) -> None:
+        seconds = np.maximum(to - np.maximum(self._now, self._paused_until), 0)
+        self._work += seconds * rate
+        self._now = to
+        if self._checkpoints is not None:
+            self._running_s += np.where(rate > 0, seconds, 0)
+            self._unsaved += seconds * rate
+            saved = self._running_s >= self._checkpoints.interval_s
+            self._running_s = np.where(saved, self._running_s % self._checkpoints.interval_s, self._running_s)
+            self._unsaved = np.where(saved, self._running_s * rate, self._unsaved)
+
+    def _work_left(self, rows: Codes) -> Floats:
+        per_clock, work = self._job.core_seconds_per_clock, self._work[rows]
+        if per_clock is None:
+            return np.maximum(self._job.work - work, 0.0)
+        return np.maximum(self._job.work - np.floor(work / per_clock + _WHOLE) * per_clock, 0.0)
+
+    # ---- machines come and go ---------------------------------------------------------------------
+
+    def _clear(self) -> None:
+        """Places of machines that were given up and are gone."""
+        self._places.count[self._places.leaves_at <= self._now[:, None]] = 0
+
+    def _warn(self, among: Flags, alarm: Flags) -> Flags:
+        """(n,): whether the provider says now that it takes machines."""
+        places = self._places
+        due = among[:, None] & (places.count > 0) & (places.warned_at == self._now[:, None])
+        rank = _by_name(places.number)
+        first = np.where(due, rank, NEVER).min(axis=1)
+        taken = due & (alarm[:, None] | (rank == first[:, None]))
+        rows, at = np.nonzero(taken)
+        if not len(rows):
+            return np.zeros(len(among), np.bool_)
+        stayed = places.leaves_at[rows, at] == NEVER
+        end = places.warned_at[rows, at] + self._setting.rules.notice_s
+        self._write_off(rows, at, end, evicted=True)
+        self._evictions += np.bincount(self._jobs[rows], minlength=len(self._evictions))
+        lost = rows[stayed & (places.runs_at[rows, at] <= self._now[rows])]
+        self._paused_until[lost] = self._now[lost] + self._pause_s
+        if self._checkpoints is not None:
+            lost = np.unique(lost)
+            self._work[lost] -= self._unsaved[lost]
+            self._unsaved[lost], self._running_s[lost] = 0.0, 0.0
+        places.count[rows, at] = 0
+        warned = np.zeros(len(among), np.bool_)
+        warned[rows] = True
+        return warned
+
+    def _renew(self, rows: Codes) -> None:
+        """Ask about every allocation of ``rows`` whose hour ends, the soonest first, one at a time."""
+        while len(rows):
+            places = self._places.rows(rows)
+            due = places.staying & (places.until - RENEWAL_LEAD_S <= self._now[rows][:, None])
+            order = np.where(due, places.until * 10**8 + _by_name(places.number), NEVER)
+            place = order.argmin(axis=1)
+            asked = due.any(axis=1)
+            rows, place = rows[asked], place[asked]
+            if not len(rows):
+                return
+            stays = self._strategy.renew(self._setting, self._moments(rows), place)
+            self._places.until[rows[stays], place[stays]] += HOUR_S
+            self._renewals[self._jobs[rows[stays]]] += 1
+            self._give_up(rows[~stays], place[~stays])
+
+    def _give_up(self, rows: Codes, place: Codes) -> None:
+        places, safe = self._places, self._now[rows] + DRAIN_S
+        places.leaves_at[rows, place] = safe
+        self._paused_until[rows] = self._now[rows] + self._pause_s
+        released = places.warned_at[rows, place] >= safe
+        rows, place = rows[released], place[released]
+        places.warned_at[rows, place] = NEVER
+        self._write_off(rows, place, safe[released], evicted=False)
+
+    def _decide(self, rows: Codes) -> None:
+        """Ask what ``rows`` should acquire now, and have it granted."""
+        if not len(rows):
+            return
+        settled = self._strategy.settled(self._setting, self._held_counts(self._places.staying))
+        rows = rows[~settled[rows]]
+        if not len(rows):
+            return
+        wanted = self._strategy.request(self._setting, self._moments(rows))
+        some = wanted.market != NOTHING
+        self._acquire(rows[some], wanted.market[some], wanted.count[some], wanted.bid[some])
+
+    def _acquire(self, rows: Codes, market: Codes, count: Codes, bid: Floats) -> None:
+        if not len(rows):
+            return
+        place = self._places.free(rows)
+        places, now = self._places, self._now[rows]
+        revocable = np.isfinite(bid) & self._setting.rules.cleared_by_bid
+        warned = self._tape.first_above(market, now, np.where(revocable, bid, np.inf))
+        self._requests[self._jobs[rows]] += 1
+        places.market[rows, place] = market
+        places.count[rows, place] = count
+        places.bid[rows, place] = bid
+        places.runs_at[rows, place] = now + self._job.boot_s
+        places.works_from[rows, place] = now + self._job.boot_s + self._join_s
+        places.warned_at[rows, place] = np.where(revocable, warned, NEVER)
+        places.until[rows, place] = now + self._job.boot_s + HOUR_S
+        places.leaves_at[rows, place] = NEVER
+        places.number[rows, place] = self._requests[self._jobs[rows]]
+
+    # ---- what strategies are shown ------------------------------------------------------------------
+
+    def _held_counts(self, staying: Flags) -> Held:
+        """Footprints for ``Strategy.settled``: which machines they hold, and nothing that time changes."""
+        places = self._places
+        count, nothing = np.where(staying, places.count, 0), np.zeros(places.count.shape)
+        return Held(places.market, count, places.bid, nothing, nothing, nothing, np.isinf(places.bid))
+
+    def _moments(self, rows: Codes) -> Moments:
+        places, now = self._places.rows(rows), self._now[rows]
+        fitted = now - (now - self._starts[self._jobs[rows]]) % REFIT_S
+        prices = self._tape.price(np.arange(len(self._setting.markets)), now[:, None])
+        return Moments(
+            now=now,
+            prices=prices,
+            open=np.isfinite(prices),
+            held=self._held(places, now[:, None]),
+            work_left=self._work_left(rows),
+            chances=self._beliefs(fitted),
+        )
+
+    def _held(self, places: Places, now: Codes) -> Held:
+        age = np.maximum(now - places.runs_at, 0)
+        runs = places.runs_at <= now
+        on_demand = np.isinf(places.bid)
+        spot = self._tape.price(places.market, np.where(runs, now - age % HOUR_S, now))
+        return Held(
+            market=places.market,
+            count=np.where(places.staying, places.count, 0),
+            bid=places.bid,
+            price=np.where(on_demand, self._setting.on_demand[places.market], spot),
+            left_s=np.where(runs, places.until - now, HOUR_S).astype(np.float64),
+            age_s=age.astype(np.float64),
+            on_demand=on_demand,
+        )
+
+    # ---- what is left ---------------------------------------------------------------------------
+
+    def _leave(self, done: Flags) -> None:
+        """Write off the jobs that are ``done``, and all that they still hold."""
+        if not done.any():
+            return
+        places = self._places
+        unwritten = (places.leaves_at == NEVER) | (places.warned_at != NEVER)
+        rows, at = np.nonzero(done[:, None] & (places.count > 0) & unwritten)
+        self._write_off(rows, at, self._now[rows], evicted=False)
+        stay = np.flatnonzero(~done)
+        self._jobs, self._now, self._work = self._jobs[stay], self._now[stay], self._work[stay]
+        self._unsaved, self._running_s = self._unsaved[stay], self._running_s[stay]
+        self._paused_until = self._paused_until[stay]
+        self._places = self._places.rows(stay)
+
+    def _write_off(self, rows: Codes, at: Codes, end: Codes, *, evicted: bool) -> None:
+        places = self._places
+        columns = (places.market, places.count, places.bid, places.number, places.runs_at)
+        flags = np.full(len(rows), evicted)
+        self._log.append((self._jobs[rows], *(column[rows, at] for column in columns), end, flags))
+
+    def ran(self) -> Ran:
+        """After the last step: everything, with ends no later than the job's."""
+        columns = (np.concatenate(column) for column in zip(*self._log, strict=True))
+        job, market, count, bid, number, runs_at, end, evicted = columns
+        finish = np.where(self._done_at == NEVER, self._tape.end, self._done_at)[job]
+        evicted = evicted & (end <= finish)
+        at_finish = ~evicted & (end >= finish)
+        end = np.minimum(end, finish)
+        order = np.lexsort((number, job))
+        ended = Allotments(
+            *(
+                column[order]
+                for column in (
+                    job,
+                    market,
+                    count,
+                    bid,
+                    number,
+                    runs_at - self._job.boot_s,
+                    runs_at,
+                    end,
+                    evicted,
+                    at_finish,
+                )
+            )
+        )
+        return Ran(self._begins, self._done_at, ended, self._evictions, self._renewals)
+
+
+def _by_name(number: Codes) -> Codes:
+    """The order of allocations as their names sort ("s10" before "s2"): by digits, then by length."""
+    digits = np.floor(np.log10(np.maximum(number, 1))).astype(np.int64)
+    return number * 10 ** (5 - digits) * 10 + digits

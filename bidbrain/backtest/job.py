@@ -1,0 +1,44 @@
+"""The job that is run from every start, and how the world around it behaves."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from pricing_data.units import Seconds
+
+DRAIN_S: Final = 10
+"""From a planned end to safe-to-end, as in a modelled training: then the machine is released."""
+
+
+class Accounting(StrEnum):
+    """What the last hours of a job cost."""
+
+    LEDGER = "ledger"
+    """What the cloud charges: hours that were begun."""
+    PAPER = "paper"
+    """Harlap 4.5.2: minutes that are left when the job is done are not charged, as the next job uses them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """``work`` core-seconds, done in clocks as a running job does them."""
+
+    work: float
+    boot_s: int = 0
+    """From a request to a running machine."""
+    core_seconds_per_clock: float | None = None
+    """Decisions know of whole clocks only; None: they know all work done."""
+    deadline_s: Seconds | None = None
+    accounting: Accounting = Accounting.LEDGER
+
+    def __post_init__(self) -> None:
+        if self.work <= 0 or self.boot_s < 0:
+            raise ValueError(
+                f"a job needs work above 0 and a boot of at least 0, not {self.work}, {self.boot_s}"
+            )
+        per_clock = self.core_seconds_per_clock
+        if per_clock is not None and not math.isclose(self.work % per_clock % per_clock, 0, abs_tol=1e-6):
+            raise ValueError(f"the work of a job ({self.work}) is a whole number of clocks of {per_clock}")

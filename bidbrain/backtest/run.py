@@ -1,0 +1,90 @@
+"""One strategy over many starts: run, settled, and told in the columns of ``outcomes.py``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bidbrain.backtest.bills import Allotments, Bills, settle_all
+from bidbrain.backtest.engine import Beliefs, Ran, run
+from bidbrain.backtest.job import Job
+from bidbrain.backtest.outcomes import Outcomes
+from bidbrain.backtest.tape import NEVER, Tape
+from bidbrain.batch import Codes, Setting
+from bidbrain.strategies.base import Strategy
+from bidbrain.work import Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Backtested:
+    """A strategy's jobs, in rows of starts and in rows of allocations."""
+
+    strategy: str
+    outcomes: Outcomes
+    ran: Ran
+    bills: Bills
+    """Of ``ran.ended``."""
+    tier: Bills
+    """Of the reliable machines, one row per job."""
+
+    @property
+    def micros(self) -> Codes:
+        """(n,): micro-dollars owed."""
+        return _per_job(self.ran, self.bills.amount) + self.tier.amount
+
+
+def backtest(
+    strategy: Strategy, setting: Setting, job: Job, tape: Tape, beliefs: Beliefs, starts: Codes
+) -> Backtested:
+    """Run ``job`` from each of ``starts`` (n,) and settle it by ``job.accounting``. See ``engine.run``."""
+    ran = run(strategy, setting, job, tape, beliefs, starts)
+    bills = settle_all(setting.rules, setting.on_demand, tape, ran.ended, job.accounting)
+    tier = _reliable_tier(strategy, setting, job, tape, ran, starts)
+    micros = _per_job(ran, bills.amount) + tier.amount
+    listed = ran.ended.on_demand
+    finish_s = np.where(ran.done_at == NEVER, np.inf, ran.done_at - starts)
+    deadline_s = np.inf if job.deadline_s is None else job.deadline_s
+    outcomes = Outcomes(
+        start=starts,
+        cost=micros / 1e6,
+        finish_s=finish_s,
+        on_demand_s=_floats(_per_job(ran, np.where(listed, bills.paid_s, 0)) + tier.paid_s),
+        spot_s=_floats(_per_job(ran, np.where(listed, 0, bills.paid_s))),
+        free_s=_floats(_per_job(ran, bills.free_s)),
+        evictions=ran.evictions,
+        late=finish_s > deadline_s if job.deadline_s is not None else np.zeros(len(starts), np.bool_),
+    )
+    return Backtested(strategy.name, outcomes, ran, bills, tier)
+
+
+def _reliable_tier(
+    strategy: Strategy, setting: Setting, job: Job, tape: Tape, ran: Ran, starts: Codes
+) -> Bills:
+    """The machines that keep the model, from the start of the job to its end."""
+    size = len(starts)
+    count = setting.reliable.count if strategy.uses_reliable else 0
+    runs_at = starts + job.boot_s
+    ended = Allotments(
+        job=np.arange(size),
+        market=np.zeros(size, np.int64),
+        count=np.full(size, count),
+        bid=np.full(size, np.inf),
+        number=np.zeros(size, np.int64),
+        requested_at=starts,
+        runs_at=runs_at,
+        end=np.maximum(np.minimum(ran.done_at, tape.end), runs_at),
+        evicted=np.zeros(size, np.bool_),
+        at_finish=np.ones(size, np.bool_),
+    )
+    return settle_all(setting.rules, np.array([setting.reliable.price]), tape, ended, job.accounting)
+
+
+def _per_job(ran: Ran, values: Codes) -> Codes:
+    """Sums over the allocations of each job, (n,); exact, as no sum comes near 2 ** 53."""
+    total: Codes = np.bincount(ran.ended.job, weights=values, minlength=len(ran.begins)).astype(np.int64)
+    return total
+
+
+def _floats(values: Codes) -> Floats:
+    return values.astype(np.float64)

@@ -1,0 +1,62 @@
+"""BidBrain as a strategy: whatever makes work cheapest, with AgileML (Proteus) or with checkpoints."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bidbrain import decide as live
+from bidbrain.batch import Codes, Flags, Held, Moments, Setting
+from bidbrain.model import Decision, Observation
+from bidbrain.requests import room, weigh_renewals, weigh_requests
+from bidbrain.strategies.base import NOTHING, Requests
+from bidbrain.strategies.recovery import ELASTIC, Elastic, Recovery
+
+
+@dataclass(frozen=True, slots=True)
+class BidBrain:
+    """Harlap 4.3. With ``Elastic`` recovery this is Proteus."""
+
+    name: str = "proteus"
+    recovery: Recovery = ELASTIC
+    sizes: tuple[float, ...] = ()
+    """Cores that requests try to make up; none: every count within the limits, as a running job does."""
+
+    @property
+    def uses_reliable(self) -> bool:
+        """AgileML keeps its model there."""
+        return isinstance(self.recovery, Elastic)
+
+    def request(self, setting: Setting, at: Moments) -> Requests:
+        """The request with the least E, where that is below E now."""
+        weighing = weigh_requests(setting, at, self._counts(setting))
+        market, count, delta, better = weighing.best()
+        rows = np.arange(len(at))
+        wanted = weighing.counts[rows, np.minimum(market, weighing.counts.shape[1] - 1), count]
+        bid = np.round(at.prices[rows, market] + weighing.deltas[delta], 6)
+        return Requests(np.where(better, market, NOTHING), np.where(better, wanted, 0), bid)
+
+    def settled(self, setting: Setting, held: Held) -> Flags:
+        """There is no room for more."""
+        most: Codes = room(setting, held).max(axis=1)
+        return most < 1
+
+    def renew(self, setting: Setting, at: Moments, place: Codes) -> Flags:
+        """Where E with one more hour is below E without."""
+        return weigh_renewals(setting, at, place).renew
+
+    def decide(self, observation: Observation) -> Decision:
+        """See ``bidbrain.decide``."""
+        return live.decide(observation)
+
+    def renew_or_terminate(self, observation: Observation, holding_id: str) -> Decision:
+        """See ``bidbrain.decide``."""
+        return live.renew_or_terminate(observation, holding_id)
+
+    def _counts(self, setting: Setting) -> Codes:
+        """(m or 1, c), increasing."""
+        if not self.sizes:
+            return np.arange(1, setting.limits.max_per_allocation + 1)[None, :]
+        counts = np.array(self.sizes)[None, :] / setting.cores[:, None]
+        return np.maximum(counts, 1).astype(np.int64)
