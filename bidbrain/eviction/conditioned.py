@@ -209,15 +209,26 @@ class Conditioned:
     observations: Observations
     memory: Memory = field(default_factory=Memory)
     learned: LearnedHazard | None = None
+    _daily: dict[tuple[str, int], LearnedHazard | None] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     def fit(self, history: PriceHistory, now: Instant) -> FittedCurves:
-        """Learn from the spells as known at ``now``; prices are not looked at."""
+        """Learn from the spells as known at ``now``; prices are not looked at.
+
+        Markets' records are of ``now``; what all markets have in common is learned once a day.
+        """
         known = self.observations.as_of(now)
         clouds = {market.cloud for market in known.markets}
-        learned = {
-            cloud: self.learned or learn(_of_cloud(known, cloud), now, self.memory) for cloud in clouds
-        }
+        learned = {cloud: self.learned or self._learned(known, cloud, now) for cloud in clouds}
         return FittedCurves(lambda market: _market_curve(learned.get(market.cloud), known, market, now))
+
+    def _learned(self, known: Observations, cloud: str, now: Instant) -> LearnedHazard | None:
+        """As of the last midnight; as of now, where nothing was known by then."""
+        midnight = now - now % _DAY_S
+        if (cloud, midnight) not in self._daily:
+            self._daily[cloud, midnight] = learn(_of_cloud(known, cloud), Instant(midnight), self.memory)
+        return self._daily[cloud, midnight] or learn(_of_cloud(known, cloud), now, self.memory)
 
 
 def _of_cloud(observations: Observations, cloud: str) -> Observations:

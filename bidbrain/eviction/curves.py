@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from bidbrain.eviction.base import Beta, Evidence
 from bidbrain.eviction.hazard import HazardCurve, beta_limits
-from pricing_data.market import Market
-from pricing_data.units import Seconds
+from pricing_data.market import Market, PriceHistory
+from pricing_data.units import Instant, Seconds
 
 NOTHING = Evidence(Seconds(0.0), Seconds(0.0), "nothing is known of this market")
 
@@ -28,6 +29,14 @@ class MarketCurve:
     kept_s: float = 0.0
     """For how long the market's capacity has been there by now, as far as anybody watched: a machine that is
     started now counts as that old."""
+
+
+class CurveModel(Protocol):
+    """An estimator of capacity before it has seen anything."""
+
+    def fit(self, history: PriceHistory, now: Instant) -> FittedCurves:
+        """See ``MarketModel.fit``."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,8 +90,8 @@ def bathtub(ages_s: Floats, lost: Flags) -> HazardCurve:
         r(x) = a e^(-x / t1) + c + z e^((x - L) / t2),    a, c, z >= 0
 
     as found for machines of 24 h (Kadupitiya, Jadhao and Sharma, arXiv:1911.05160), where L is the longest
-    life. For given time constants the likelihood is concave in (a, c, z); expectation and maximisation share each loss among
-    the three terms. The time constants are the likeliest of a grid.
+    life. For given time constants the likelihood is concave in (a, c, z); expectation and maximisation share
+    each loss among the three terms. The time constants are the likeliest of a grid.
     """
     longest = float(ages_s.max())
     fits = [

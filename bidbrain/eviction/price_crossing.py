@@ -17,7 +17,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from bidbrain.eviction.base import Evidence
+from bidbrain.eviction.base import Beta, Evidence
+from bidbrain.eviction.confidence import evicted_share
 from bidbrain.eviction.first_passage import Passages, Steps
 from pricing_data.market import Market, PriceHistory
 from pricing_data.units import HOUR_S, Instant, Seconds
@@ -85,7 +86,21 @@ class FittedPriceCrossing:
     def evidence(self, market: Market, horizon_s: float) -> Evidence:
         """Span of the known prices, and the measure of the starts behind answers for ``horizon_s``."""
         steps = self._market(market)
-        return Evidence(Seconds(steps.now_s), Seconds(steps.starts_s(self._watched(horizon_s))))
+        times = self.history.series(market).times
+        return Evidence(
+            Seconds(steps.now_s),
+            Seconds(steps.starts_s(self._watched(horizon_s))),
+            f"price crossings, {len(times)} price{'' if len(times) == 1 else 's'} of {market}",
+            Instant(int(times[-1])) if len(times) else None,
+        )
+
+    def beta(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> Beta:
+        """See ``Estimates.beta``; the interval takes days for independent (``confidence.py``)."""
+        evidence = self.evidence(market, horizon_s)
+        if bid_delta < 0:
+            return Beta(1.0, 1.0, 1.0, evidence)
+        share = evicted_share(self._market(market), bid_delta, horizon_s, self._watched(horizon_s))
+        return Beta(share.value, share.low, share.high, evidence)
 
     def _answer(self, market: Market, bid_delta: float, horizon_s: float) -> tuple[float, float]:
         """(survival, expected uptime)."""

@@ -1,0 +1,149 @@
+"""How good eviction probabilities were, judged on what happened after they were given.
+
+    y           1 where a machine that was up at a start was lost within the horizon, else 0
+    p           the probability that was given for it, from what was known at the start
+    b           the market's own past base rate: the share lost among its starts settled by then
+    Brier       mean (p - y)^2 (Brier, Monthly Weather Review 78, 1950)
+    skill       1 - Brier(p) / Brier(b): 0 is no better than the base rate, 1 is clairvoyance
+    log loss    mean of -log of the probability given to what happened
+
+Starts whose outcome was not watched to the end (the spell is censored within the horizon) are left out.
+Refuses to know how a probability was made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from bidbrain.eviction.base import FittedMarkets
+from bidbrain.eviction.hazard import Floats
+from pricing_data.market import Market
+from pricing_data.spells import Flags, Observations, Spells
+from pricing_data.units import HOUR_S, Instant
+
+_DAY_S: Final = 86400
+_SURE: Final = 1e-4
+"""Log loss takes no probability for nearer to 0 or 1 than that: one surprise would outweigh all else."""
+_LEAST_STARTS: Final = 20
+"""Scored starts, and among them losses or survivals at least ``_LEAST_OF_EACH``, before a choice is made."""
+_LEAST_OF_EACH: Final = 3
+
+FitAt: TypeAlias = Callable[[Instant], FittedMarkets]
+"""An estimator fitted to what was known at an instant."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Starts:
+    """Moments at which a machine was up, and what became of it. All arrays have shape (n,), by moment."""
+
+    moments: Floats
+    ages_s: Floats
+    lost: Flags
+
+    def __len__(self) -> int:
+        return len(self.moments)
+
+    def between(self, begin: float, end: float) -> Starts:
+        """Those with ``begin`` <= moment < ``end``."""
+        inside = (self.moments >= begin) & (self.moments < end)
+        return Starts(self.moments[inside], self.ages_s[inside], self.lost[inside])
+
+
+def starts(spells: Spells, step_s: float, horizon_s: float) -> Starts:
+    """Every ``step_s`` seconds (counted from 1970) each running spell is a start, if its outcome is known."""
+    first = np.ceil(spells.begins / step_s).astype(np.int64)
+    size = np.maximum(np.ceil(spells.ends / step_s).astype(np.int64) - first, 0)
+    spell = np.repeat(np.arange(len(spells)), size)
+    within = np.arange(len(spell)) - np.repeat(np.cumsum(size) - size, size)
+    moments = (first[spell] + within) * float(step_s)
+    left_s = spells.ends[spell] - moments
+    lost = spells.lost[spell] & (left_s <= horizon_s)
+    settled = np.flatnonzero(lost | (left_s >= horizon_s))
+    order = settled[np.argsort(moments[settled], kind="stable")]
+    return Starts(moments[order], (moments - spells.begins[spell])[order], lost[order])
+
+
+def base_rates(found: Starts, horizon_s: float) -> Floats:
+    """b at each start, half a loss in one start where there is nothing yet; shape (n,)."""
+    settled = np.searchsorted(found.moments, found.moments - horizon_s, side="right")
+    losses = np.append(0.0, np.cumsum(found.lost.astype(np.float64)))
+    return np.asarray((losses[settled] + 0.5) / (settled + 1.0))
+
+
+def brier(given: Floats, happened: Flags) -> float:
+    """Mean squared error of probabilities, in [0, 1]; less is better."""
+    return float(np.mean((given - happened) ** 2))
+
+
+def log_loss(given: Floats, happened: Flags) -> float:
+    """In nats; less is better."""
+    kept = np.clip(given, _SURE, 1 - _SURE)
+    return float(-np.mean(np.where(happened, np.log(kept), np.log1p(-kept))))
+
+
+def skill(given: Floats, reference: Floats, happened: Flags) -> float:
+    """Brier skill over ``reference``; NaN where the reference was never wrong."""
+    wrong = brier(reference, happened)
+    return 1.0 - brier(given, happened) / wrong if wrong > 0 else float("nan")
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """Starts that were given about the same probability."""
+
+    low: float
+    high: float
+    count: int
+    given: float
+    happened: float
+    """Means."""
+
+
+def reliability(given: Floats, happened: Flags, bins: int = 10) -> tuple[Bin, ...]:
+    """Bins of equal width over [0, 1], without the empty ones."""
+    place = np.minimum((given * bins).astype(np.int64), bins - 1)
+    table = []
+    for code in np.unique(place):
+        here = place == code
+        means = float(given[here].mean()), float(happened[here].mean())
+        table.append(Bin(float(code) / bins, float(code + 1) / bins, int(here.sum()), *means))
+    return tuple(table)
+
+
+def choose(
+    candidates: Mapping[str, FitAt],
+    observations: Observations,
+    market: Market,
+    now: Instant,
+    *,
+    horizon_s: float = HOUR_S,
+    days: int = 14,
+    step_s: float = 6 * HOUR_S,
+) -> str:
+    """The candidate whose past probabilities for ``market`` had the least log loss.
+
+    Origins roll: every ``step_s`` seconds of the last ``days`` days each candidate is fitted as of that
+    moment and asked about the machines then up, and only outcomes settled by ``now`` count. Where too little
+    happened to tell them apart, the first candidate that knows the market; the first of all where none does.
+    An origin at which a candidate knew nothing counts as even odds.
+    """
+    known = observations.as_of(now)
+    scored = starts(known.spells(market), step_s, horizon_s).between(now - days * _DAY_S, now)
+    losses = int(np.count_nonzero(scored.lost))
+    if len(scored) < _LEAST_STARTS or min(losses, len(scored) - losses) < _LEAST_OF_EACH:
+        informed = (name for name, fit in candidates.items() if fit(now).evidence(market, horizon_s).known)
+        return next(informed, next(iter(candidates)))
+    return min(candidates, key=lambda name: _past_loss(candidates[name], scored, market, horizon_s))
+
+
+def _past_loss(fit: FitAt, scored: Starts, market: Market, horizon_s: float) -> float:
+    given = np.full(len(scored), 0.5)
+    for row, (moment, age_s) in enumerate(zip(scored.moments, scored.ages_s, strict=True)):
+        fitted = fit(Instant(int(moment)))
+        if fitted.evidence(market, horizon_s).known:
+            given[row] = fitted.eviction_probability(market, 0.0, float(age_s), horizon_s)
+    return log_loss(given, scored.lost)
