@@ -1,0 +1,82 @@
+"""What a deadline policy is compared with: the rules of "Can't Be Late" (Wu et al., NSDI 2024).
+
+Each looks at the clock, the work done and whether spot is up; none learns. All but ``spot_only`` and
+``on_demand`` are held by the safety net of this package, which reacts a tick later than the paper's
+"R(t) < C(t) + 2d": in their favour, as none of them is ever late with it either.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bidbrain.deadline.model import Codes, Floats, Job, Machine, Situations
+from bidbrain.deadline.net import within_net
+from bidbrain.deadline.simulator import Rule
+from bidbrain.deadline.spells import Beliefs
+
+_NOTHING, _SPOT, _ON_DEMAND = (int(machine) for machine in Machine)
+
+
+def on_demand(now: Situations, _: Beliefs) -> Codes:
+    """On-demand from start to end."""
+    return np.full(len(now), _ON_DEMAND)
+
+
+def spot_only(now: Situations, _: Beliefs) -> Codes:
+    """Spot whenever it is up, and no net: often late."""
+    return _spot_else_nothing(now)
+
+
+def greedy(job: Job) -> Rule:
+    """Spot whenever it is up, until the net says on-demand; then on-demand to the end."""
+
+    def rule(now: Situations, _: Beliefs) -> Codes:
+        wish = np.where(now.running == _ON_DEMAND, _ON_DEMAND, _spot_else_nothing(now))
+        return within_net(job, now, wish)
+
+    return rule
+
+
+def uniform_progress(job: Job, *, spot_first: bool = False) -> Rule:
+    """Keep to the line of uniform progress, c(t) >= t C / R, with on-demand where spot does not.
+
+    Idle and behind the line: on-demand. Spot up: spot, however far behind, until it is lost. On-demand
+    is kept until the line of 2 d later is reached (hysteresis). ``spot_first`` is the variant that the
+    published programs start from: it leaves on-demand for spot at any time.
+    """
+
+    def rule(now: Situations, _: Beliefs) -> Codes:
+        done = job.work_s - now.work_left_s
+        elapsed = job.deadline_s - now.left_s
+        slope = job.work_s / job.deadline_s
+        catching_up = (now.running == _ON_DEMAND) & (done < (elapsed + 2 * job.overhead_s) * slope)
+        behind = done < elapsed * slope
+        wish = np.where(behind | catching_up, _ON_DEMAND, _NOTHING)
+        free = now.spot_up if spot_first else now.spot_up & ~catching_up
+        return within_net(job, now, np.where(free, _SPOT, wish))
+
+    return rule
+
+
+def time_sliced(job: Job, slices: int = 8) -> Rule:
+    """Greedy within each of ``slices`` equal parts, every part with its share of the work and its own net."""
+
+    def rule(now: Situations, _: Beliefs) -> Codes:
+        elapsed = job.deadline_s - now.left_s
+        part = np.floor(elapsed / job.deadline_s * slices) + 1
+        due = _due(job, now, part / slices)
+        left = part / slices * job.deadline_s - elapsed
+        short = (due > 0) & (left - job.tick_s < due + job.overhead_s)
+        wish = np.where(short, _ON_DEMAND, _spot_else_nothing(now))
+        return within_net(job, now, wish)
+
+    return rule
+
+
+def _due(job: Job, now: Situations, share: Floats) -> Floats:
+    """Seconds of work still missing to ``share`` of the job."""
+    return job.work_s * share - (job.work_s - now.work_left_s)
+
+
+def _spot_else_nothing(now: Situations) -> Codes:
+    return np.where(now.spot_up, _SPOT, _NOTHING)

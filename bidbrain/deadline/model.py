@@ -1,0 +1,135 @@
+"""What a job with a deadline is, how it stands, and what may run next.
+
+    Job        what was asked: work, deadline, what a restart costs, what machines cost
+    Situation  how it stands now, as the live controller sees it
+    Situations the same for n jobs at once, as arrays: what every rule of this package is written for
+    Choice     what to run until the next decision, and why
+
+A job runs on one target footprint at a time, either all spot or all on-demand: work is counted in
+seconds of that footprint at full speed, prices are the whole footprint's. Time goes by in ticks, the
+longest that a decision stands. Which cloud it is, and how the footprint was chosen, is not known here.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from pricing_data.units import HOUR_S, Seconds, Usd, UsdPerHour
+
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+Codes = npt.NDArray[np.int64]
+"""Values of ``Machine``."""
+
+
+class Machine(IntEnum):
+    """What runs, or shall run, during a tick."""
+
+    NOTHING = 0
+    SPOT = 1
+    ON_DEMAND = 2
+
+    def __str__(self) -> str:
+        return self.name.lower().replace("_", "-")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What was asked, and what it costs to run it."""
+
+    work_s: Seconds
+    deadline_s: Seconds
+    """From the start."""
+    overhead_s: Seconds
+    """Without progress after starting any machine other than the one that runs (start-up and recovery)."""
+    tick_s: Seconds
+    spot: UsdPerHour
+    on_demand: UsdPerHour
+    reserve_s: float = 0.0
+    """Seconds kept free before the deadline, for late decisions and work that is lost with a machine."""
+
+    def __post_init__(self) -> None:
+        if self.work_s <= 0 or self.tick_s <= 0:
+            raise ValueError(f"work and tick must be above 0 s, not {self.work_s} s and {self.tick_s} s")
+        if min(self.deadline_s, self.overhead_s, self.reserve_s) < 0:
+            raise ValueError("deadline_s, overhead_s and reserve_s are durations; none may be negative")
+        if min(self.spot, self.on_demand) < 0 or not math.isfinite(self.spot + self.on_demand):
+            raise ValueError(f"prices must be finite and not negative: {self.spot}, {self.on_demand} $/h")
+
+    @property
+    def ticks(self) -> int:
+        """Whole ticks up to the deadline."""
+        return int(self.deadline_s // self.tick_s)
+
+    def charges(self, seconds: float) -> Floats:
+        """Dollars for ``seconds`` of each ``Machine``, shape (3,)."""
+        return np.array([0.0, self.spot, self.on_demand]) * seconds / HOUR_S
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """How one job stands."""
+
+    at_s: Seconds
+    """Since its start."""
+    work_left_s: Seconds
+    running: Machine
+    overhead_left_s: Seconds
+    """Of the running machine's start; 0 where nothing runs."""
+    spot_up: bool
+    """Whether spot machines can run in the coming tick: ours live, or new ones can be had."""
+    budget_left: float = math.inf
+    """Dollars not yet spent."""
+
+    def rows(self, job: Job) -> Situations:
+        """This situation as one row."""
+        return Situations(
+            left_s=np.array([job.deadline_s - self.at_s]),
+            work_left_s=np.array([float(self.work_left_s)]),
+            running=np.array([int(self.running)], dtype=np.int64),
+            overhead_left_s=np.array([float(self.overhead_left_s)]),
+            spot_up=np.array([self.spot_up]),
+            budget_left=np.array([float(self.budget_left)]),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Situations:
+    """n jobs of one kind; every array has shape (n,)."""
+
+    left_s: Floats
+    """Until the deadline."""
+    work_left_s: Floats
+    running: Codes
+    overhead_left_s: Floats
+    spot_up: Flags
+    budget_left: Floats
+
+    def __len__(self) -> int:
+        return len(self.left_s)
+
+    def overhead_s(self, job: Job, machine: Machine) -> Floats:
+        """Without progress from now if ``machine`` runs: what is left of its start, or a start's whole.
+
+        Stopping is free.
+        """
+        if machine is Machine.NOTHING:
+            return np.zeros(len(self))
+        return np.where(self.running == machine, self.overhead_left_s, job.overhead_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What to run until the next decision."""
+
+    machine: Machine
+    expected_cost: Usd
+    """Dollars from now to the end of the job, deciding as well later on."""
+    margin_s: Seconds
+    """What is left of the safety margin after the tick, at worst."""
+    why: str

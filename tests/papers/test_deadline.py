@@ -1,0 +1,43 @@
+"""The deadline benchmark's promises: on a few windows by default, in full with ``--campaign``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.papers.deadline import Case, chosen, run, saved_share
+
+BEATEN = ("on-demand", "greedy", "time-sliced", "uniform progress", "uniform progress, spot first")
+
+
+@pytest.fixture(scope="module", params=["train", "report"])
+def cases(request: pytest.FixtureRequest, recorded_data: Path, campaign: bool) -> list[Case]:
+    zones = chosen(recorded_data, request.param)
+    return run(zones if campaign else zones[:2], 60 if campaign else 8)
+
+
+def test_nine_tenths_of_the_possible_saving_are_reached(cases: list[Case]) -> None:
+    assert saved_share(cases, "least cost") >= 0.9
+
+
+def test_every_zone_is_cheaper_than_under_the_published_rules(cases: list[Case]) -> None:
+    for zone in {case.zone for case in cases}:
+        of_zone = [case for case in cases if case.zone == zone]
+        ours = sum(case.cost("least cost") for case in of_zone)
+        for rule in BEATEN:
+            assert ours < sum(case.cost(rule) for case in of_zone), (zone, rule)
+
+
+def test_no_job_is_late_and_none_is_below_the_optimum(cases: list[Case]) -> None:
+    for case in cases:
+        runs = case.runs["least cost"]
+        assert not runs.late.any(), (case.zone, case.job)
+        assert (runs.cost >= case.clairvoyant - 1e-6).all(), (case.zone, case.job)
+
+
+def test_starts_are_fewer_than_uniform_progress_makes(cases: list[Case]) -> None:
+    def starts(rule: str) -> float:
+        return sum(float(case.runs[rule].starts.mean()) for case in cases)
+
+    assert starts("least cost") < starts("uniform progress, spot first")
