@@ -102,11 +102,11 @@ class ModelledTraining:
             self._scheduled.append(e.MachineJoined(works_from, name))
 
     def _warn(self, command: e.TellWarning) -> None:
+        self._pause(command.at)  # first: what they did up to now counts
         safe_at = Instant(min(command.at + DRAIN_S, max(command.at, command.ends_at - 1)))
         for name in command.instances:
             self._machines[name] = replace(self._machines[name], leaving=True)
             self._scheduled.append(e.SafeToKill(safe_at, name))
-        self._pause(command.at)
         self._restage(command.at)
 
     def _lose(self, command: e.TellLost) -> None:
