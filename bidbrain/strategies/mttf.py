@@ -1,0 +1,55 @@
+"""Mean time to failure, as schemes that checkpoint or move by it need it (TierML 3.4).
+
+    h      horizon_s     how far ahead an estimate looks
+    T                    time to eviction
+    beta   1 - survival  P(T < h)
+    M      mttf_s        mean time between failures
+    1/M    failure_rate  failures per second
+
+A mean of lifetimes that were mostly not seen to end cannot be taken; time at risk over failures can,
+
+    M = E[min(T, h)] / beta
+
+and is the mean exactly where failures come at a constant rate. Rates compare better than times: a market
+that was never seen to fail has rate 0. Refuses to know prices and money.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from bidbrain.eviction.base import FittedMarkets
+from pricing_data.market import Market
+from pricing_data.units import HOUR_S, Seconds
+
+HORIZON_S: Final = 24 * HOUR_S
+"""Long enough to meet the failures of a day's job; a history must be longer to say anything."""
+
+
+def failure_rate(
+    evictions: FittedMarkets,
+    market: Market,
+    bid_delta: float,
+    age_s: float = 0.0,
+    horizon_s: float = HORIZON_S,
+) -> float:
+    """Failures per second of a machine of that age whose bid lies ``bid_delta`` above the price.
+
+    Infinite where nothing is known, like every pessimistic answer of ``evictions``.
+    """
+    beta = evictions.eviction_probability(market, bid_delta, age_s, horizon_s)
+    uptime_s = evictions.expected_uptime(market, bid_delta, age_s, horizon_s)
+    return beta / uptime_s if uptime_s > 0 else math.inf
+
+
+def mttf_s(
+    evictions: FittedMarkets,
+    market: Market,
+    bid_delta: float,
+    age_s: float = 0.0,
+    horizon_s: float = HORIZON_S,
+) -> Seconds:
+    """M, the inverse of ``failure_rate``: infinite without failures, 0 where nothing is known."""
+    rate = failure_rate(evictions, market, bid_delta, age_s, horizon_s)
+    return Seconds(1 / rate if rate > 0 else math.inf)

@@ -1,0 +1,113 @@
+"""TierML's policy: run where machines fail least, and move before they do (CMU-PDL-16-102, section 3.4).
+
+    rate    1 / MTTF, failures per second: ``mttf.py`` says how it is estimated
+    factor  how many times less often machines must fail elsewhere to be worth a move
+
+It bids the on-demand price. A move asks for machines of the better class; those held are not given up but
+work until their hour ends, for the hour is paid, and free if they are evicted within it. Where every class
+costs more than on demand it rents, until one does not. Refuses to weigh dollars against failures: in the
+auctions it was made for, what fails least is usually what is cheapest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from bidbrain.batch import Codes, Flags, Held, Moments, Setting
+from bidbrain.model import Decision, Observation
+from bidbrain.strategies.base import NOTHING, Requests
+from bidbrain.strategies.live import decide_one, renew_one
+from bidbrain.strategies.mttf import HORIZON_S
+from bidbrain.strategies.recovery import ELASTIC, Recovery
+from bidbrain.work import Floats
+
+MOVE_FACTOR: Final = 2.0
+"""The paper says "significantly higher"; costs hardly depend on it (decision record 0011)."""
+_PER_DOLLAR: Final = 1e-12
+"""Orders machines that were never seen to fail by their price, and nothing else."""
+
+
+def worth_a_move(rate: Floats, elsewhere: Floats, factor: float) -> Flags:
+    """Whether machines fail at least ``factor`` times less often elsewhere; any shape."""
+    worth: Flags = elsewhere * factor < rate
+    return worth
+
+
+@dataclass(frozen=True, slots=True)
+class TierML:
+    """``cores`` of one market at a time; two while it moves."""
+
+    cores: float
+    factor: float = MOVE_FACTOR
+    """Infinite: never moves a running job, and chooses anew only when it lost its machines."""
+    recovery: Recovery = ELASTIC
+    name: str = "tierml"
+    uses_reliable: bool = True
+
+    def request(self, setting: Setting, at: Moments) -> Requests:
+        """Machines where none are held; a better class where one fails significantly less often."""
+        offered = _offered_rates(setting, at)
+        best, least = offered.argmin(axis=1), offered.min(axis=1)
+        fair = least < np.inf
+        rented, spot = at.held.on_demand & (at.held.count > 0), ~at.held.on_demand & (at.held.count > 0)
+        held = np.where(spot, _held_rates(setting, at), np.inf).min(axis=1, initial=np.inf)
+        moves = spot.any(axis=1) & fair & worth_a_move(held, least, self.factor)
+        returns = fair & ~spot.any(axis=1)
+        rents = ~fair & ~spot.any(axis=1) & ~rented.any(axis=1)
+        on_demand = int(np.argmin(setting.on_demand / setting.cores))
+        market = np.where(moves | returns, best, np.where(rents, on_demand, NOTHING))
+        room = np.maximum(setting.limits.max_instances - at.held.live, 0)
+        count = np.minimum(np.ceil(self.cores / setting.cores).astype(np.int64)[market], room)
+        wanted = (market != NOTHING) & (count > 0)
+        bid = np.where(rents, np.inf, setting.on_demand[market])
+        return Requests(np.where(wanted, market, NOTHING), np.where(wanted, count, 0), bid)
+
+    def settled(self, setting: Setting, held: Held) -> Flags:
+        """Never: rates change while nothing else does."""
+        return np.zeros(len(held.count), np.bool_)
+
+    def renew(self, setting: Setting, at: Moments, place: Codes) -> Flags:
+        """Unless better machines are held beside it, or it is on demand and a spot market can be had."""
+        rates = np.where(at.held.count > 0, _held_rates(setting, at), np.inf)
+        rates = np.where(at.held.on_demand, np.inf, rates)
+        column = place[:, None]
+        best = np.take_along_axis(rates, column, axis=1)[:, 0] <= rates.min(axis=1)
+        on_demand = np.take_along_axis(at.held.on_demand, column, axis=1)[:, 0]
+        fair = (_offered_rates(setting, at) < np.inf).any(axis=1)
+        return np.where(on_demand, ~fair, best)
+
+    def decide(self, observation: Observation) -> Decision:
+        """See ``Strategy.decide``."""
+        return decide_one(self, observation, "run where machines fail least, on demand while spot is dearer")
+
+    def renew_or_terminate(self, observation: Observation, holding_id: str) -> Decision:
+        """See ``Strategy.renew_or_terminate``."""
+        return renew_one(self, observation, holding_id, "kept unless machines that fail less often are held")
+
+
+def _offered_rates(setting: Setting, at: Moments) -> Floats:
+    """(n, m): of machines bid for at their on-demand price now; infinite where there is no asking."""
+    fair = at.open & (at.prices <= setting.on_demand)
+    delta = np.where(fair, setting.on_demand - at.prices, -1.0)
+    market = np.broadcast_to(np.arange(len(setting.markets)), delta.shape)
+    per_core = np.where(fair, at.prices, 0.0) / setting.cores
+    rates = _rates(at, market, delta, np.zeros(delta.shape)) + _PER_DOLLAR * per_core
+    return np.where(fair, rates, np.inf)
+
+
+def _held_rates(setting: Setting, at: Moments) -> Floats:
+    """(n, a): of the machines held, of their age and at their bid; meaningless on demand."""
+    market, now = at.held.market, np.take_along_axis(at.prices, at.held.market, axis=1)
+    delta = np.where(at.held.on_demand | (at.held.count == 0), 0.0, at.held.bid - now)
+    per_core = np.nan_to_num(now) / setting.cores[market]
+    return _rates(at, market, np.nan_to_num(delta, nan=-1.0), at.held.age_s) + _PER_DOLLAR * per_core
+
+
+def _rates(at: Moments, market: Codes, delta: Floats, age_s: Floats) -> Floats:
+    """beta / E[min(T, h)]; infinite where nothing is known, or an eviction is under way."""
+    survival, uptime_s = at.chances.outlook(market, delta, age_s, np.full(delta.shape, float(HORIZON_S)))
+    lives = uptime_s > 0
+    return np.where(lives, (1 - survival) / np.where(lives, uptime_s, 1.0), np.inf)
