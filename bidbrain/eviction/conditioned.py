@@ -1,17 +1,18 @@
 """A hazard by age that moves with how the market did of late: the estimator for capacity, not for bids.
 
-    lambda(c)   hazard in cell c of age, of all markets together
-    f(t)        record of the last days (``record.py``): did the market lose more than its ages say?
-    g_k(t)      the same for ages of class k alone, remembered for weeks: is it the young or the old it loses?
-    hazard      exp(b + spline(log age) w + f(t) u + g_k(age)(t) v)
+    lambda(x)   hazard at age x of all markets together: exp(b + spline(log x) w), a Poisson regression over
+                cells of age (``poisson.py``)
+    f_k(t)      what the market's own record of the last weeks makes of it (``record.py``), for the young, the
+                settled and the old, k, apart: does it lose more of them than lambda expects?
+    hazard      lambda(x) f_k(x)(t)
 
-Fitted in two steps: lambda from ages alone, which the records are measured against; then the whole, as one
-Poisson regression over cells of age (``poisson.py``). A market that nobody has seen has f = g = 0 and gets
-what markets do on average; its own losses then move it, the further the more there are. On published traces
-(Wu et al., NSDI 2024) spells of availability are far from memoryless, and their age says most.
+A market that nobody has seen gets what markets do on average, f = 1; its own losses then move it, the further
+the more there are, and fade. On published traces (Wu et al., NSDI 2024) spells of availability are far from
+memoryless, and their age says most. Further covariates (losses of the last hours, length of the last spell,
+share of time available) were tried and left out: on later windows and other zones they did not help.
 
-    k           shape of the gamma distribution that daily hazards have around the prediction, from the spread
-                of daily counts O around E: Var(O) = E + E^2 / k; it gives the interval
+    m           shape of the gamma distribution that daily hazards have around the prediction, from the spread
+                of daily counts O around E: Var(O) = E + E^2 / m; it gives the interval
 
 Refuses to know prices: where they told more, ``scoring.choose`` would find out.
 """
@@ -25,12 +26,12 @@ import numpy as np
 
 from bidbrain.eviction.base import Evidence
 from bidbrain.eviction.curves import FittedCurves, MarketCurve
-from bidbrain.eviction.exposure import AGE_EDGES_S, Rows, rows_of
+from bidbrain.eviction.exposure import AGE_EDGES_S, Indices, Rows, rows_of
 from bidbrain.eviction.hazard import Floats, HazardCurve, gamma_limits
-from bidbrain.eviction.poisson import LogLinear, ridge_poisson
+from bidbrain.eviction.poisson import ridge_poisson
 from bidbrain.eviction.record import Record
 from pricing_data.market import Market, PriceHistory
-from pricing_data.spells import Observations, Spells
+from pricing_data.spells import Flags, Observations, Spells
 from pricing_data.units import HOUR_S, Instant, Seconds
 
 _DAY_S: Final = 86400
@@ -56,11 +57,12 @@ _CLASS: Final = np.searchsorted(np.array(_CLASSES_S), _MIDDLES_S)
 class Memory:
     """What a market's own record weighs."""
 
-    recent_s: float = 48.0 * HOUR_S
-    by_age_s: float = 14.0 * _DAY_S
-    prior: float = 1.0
-    """a: losses that the record is measured with before there are any."""
+    fades_s: float = 14.0 * _DAY_S
+    """tau of ``record.py``."""
+    prior: float = 2.0
+    """a of ``record.py``."""
     ridge: float = 5.0
+    """Of the regression on age."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,16 +70,19 @@ class LearnedHazard:
     """What was learned from many markets; ``MarketRecord`` applies it to one."""
 
     memory: Memory
-    by_age: Floats
+    rates: Floats
     """(cells,): lambda, per second."""
-    curves: tuple[HazardCurve, ...]
-    """One for each class of ages, 0 elsewhere: the hazard of a market with f = g = 0."""
-    recent_weight: float
-    by_age_weight: float
     shape: float
     losses: int
     at_risk_s: float
     markets: int
+
+    @property
+    def curves(self) -> tuple[HazardCurve, ...]:
+        """lambda within each class of ages, 0 elsewhere."""
+        return tuple(
+            HazardCurve.of(AGE_EDGES_S, np.where(here, self.rates, 0.0)) for here in _classes(_CLASS)
+        )
 
     @property
     def limits(self) -> tuple[float, float]:
@@ -90,31 +95,25 @@ class MarketRecord:
     """One market's record against a learned hazard: asked at an instant, it uses what was known then."""
 
     learned: LearnedHazard
-    recent: Record
     by_class: tuple[Record, ...]
 
     @classmethod
     def of(cls, learned: LearnedHazard, rows: Rows) -> MarketRecord:
         """``rows`` of that market alone."""
-        rates, memory = learned.by_age[rows.cell], learned.memory
-        recent, *by_class = _records(rows, rates, memory)
-        return cls(learned, recent, tuple(by_class))
+        return cls(learned, _records(rows, learned.rates[rows.cell], learned.memory))
 
     def factors(self, moments: Floats) -> Floats:
-        """What multiplies the hazard of each class of ages, shape (classes, m)."""
+        """f of each class of ages, shape (classes, m)."""
         prior = self.learned.memory.prior
-        recent = self.learned.recent_weight * self.recent.factor(moments, prior)
-        own = [self.learned.by_age_weight * record.factor(moments, prior) for record in self.by_class]
-        return np.asarray(np.exp(recent + np.stack(own)))
+        return np.stack([record.factor(moments, prior) for record in self.by_class])
 
     def curve(self, now: Instant) -> HazardCurve:
         """The hazard by age, as of ``now``."""
         factors = self.factors(np.array([float(now)]))[:, 0]
-        rates = sum(curve.rates * factor for curve, factor in zip(self.learned.curves, factors, strict=True))
-        return HazardCurve.of(AGE_EDGES_S, rates)
+        return HazardCurve.of(AGE_EDGES_S, self.learned.rates * factors[_CLASS])
 
-    def hazards(self, moments: Floats, ages_s: Floats, horizon_s: float) -> Floats:
-        """Cumulative hazard of the next ``horizon_s`` at each moment and age, shape (m,)."""
+    def hazards(self, moments: Floats, ages_s: Floats, horizon_s: float | Floats) -> Floats:
+        """Cumulative hazard of the next ``horizon_s`` (one, or as many) at moments and ages, shape (m,)."""
         parts = np.stack([curve.betweens(ages_s, horizon_s) for curve in self.learned.curves])
         return np.asarray(np.sum(parts * self.factors(moments), axis=0))
 
@@ -122,67 +121,48 @@ class MarketRecord:
 def learn(observations: Observations, now: Instant, memory: Memory) -> LearnedHazard | None:
     """The hazard of all markets together, as known at ``now``; None where nothing was ever lost."""
     rows = rows_of(_lately(observations.as_of(now), now))
-    losses = rows.lost.astype(np.float64)
-    if losses.sum() == 0 or rows.at_risk_s.sum() == 0:
+    losses, at_risk_s = rows.lost.astype(np.float64), rows.at_risk_s
+    if losses.sum() == 0 or at_risk_s.sum() == 0:
         return None
-    plain = ridge_poisson(_SPLINE[rows.cell], losses, rows.at_risk_s, memory.ridge)
-    by_age = plain.rates(_SPLINE)
-    factors = _own_factors(rows, by_age, memory)
-    fitted = ridge_poisson(
-        np.column_stack([_SPLINE[rows.cell], factors]), losses, rows.at_risk_s, memory.ridge
-    )
-    spline, (recent, own) = fitted.weights[:-2], fitted.weights[-2:]
-    average = LogLinear(fitted.intercept, spline).rates(_SPLINE)
-    expected = average[rows.cell] * np.exp(factors @ fitted.weights[-2:]) * rows.at_risk_s
+    rates = ridge_poisson(_SPLINE[rows.cell], losses, at_risk_s, memory.ridge).rates(_SPLINE)
+    expected = rates[rows.cell] * at_risk_s * _own_factors(rows, rates, memory)
     return LearnedHazard(
         memory=memory,
-        by_age=by_age,
-        curves=tuple(
-            HazardCurve.of(AGE_EDGES_S, np.where(k == _CLASS, average, 0.0))
-            for k in range(len(_CLASSES_S) + 1)
-        ),
-        recent_weight=float(recent),
-        by_age_weight=float(own),
+        rates=rates,
         shape=_daily_shape(rows, expected),
         losses=int(losses.sum()),
-        at_risk_s=float(rows.at_risk_s.sum()),
+        at_risk_s=float(at_risk_s.sum()),
         markets=len(np.unique(rows.market)),
     )
 
 
+def _classes(ages: Indices) -> list[Flags]:
+    """Which of ``ages`` (class codes) are in each class."""
+    return [ages == k for k in range(len(_CLASSES_S) + 1)]
+
+
 def _records(rows: Rows, rates: Floats, memory: Memory) -> tuple[Record, ...]:
-    """The record of the last days over all ages, then that of each class of ages."""
-    ages = _CLASS[rows.cell]
-    classes = [
-        Record.of(_only(rows, ages == k), rates[ages == k], memory.by_age_s)
-        for k in range(len(_CLASSES_S) + 1)
-    ]
-    return (Record.of(rows, rates, memory.recent_s), *classes)
+    """The record of each class of ages; ``rates`` are those expected in each row."""
+    classes = _classes(_CLASS[rows.cell])
+    return tuple(Record.of(rows.only(here), rates[here], memory.fades_s) for here in classes)
 
 
-def _only(rows: Rows, mask: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Rows:
-    return Rows(rows.market[mask], rows.cell[mask], rows.begins[mask], rows.ends[mask], rows.lost[mask])
-
-
-def _own_factors(rows: Rows, by_age: Floats, memory: Memory) -> Floats:
-    """f and g of each row at its begin, shape (n, 2), each market by its own record."""
-    factors = np.zeros((len(rows.cell), 2))
+def _own_factors(rows: Rows, rates: Floats, memory: Memory) -> Floats:
+    """f of each row at its begin, each market by its own record."""
+    factors = np.ones(len(rows.cell))
     for market in np.unique(rows.market):
         place = np.flatnonzero(rows.market == market)
-        mine = rows.of(int(market))
-        recent, *by_class = _records(mine, by_age[mine.cell], memory)
-        factors[place, 0] = recent.factor(mine.begins, memory.prior)
-        for k, record in enumerate(by_class):
-            here = _CLASS[mine.cell] == k
-            factors[place[here], 1] = record.factor(mine.begins[here], memory.prior)
+        mine = rows.only(rows.market == market)
+        records = _records(mine, rates[mine.cell], memory)
+        for record, here in zip(records, _classes(_CLASS[mine.cell]), strict=True):
+            factors[place[here]] = record.factor(mine.begins[here], memory.prior)
     return factors
 
 
 def _daily_shape(rows: Rows, expected: Floats) -> float:
-    """k by the method of moments, over the days of each market."""
-    _, day = np.unique(
-        np.stack([rows.market, rows.begins.astype(np.int64) // _DAY_S]), axis=1, return_inverse=True
-    )
+    """m by the method of moments, over the days of each market."""
+    days = np.stack([rows.market, rows.begins.astype(np.int64) // _DAY_S])
+    _, day = np.unique(days, axis=1, return_inverse=True)
     counted = np.bincount(day, weights=rows.lost.astype(np.float64))
     awaited = np.bincount(day, weights=expected)
     spread = float(np.sum((counted - awaited) ** 2 - awaited))

@@ -43,10 +43,11 @@ class Rows:
     def at_risk_s(self) -> Floats:
         return self.ends - self.begins
 
-    def of(self, market: int) -> Rows:
-        """The rows of one market."""
-        mine = self.market == market
-        return Rows(self.market[mine], self.cell[mine], self.begins[mine], self.ends[mine], self.lost[mine])
+    def only(self, which: Flags) -> Rows:
+        """The rows that ``which`` (n,) says."""
+        return Rows(
+            self.market[which], self.cell[which], self.begins[which], self.ends[which], self.lost[which]
+        )
 
 
 def rows_of(observations: Observations, edges_s: Floats = AGE_EDGES_S) -> Rows:

@@ -59,8 +59,8 @@ class HazardCurve:
         """Cumulative hazard of the next ``horizon_s`` seconds at age ``age_s``."""
         return self._up_to(age_s + horizon_s) - self._up_to(age_s)
 
-    def betweens(self, ages_s: Floats, horizon_s: float) -> Floats:
-        """As ``between`` for many ages, shape (m,)."""
+    def betweens(self, ages_s: Floats, horizon_s: float | Floats) -> Floats:
+        """As ``between`` for many ages, and one horizon or as many, shape (m,)."""
         both = np.stack([ages_s, ages_s + horizon_s])
         cells = np.searchsorted(self.edges_s, both, side="right") - 1
         reached = self.cumulative[cells] + self.rates[cells] * (both - self.edges_s[cells])

@@ -40,12 +40,14 @@ def constant(ages_s: Floats, lost: Flags) -> HazardCurve:
 def kaplan_meier(ages_s: Floats, lost: Flags) -> HazardCurve:
     """The product limit (Kaplan and Meier, JASA 53, 1958): survival is prod (1 - d / n) at every loss's age.
 
-    Between two losses' ages the hazard is spread evenly, so that survival falls without jumps. After the last
-    loss what is still watched goes on at the mean hazard of the last tenth of all losses.
+    Between two losses' ages the hazard is spread evenly, so that survival falls without jumps. Where the last
+    machine watched is lost the product limit lets nobody live longer, on the word of one: there d / n counts, as
+    with Nelson and Aalen. After the last loss the mean hazard of the last tenth of all losses goes on.
     """
     moments, deaths = np.unique(ages_s[lost], return_counts=True)
     at_risk = len(ages_s) - np.searchsorted(np.sort(ages_s), moments, side="left")
-    spent = -np.log(np.maximum(1.0 - deaths / at_risk, math.exp(-CERTAIN)))
+    share = deaths / at_risk
+    spent = np.where(share < 1, -np.log1p(-np.minimum(share, 0.999)), share)
     begins = np.append(0.0, moments[:-1])
     rates = spent / (moments - begins)
     return HazardCurve.of(np.append(begins, moments[-1]), np.append(rates, _tail(ages_s, lost)))

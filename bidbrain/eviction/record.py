@@ -1,10 +1,10 @@
 """How a market did of late against what was expected of it, with a fading memory.
 
     O(t)    losses of the market before t, each weighing exp(-(t - then) / tau)
-    E(t)    losses that a hazard by age alone expects of the same machines, weighing alike
+    E(t)    losses that a hazard by age expects of the same machines, weighing alike
     tau     the memory
-    f(t)    log((O + a) / (E + a)): 0 where nothing is known, and the more sure of itself the larger E;
-            exp(f) is the posterior mean of a gamma-Poisson factor on the hazard, of prior mean 1 and shape a
+    f(t)    (a + O) / (a + E): the posterior mean of the market's factor on that hazard, of prior mean 1 and
+            shape a (gamma-Poisson); 1 where nothing is known, and the surer of itself the larger E
 
 Only what ended before t, or was running then, counts at t. Refuses to know other markets.
 """
@@ -77,7 +77,7 @@ class Record:
     def factor(self, moments: Floats, prior: float) -> Floats:
         """f at ``moments``, shape (m,); ``prior`` is a."""
         lost, expected = self._sums(moments - self.origin)
-        return np.asarray(np.log((lost + prior) / (expected + prior)))
+        return np.asarray((prior + lost) / (prior + expected))
 
     def _sums(self, at: Floats) -> tuple[Floats, Floats]:
         """O and E. A row that is not over yet has been at risk since its begin, all of it lately."""

@@ -29,8 +29,11 @@ _DAY_S: Final = 86400
 _SURE: Final = 1e-4
 """Log loss takes no probability for nearer to 0 or 1 than that: one surprise would outweigh all else."""
 _LEAST_STARTS: Final = 20
-"""Scored starts, and among them losses or survivals at least ``_LEAST_OF_EACH``, before a choice is made."""
+"""Scored starts before a choice is made, with at least ``_LEAST_OF_EACH`` losses and as many survivals."""
 _LEAST_OF_EACH: Final = 3
+CHOICE_DAYS: Final = 14
+CHOICE_STEP_S: Final = 6 * HOUR_S
+"""How far back a choice looks, and how often within."""
 
 FitAt: TypeAlias = Callable[[Instant], FittedMarkets]
 """An estimator fitted to what was known at an instant."""
@@ -79,10 +82,15 @@ def brier(given: Floats, happened: Flags) -> float:
     return float(np.mean((given - happened) ** 2))
 
 
-def log_loss(given: Floats, happened: Flags) -> float:
-    """In nats; less is better."""
+def log_losses(given: Floats, happened: Flags) -> Floats:
+    """-log of the probability given to what happened, in nats, shape (n,)."""
     kept = np.clip(given, _SURE, 1 - _SURE)
-    return float(-np.mean(np.where(happened, np.log(kept), np.log1p(-kept))))
+    return -np.where(happened, np.log(kept), np.log1p(-kept))
+
+
+def log_loss(given: Floats, happened: Flags) -> float:
+    """Mean, in nats; less is better."""
+    return float(log_losses(given, happened).mean())
 
 
 def skill(given: Floats, reference: Floats, happened: Flags) -> float:
@@ -121,10 +129,10 @@ def choose(
     now: Instant,
     *,
     horizon_s: float = HOUR_S,
-    days: int = 14,
-    step_s: float = 6 * HOUR_S,
+    days: int = CHOICE_DAYS,
+    step_s: float = CHOICE_STEP_S,
 ) -> str:
-    """The candidate whose past probabilities for ``market`` had the least log loss.
+    """The candidate whose past probabilities for ``market`` had the least log loss (see ``preferred``).
 
     Origins roll: every ``step_s`` seconds of the last ``days`` days each candidate is fitted as of that
     moment and asked about the machines then up, and only outcomes settled by ``now`` count. Where too little
@@ -133,17 +141,38 @@ def choose(
     """
     known = observations.as_of(now)
     scored = starts(known.spells(market), step_s, horizon_s).between(now - days * _DAY_S, now)
-    losses = int(np.count_nonzero(scored.lost))
-    if len(scored) < _LEAST_STARTS or min(losses, len(scored) - losses) < _LEAST_OF_EACH:
+    if not enough(scored.lost):
         informed = (name for name, fit in candidates.items() if fit(now).evidence(market, horizon_s).known)
         return next(informed, next(iter(candidates)))
-    return min(candidates, key=lambda name: _past_loss(candidates[name], scored, market, horizon_s))
+    given = {name: _asked(fit, scored, market, horizon_s) for name, fit in candidates.items()}
+    return preferred({name: log_losses(values, scored.lost) for name, values in given.items()})
 
 
-def _past_loss(fit: FitAt, scored: Starts, market: Market, horizon_s: float) -> float:
+def enough(happened: Flags) -> bool:
+    """Whether outcomes can tell estimators apart at all."""
+    losses = int(np.count_nonzero(happened))
+    return len(happened) >= _LEAST_STARTS and min(losses, len(happened) - losses) >= _LEAST_OF_EACH
+
+
+def preferred(losses: Mapping[str, Floats]) -> str:
+    """The first, unless another's mean is lower by more than a standard error of their paired difference.
+
+    Then the one that is lowest: what is within chance is no reason to change one's mind every day.
+    """
+    first, *others = losses
+    beaten = {first: 0.0}
+    for name in others:
+        gain = losses[first] - losses[name]
+        error = float(np.std(gain, ddof=1)) / np.sqrt(len(gain))
+        if float(gain.mean()) > error:
+            beaten[name] = float(gain.mean())
+    return max(beaten, key=lambda name: beaten[name])
+
+
+def _asked(fit: FitAt, scored: Starts, market: Market, horizon_s: float) -> Floats:
     given = np.full(len(scored), 0.5)
     for row, (moment, age_s) in enumerate(zip(scored.moments, scored.ages_s, strict=True)):
         fitted = fit(Instant(int(moment)))
         if fitted.evidence(market, horizon_s).known:
             given[row] = fitted.eviction_probability(market, 0.0, float(age_s), horizon_s)
-    return log_loss(given, scored.lost)
+    return given
