@@ -37,6 +37,10 @@ class Runs:
     """Shape (3, n): ticks of each ``Machine`` until the job was done."""
     late: Flags
 
+    def part(self, rows: slice) -> Runs:
+        """Those of ``rows`` alone."""
+        return Runs(self.cost[rows], self.starts[rows], self.ticks[:, rows], self.late[rows])
+
 
 def windows(up: Flags, ticks: int, count: int) -> Flags:
     """At most ``count`` windows of ``ticks`` ticks from one trace, evenly spaced; shape (n, ticks).

@@ -23,8 +23,8 @@ from bidbrain.deadline import baselines, oracle
 from bidbrain.deadline.model import Flags, Floats, Job
 from bidbrain.deadline.plan import AGE_CLASSES, Plan
 from bidbrain.deadline.policy import LeastCost
-from bidbrain.deadline.simulator import Runs, simulate, windows
-from bidbrain.deadline.spells import PRIOR, Lomax, SpellPrior
+from bidbrain.deadline.simulator import Rule, Runs, simulate, windows
+from bidbrain.deadline.spells import Lomax, SpellPrior
 from pricing_data.units import HOUR_S, Seconds, UsdPerHour
 from tests.papers.availability import Trace, traces
 
@@ -33,15 +33,6 @@ WORK_H = 48
 DEADLINES_H = (52, 70)
 OVERHEADS_S = (180, 720)
 TRAIN, REPORT = "aws-10-26-2022", "aws-02-15-2023"
-RULES = (
-    "on-demand",
-    "greedy",
-    "time-sliced",
-    "uniform progress",
-    "uniform progress, spot first",
-    "least cost",
-    "hindsight",
-)
 _TOLD = SpellPrior((Lomax(1.0, Seconds(TICK_S)),), Seconds(HOUR_S))
 """For the told hazards: one pair of laws, so that there is nothing to learn."""
 
@@ -87,28 +78,35 @@ def variants() -> list[Job]:
 
 def run(zones: list[Trace], count: int) -> list[Case]:
     """Every zone in every variant, on at most ``count`` windows each."""
+    return [case for job in variants() for case in _variant(job, zones, count)]
+
+
+def _variant(job: Job, zones: list[Trace], count: int) -> list[Case]:
+    """All zones go through the simulator together, but for the rule that is told its zone's hazards."""
+    cuts = [windows(zone.up, job.ticks, count) for zone in zones]
+    up = np.concatenate(cuts)
+    ends = np.cumsum([len(cut) for cut in cuts])
+    runs = {name: simulate(job, up, rule) for name, rule in _rules(job).items()}
+    clairvoyant = oracle.least_costs(job, up)
     cases = []
-    for job in variants():
-        policy = LeastCost.of(job)
-        for zone in zones:
-            up = windows(zone.up, job.ticks, count)
-            cases.append(Case(zone.name, job, _runs(job, policy, zone, up), oracle.least_costs(job, up)))
+    for zone, cut, end in zip(zones, cuts, ends.tolist(), strict=True):
+        rows = slice(end - len(cut), end)
+        of_zone = {name: of_all.part(rows) for name, of_all in runs.items()}
+        told = LeastCost(job, Plan.solve(job, TICK_S, hazards_by_age(zone.up)[None]))
+        of_zone["hindsight"] = simulate(job, cut, told.machines, _TOLD)
+        cases.append(Case(zone.name, job, of_zone, clairvoyant[rows]))
     return cases
 
 
-def _runs(job: Job, policy: LeastCost, zone: Trace, up: Flags) -> dict[str, Runs]:
-    told = LeastCost(job, Plan.solve(job, TICK_S, hazards_by_age(zone.up)[None]))
-    rules = (
-        (baselines.on_demand, PRIOR),
-        (baselines.greedy(job), PRIOR),
-        (baselines.time_sliced(job), PRIOR),
-        (baselines.uniform_progress(job), PRIOR),
-        (baselines.uniform_progress(job, spot_first=True), PRIOR),
-        (policy.machines, PRIOR),
-        (told.machines, _TOLD),
-    )
-    runs = (simulate(job, up, rule, prior) for rule, prior in rules)
-    return dict(zip(RULES, runs, strict=True))
+def _rules(job: Job) -> dict[str, Rule]:
+    return {
+        "on-demand": baselines.on_demand,
+        "greedy": baselines.greedy(job),
+        "time-sliced": baselines.time_sliced(job),
+        "uniform progress": baselines.uniform_progress(job),
+        "uniform progress, spot first": baselines.uniform_progress(job, spot_first=True),
+        "least cost": LeastCost.of(job).machines,
+    }
 
 
 def hazards_by_age(up: Flags) -> Floats:
@@ -137,21 +135,20 @@ def saved_share(cases: list[Case], rule: str) -> float:
 
 def report(cases: list[Case]) -> None:
     """Print a line per zone and variant, then the means."""
-    print("mean $ per job (starts per job); 'saved' is ours, of the possible")
-    print(f"{'zone':28} {'by':>4} {'d':>4}  {'  '.join(RULES)}  clairvoyant  saved  late")
+    rules = list(cases[0].runs)
+    print("mean $ per job (starts per job); 'saved' is least cost's, of the possible")
+    head = "".join(f"{rule.replace('uniform progress', 'UP'):>17}" for rule in rules)
+    print(f"{'zone':23} {'by':>3} {'d':>4}{head}{'clairvoyant':>13}{'saved':>8}{'late':>6}")
     for case in cases:
-        cells = "  ".join(
-            f"{case.cost(rule):6.1f} ({case.runs[rule].starts.mean():4.1f})".rjust(len(rule))
-            for rule in RULES
-        )
-        late = int(case.runs["least cost"].late.sum())
-        saved = case.saved("least cost") / case.possible
+        ours = case.runs["least cost"]
+        cells = "".join(f"{case.cost(rule):9.1f} ({case.runs[rule].starts.mean():5.1f})" for rule in rules)
         print(
-            f"{case.zone:28} {case.job.deadline_s / HOUR_S:3.0f}h {case.job.overhead_s:3.0f}s  {cells}"
-            f"  {case.clairvoyant.mean():11.1f}  {saved:5.1%}  {late:4d}"
+            f"{case.zone:23} {case.job.deadline_s / HOUR_S:2.0f}h {case.job.overhead_s:3.0f}s{cells}"
+            f"{case.clairvoyant.mean():13.1f}{case.saved('least cost') / case.possible:8.1%}"
+            f"{int(ours.late.sum()):6d}"
         )
     print()
-    for rule in RULES:
+    for rule in rules:
         mean = np.mean([case.cost(rule) for case in cases])
         starts = np.mean([case.runs[rule].starts.mean() for case in cases])
         late = sum(int(case.runs[rule].late.sum()) for case in cases)

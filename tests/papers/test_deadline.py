@@ -11,10 +11,14 @@ from tests.papers.deadline import Case, chosen, run, saved_share
 BEATEN = ("on-demand", "greedy", "time-sliced", "uniform progress", "uniform progress, spot first")
 
 
-@pytest.fixture(scope="module", params=["train", "report"])
+@pytest.fixture(scope="module", params=["report", "train"])
 def cases(request: pytest.FixtureRequest, recorded_data: Path, campaign: bool) -> list[Case]:
     zones = chosen(recorded_data, request.param)
-    return run(zones if campaign else zones[:2], 60 if campaign else 8)
+    if campaign:
+        return run(zones, 60)
+    if request.param == "train":
+        pytest.skip("the zones that the prior was chosen on are part of --campaign")
+    return run(zones[::2], 8)
 
 
 def test_nine_tenths_of_the_possible_saving_are_reached(cases: list[Case]) -> None:
