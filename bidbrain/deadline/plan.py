@@ -65,7 +65,7 @@ class Plan:
     margins_s: Floats
     """Shape (X,), increasing from 0."""
     table: npt.NDArray[np.float32]
-    """Shape (ticks + 1, K, 3, 2A, X): by ticks left, the mean of G over the next a', given this tick's a."""
+    """Shape (ticks, K, 3, 2A, X): by ticks left, the mean of G over the next a', given this tick's a."""
 
     @classmethod
     def of(cls, job: Job, prior: SpellPrior) -> Self:
@@ -76,24 +76,21 @@ class Plan:
     @classmethod
     def solve(cls, job: Job, tick_s: float, hazards: Floats) -> Self:
         """From hazards per tick and age class, shape (K, 2, A), up side first."""
-        ticks = int(job.deadline_s // tick_s)
+        ticks = max(math.ceil(job.deadline_s / tick_s), 1)
         margins_s = _margin_grid(job.deadline_s - job.work_s, tick_s)
         chances = np.stack([_transitions(of_up, of_down) for of_up, of_down in hazards])
-        classes = chances.shape[-1]
-        shape = (len(hazards), len(Machine), classes, len(margins_s))
-        table = np.zeros((ticks + 1, *shape), dtype=np.float32)
-        costs = np.zeros(shape)
+        shape = (len(hazards), len(Machine), chances.shape[-1], len(margins_s))
+        table = np.empty((ticks, *shape), dtype=np.float32)
         moves = _moves(job, tick_s, margins_s)
-        overheads = np.array([job.overhead_s, job.overhead_s, 0.0])
+        not_work_s = margins_s + np.array([[job.overhead_s], [job.overhead_s], [0.0]]) + job.reserve_s
+        costs = np.zeros(shape)
         for left in range(ticks):
-            next_costs = costs.copy()
-            lost = classes // 2
-            next_costs[:, Machine.SPOT, lost:] = costs[:, Machine.NOTHING, lost:]
-            expected = np.matmul(chances[:, None], next_costs)
+            down = shape[2] // 2
+            costs[:, Machine.SPOT, down:] = costs[:, Machine.NOTHING, down:]
+            expected = np.matmul(chances[:, None], costs)
             table[left] = expected
-            costs = _least(expected, moves, shape)
-            work_s = (left + 1) * tick_s - margins_s - overheads[:, None]
-            costs = np.where((work_s <= 0)[:, None], 0.0, costs)
+            done = not_work_s >= (left + 1) * tick_s
+            costs = np.where(done[:, None], 0.0, _least(expected, moves, shape))
         return cls(tick_s, margins_s, table)
 
     def to_go(

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.papers.deadline import Case, chosen, run, saved_share
+from bidbrain.deadline.policy import LeastCost
+from bidbrain.deadline.simulator import simulate, windows
+from tests.papers.deadline import Case, chosen, run, saved_share, variants
 
 BEATEN = ("on-demand", "greedy", "time-sliced", "uniform progress", "uniform progress, spot first")
 
@@ -45,3 +47,12 @@ def test_starts_are_fewer_than_uniform_progress_makes(cases: list[Case]) -> None
         return sum(float(case.runs[rule].starts.mean()) for case in cases)
 
     assert starts("least cost") < starts("uniform progress, spot first")
+
+
+def test_no_start_of_any_trace_makes_a_job_late(recorded_data: Path, campaign: bool) -> None:
+    """From every tick of every trace that leaves room with ``--campaign``; from some tens otherwise."""
+    for job in variants():
+        rule = LeastCost.of(job).machines
+        for zone in chosen(recorded_data, "all")[:: 1 if campaign else 4]:
+            up = windows(zone.up, job.ticks, len(zone.up) if campaign else 20)
+            assert not simulate(job, up, rule).late.any(), (zone.name, job)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -128,9 +129,10 @@ def test_learning_pays() -> None:
     assert learning < stubborn
 
 
-def test_the_plan_is_the_least_expectation_on_a_small_instance() -> None:
+@pytest.mark.parametrize("reserve", [0, 1])
+def test_the_plan_is_the_least_expectation_on_a_small_instance(reserve: int) -> None:
     """Backward induction on the margin agrees with plain recursion on the work left."""
-    of = job(work=2, deadline=4, overhead=0.5)
+    of = replace(job(work=2, deadline=4 + reserve, overhead=0.5), reserve_s=reserve * TICK_S)
     hazards = np.tile(np.linspace(0.5, 0.1, len(AGE_CLASSES)), (2, 1))
 
     plan = Plan.solve(of, TICK_S, hazards[None])
@@ -146,7 +148,7 @@ def test_the_plan_is_the_least_expectation_on_a_small_instance() -> None:
 def least_expected(of: Job, hazard: list[float], first: Machine) -> float:
     """Expected dollars when ``first`` runs in the first tick, with spot new and up; by recursion."""
     prices: list[float] = of.charges(TICK_S).tolist()
-    d, ticks = of.overhead_s / TICK_S, of.ticks
+    d, ticks = of.overhead_s / TICK_S, of.ticks - round(of.reserve_s / TICK_S)
 
     def after(tick: int, work: float, running: Machine, up: bool, age: int, machine: Machine) -> float:
         start = 0.0 if machine in (running, Machine.NOTHING) else d
@@ -199,7 +201,10 @@ def test_a_plan_for_a_long_time_takes_longer_ticks() -> None:
     of = job(work=700, deadline=1000)
 
     assert plan_tick_s(of) == 3 * TICK_S
-    assert not simulate(of, np.zeros((1, of.ticks), dtype=np.bool_), LeastCost.of(of).machines).late[0]
+    policy = LeastCost.of(of)
+    whole = Situation(Seconds(0), of.work_s, Machine.NOTHING, Seconds(0), spot_up=True)
+    assert 700 * 0.2 < policy.choose(whole, Belief.begin(PRIOR, True, Seconds(0))).expected_cost < 700 * 0.6
+    assert not simulate(of, np.zeros((1, of.ticks), dtype=np.bool_), policy.machines).late[0]
 
 
 @pytest.mark.parametrize("broken", [{"work": 0}, {"deadline": -1}, {"overhead": -1}, {"spot": float("nan")}])
