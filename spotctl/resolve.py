@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Final
 
 from bidbrain.model import Limits, Scaling
+from pricing_data.availability import read_availability
 from pricing_data.catalogue import Catalogue
 from pricing_data.errors import TraceError
 from pricing_data.market import Market, MarketRules, PriceHistory
 from pricing_data.rules import RULES, default_rules
 from pricing_data.snapshots import bundled_market
+from pricing_data.spells import Observations
 from pricing_data.traces import Recording, read_trace
 from pricing_data.units import Instant, format_instant
 from spotctl.config import JobSpec
@@ -37,6 +39,8 @@ class PriceOptions:
     """TYPE or TYPE@ZONE; empty: whatever the job allows."""
     start: Instant | None = None
     rules: str | None = None
+    availability: Path | None = None
+    """When the markets had capacity (see ``pricing_data.availability``); None: always."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,8 @@ class Resolved:
     terms: Terms
     trace: PriceHistory
     recording: Recording
+    capacity: Observations
+    """When each market could be had: the future too, as ``trace``."""
 
     def named(self, run: str) -> Resolved:
         """The same for a run that got its name only now."""
@@ -87,8 +93,10 @@ def resolve(spec: JobSpec, options: PriceOptions, run: str, seed: int) -> Resolv
         deadline_s=spec.objective.deadline,
         budget=spec.objective.budget,
         drain=spec.drain,
+        start_s=spec.local.boot,
     )
-    return Resolved(terms, recording.history.only(t.market for t in tradable), recording)
+    trace = recording.history.only(t.market for t in tradable)
+    return Resolved(terms, trace, recording, _capacity(options, tradable))
 
 
 def _recording(spec: JobSpec, options: PriceOptions, catalogue: Catalogue) -> Recording:
@@ -99,6 +107,23 @@ def _recording(spec: JobSpec, options: PriceOptions, catalogue: Catalogue) -> Re
         return read_trace(options.trace, only=wanted)
     except TraceError as error:
         raise UsageError(str(error)) from error
+
+
+def _capacity(options: PriceOptions, tradable: Iterable[Tradable]) -> Observations:
+    """What was recorded of the job's markets. Raises UsageError where that is nothing."""
+    if options.availability is None:
+        return Observations()
+    try:
+        watched = read_availability(options.availability)
+    except TraceError as error:
+        raise UsageError(str(error)) from error
+    spells = {t.market: watched.observations.spells(t.market) for t in tradable}
+    found = Observations.of(spells)
+    if not found.markets:
+        wanted = ", ".join(str(market) for market in sorted(spells)[:3])
+        seen = ", ".join(str(market) for market in watched.observations.markets[:3])
+        raise UsageError(f"{watched.label} says nothing of {wanted}; it is about {seen}")
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,16 +11,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from bidbrain.deadline.feasibility import Promise
 from bidbrain.plan import Plan, plan_ahead
 from pricing_data.market import PriceHistory
 from pricing_data.traces import Recording
 from pricing_data.units import Instant
 from spotctl.config import JobSpec
 from spotctl.control import events as e
+from spotctl.control.deciding import observation, promised
 from spotctl.control.drive import drive, fold, start, unexecuted
 from spotctl.control.evolve import begin, evolve
 from spotctl.control.state import Phase, State
-from spotctl.control.step import observation
 from spotctl.control.terms import Terms
 from spotctl.errors import Interrupted, LedgerError, NothingToDo, SpotctlError, UsageError
 from spotctl.interrupts import Detached, Interrupts, Watcher
@@ -52,6 +53,8 @@ class JobPlan:
     recording: Recording
     state: State
     ahead: Plan
+    promise: Promise | None
+    """Whether the deadline can be kept whatever the market does; None without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,8 @@ def plan_job(spec: JobSpec, options: LaunchOptions) -> JobPlan:
     state = begin(e.JobStarted(resolved.terms.start, resolved.terms), resolved.trace)
     clocks = resolved.terms.stop.clocks
     work = (clocks or 1) * resolved.terms.core_seconds_per_clock
-    return JobPlan(resolved.terms, resolved.recording, state, plan_ahead(observation(state), work))
+    ahead = plan_ahead(observation(state), work)
+    return JobPlan(resolved.terms, resolved.recording, state, ahead, promised(state))
 
 
 def launch(spec: JobSpec, options: LaunchOptions, observer: Observer) -> Finished:

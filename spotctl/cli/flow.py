@@ -17,12 +17,13 @@ from spotctl.settings import LaunchOptions, WorldKind
 
 
 def show_plan(spec: JobSpec, options: LaunchOptions, as_json: bool) -> None:
-    """Print the plan. Nothing is written."""
+    """Print the plan. Nothing is written. Raises DeadlineInfeasible where a launch would."""
     plan = session.plan_job(spec, options)
     if as_json:
         screen.data(jsonlines.document(planview.document(plan)))
     else:
         screen.show(planview.picture(plan))
+    _refuse_infeasible(plan)
 
 
 def launch(spec: JobSpec, options: LaunchOptions, as_json: bool, *, ask: bool) -> int:
@@ -50,22 +51,28 @@ def launch(spec: JobSpec, options: LaunchOptions, as_json: bool, *, ask: bool) -
 
 
 def _refuse_infeasible(plan: session.JobPlan) -> None:
-    """Nothing looks at the deadline while it runs, so what is expected to miss it will."""
+    """A deadline is a promise; without one, what is expected to go wrong is not begun."""
     terms, ahead = plan.terms, plan.ahead
     if not math.isfinite(ahead.expected_s):
         raise DeadlineInfeasible(f"{terms.job} would never be done with the machines it may use")
+    if plan.promise is not None:
+        if not plan.promise.holds:
+            raise DeadlineInfeasible(
+                f"{terms.job}: nothing was started. {planview.unkept(plan, plan.promise)}"
+            )
+        return
     if terms.deadline_s is not None and ahead.expected_s > terms.deadline_s:
         lasting, limit = words.span(ahead.expected_s), words.span(terms.deadline_s)
         raise DeadlineInfeasible(
-            f"{terms.job} is expected to take {lasting}, longer than its deadline of {limit}; nothing was "
-            "started. Allow more machines, more time or less work (spotctl plan shows what was weighed)"
+            f"{terms.job} is expected to take {lasting} for one clock, longer than its deadline of {limit}; "
+            "nothing was started. Allow more machines or more time"
         )
     cost = micros(ahead.expected_cost)
     if terms.budget is not None and cost > terms.budget:
         raise DeadlineInfeasible(
             f"{terms.job} is expected to cost {words.money(cost)}, more than its budget of "
-            f"{words.money(terms.budget)}; nothing was started. Allow more money or less work (spotctl plan "
-            "shows what was weighed)"
+            f"{words.money(terms.budget)}; nothing was started. Allow that much, or less work "
+            "(spotctl plan shows what was weighed)"
         )
 
 

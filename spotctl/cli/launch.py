@@ -70,6 +70,12 @@ TraceMarketOption: TypeAlias = Annotated[
 TraceStartOption: TypeAlias = Annotated[
     str | None, typer.Option(metavar="TIME", help="When in the trace to start; what lies before is history.")
 ]
+AvailabilityOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--availability", metavar="FILE", help="When markets had capacity, probed; default: always."
+    ),
+]
 RulesOption: TypeAlias = Annotated[
     str | None, typer.Option(metavar="NAME", help="Billing rules; default: those of the trace's time.")
 ]
@@ -100,6 +106,7 @@ def launch(
     trace: TraceOption = None,
     trace_market: TraceMarketOption = None,
     trace_start: TraceStartOption = None,
+    availability: AvailabilityOption = None,
     rules: RulesOption = None,
     seed: SeedOption = None,
     form: options.FormatOption = options.Format.TABLE,
@@ -119,7 +126,7 @@ def launch(
     chosen = settings.LaunchOptions(
         world=settings.WorldKind(world),
         speed=_pace(speed),
-        prices=_prices(trace, trace_market, trace_start, rules),
+        prices=_prices(trace, trace_market, trace_start, rules, availability),
         if_running=settings.IfRunning(if_running),
         deadline=options.duration("--deadline", deadline),
         budget=options.dollars("--budget", budget),
@@ -140,6 +147,7 @@ def plan(
     trace: TraceOption = None,
     trace_market: TraceMarketOption = None,
     trace_start: TraceStartOption = None,
+    availability: AvailabilityOption = None,
     rules: RulesOption = None,
     form: options.FormatOption = options.Format.TABLE,
     as_json: options.JsonOption = False,
@@ -155,7 +163,7 @@ def plan(
     from spotctl.settings import LaunchOptions
 
     chosen = LaunchOptions(
-        prices=_prices(trace, trace_market, trace_start, rules),
+        prices=_prices(trace, trace_market, trace_start, rules, availability),
         deadline=options.duration("--deadline", deadline),
         budget=options.dollars("--budget", budget),
     )
@@ -183,7 +191,11 @@ def _job(path: Path, name: str | None, env: list[str] | None) -> JobSpec:
 
 
 def _prices(
-    trace: Path | None, markets: list[str] | None, start: str | None, rules: str | None
+    trace: Path | None,
+    markets: list[str] | None,
+    start: str | None,
+    rules: str | None,
+    availability: Path | None,
 ) -> PriceOptions:
     from spotctl.resolve import PriceOptions
 
@@ -191,7 +203,7 @@ def _prices(
         begin = None if start is None else parse_instant(start)
     except ValueError as error:
         raise UsageError(f"--trace-start: {error}") from error
-    return PriceOptions(trace, tuple(markets or ()), begin, rules)
+    return PriceOptions(trace, tuple(markets or ()), begin, rules, availability)
 
 
 def _pace(speed: float) -> float:

@@ -9,10 +9,21 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from bidbrain.deadline.feasibility import Promise
 from bidbrain.model import Decision, Weighed
 from pricing_data.quality import Finding
 from pricing_data.traces import Recording
-from pricing_data.units import HOUR_S, Instant, Usd, UsdPerHour, format_instant, format_micros, later, micros
+from pricing_data.units import (
+    HOUR_S,
+    Instant,
+    MicroUsd,
+    Usd,
+    UsdPerHour,
+    format_instant,
+    format_micros,
+    later,
+    micros,
+)
 from spotctl.cli import words
 from spotctl.cli.jsonlines import public
 from spotctl.control.state import State
@@ -55,11 +66,20 @@ def document(plan: JobPlan) -> dict[str, Any]:
         "expected_finish": format_instant(_finish(plan)) if math.isfinite(ahead.expected_s) else None,
         "on_demand_cost": _estimate(ahead.on_demand_cost),
         "deadline_seconds": terms.deadline_s,
+        "promise": None if plan.promise is None else _promise(plan.promise),
         "budget": None if terms.budget is None else format_micros(terms.budget),
         "price_rows": {"read": plan.recording.rows_read, "quarantined": plan.recording.rows_quarantined},
         "beta_covers": "prices" if terms.rules.cleared_by_bid else "prices only, not capacity",
         "price_findings": public(plan.recording.findings, tuple[Finding, ...]),
         "decisions": [public(decision) for decision in ahead.decisions],
+    }
+
+
+def _promise(promise: Promise) -> dict[str, Any]:
+    return {
+        "holds": promise.holds,
+        "least_deadline_seconds": promise.least_deadline_s,
+        "least_budget": format_micros(micros(promise.least_budget)),
     }
 
 
@@ -147,16 +167,50 @@ def _expected(plan: JobPlan) -> list[RenderableType]:
     return [Text(line) for line in lines + _limits(plan)]
 
 
+def unkept(plan: JobPlan, promise: Promise) -> str:
+    """What of a pledge cannot be promised, and the least that can: typed in, it works."""
+    told = []
+    if not promise.in_time:
+        least = math.ceil(promise.least_deadline_s / 60)
+        told.append(
+            f"No deadline below {least}m can be promised: that is what machines on demand alone need. "
+            f"(Expected is {words.span(plan.ahead.expected_s)}, but spot machines promise nothing.)"
+        )
+    if not promise.covered:
+        told.append(
+            f"A deadline is promised by machines on demand, and they may cost "
+            f"{words.money(_cents_up(promise.least_budget))}: no lower budget can be promised beside one. "
+            f"Without a deadline the job is expected to cost {words.money(micros(plan.ahead.expected_cost))}."
+        )
+    return " ".join(told)
+
+
+def _cents_up(amount: Usd) -> MicroUsd:
+    return MicroUsd(math.ceil(round(amount * 100, 6)) * 10_000)
+
+
 def _limits(plan: JobPlan) -> list[str]:
     terms, ahead = plan.terms, plan.ahead
     lines = []
     if terms.deadline_s is not None:
         kept = "is met" if ahead.expected_s <= terms.deadline_s else "IS NOT MET by what is expected"
-        lines.append(f"deadline         {words.span(terms.deadline_s)} {kept}")
+        lines.append(f"deadline         {words.span(terms.deadline_s)} {_kept(plan.promise) or kept}")
     if terms.budget is not None:
         kept = "is kept" if micros(ahead.expected_cost) <= terms.budget else "IS NOT KEPT by what is expected"
+        if plan.promise is not None and not plan.promise.covered:
+            kept = "CANNOT BE PROMISED beside the deadline"
         lines.append(f"budget           {words.money(terms.budget)} {kept}")
     return lines
+
+
+def _kept(promise: Promise | None) -> str:
+    """Whether a deadline can be promised, and what that rests on."""
+    if promise is None:
+        return ""
+    if not promise.in_time:
+        return "CANNOT BE PROMISED"
+    least, cost = words.span(promise.least_deadline_s), words.money(_cents_up(promise.least_budget))
+    return f"is promised: machines on demand alone need {least} and up to {cost}"
 
 
 def _finish(plan: JobPlan) -> Instant:

@@ -215,6 +215,8 @@ class Decided:
 
     at: Instant
     decision: Decision
+    spot_up: bool | None = None
+    """Whether spot machines could be had, where a deadline is decided by it and that was seen."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,10 @@ from bidbrain.eviction.base import MarketModel
 from bidbrain.eviction.price_crossing import PriceCrossing
 from bidbrain.model import Action
 from bidbrain.schedule import RENEWAL_LEAD_S, next_decision_at
+from bidbrain.strategies.kept import seen
 from pricing_data.billing import End
 from pricing_data.market import PriceHistory
-from pricing_data.units import HOUR_S, Instant
+from pricing_data.units import HOUR_S, Instant, Seconds
 from spotctl.control import events as e
 from spotctl.control.lifecycle import after
 from spotctl.control.state import Allocation, Instance, Phase, State
@@ -124,8 +125,10 @@ def _granted(state: State, entry: e.Granted) -> State:
 
 
 def _refused(state: State, entry: e.Refused) -> State:
+    """A market that refuses rests; others may be asked at once."""
     allocation = replace(state.allocations[entry.allocation], refused=f"{entry.error}: {entry.detail}")
-    return replace(state, allocations={**state.allocations, allocation.name: allocation})
+    state = replace(state, allocations={**state.allocations, allocation.name: allocation})
+    return state if state.decide_from is None else replace(state, decide_from=state.now)
 
 
 def _running(state: State, entry: e.InstancesRunning) -> State:
@@ -138,6 +141,8 @@ def _warned(state: State, entry: e.EvictionWarned) -> State:
         for name in entry.instances
     ]
     allocations = {i.allocation for i in warned}
+    if state.belief is not None:
+        state = _looked(state, up=False)
     return replace(
         _with(state, *warned),
         evicted_allocations=state.evicted_allocations + len(allocations),
@@ -264,10 +269,17 @@ def _asked(state: State, entry: e.Asked) -> State:
 def _decided(state: State, entry: e.Decided) -> State:
     decision = entry.decision
     state = replace(state, last_decision=decision, decisions=state.decisions + 1)
+    if entry.spot_up is not None:
+        state = _looked(state, entry.spot_up)
     if decision.holding is not None:
         return _renewal(state, decision.action, state.allocations[decision.holding])
     anchor = state.training_started_at if state.training_started_at is not None else state.terms.start
     return replace(state, decide_from=next_decision_at(state.now, state.holdings(), anchor))
+
+
+def _looked(state: State, up: bool) -> State:
+    """The market was seen with spot machines to be had, or without."""
+    return replace(state, belief=seen(state.belief, up, Seconds(float(state.now - state.terms.start))))
 
 
 def _renewal(state: State, action: Action, allocation: Allocation) -> State:

@@ -8,6 +8,7 @@ from enum import StrEnum
 from math import inf
 from typing import Final
 
+from bidbrain.deadline.spells import Belief
 from bidbrain.eviction.base import FittedMarkets
 from bidbrain.model import Decision, Holding
 from pricing_data.billing import End
@@ -19,6 +20,10 @@ from spotctl.control.terms import Terms
 
 UNBOUNDED: Final = UsdPerHour(inf)
 """The bid of a machine that no price takes away."""
+
+
+REFUSED_REST_S: Final = 600
+"""For how long a market that refused is not asked again."""
 
 
 class Phase(StrEnum):
@@ -108,6 +113,8 @@ class State:
     decisions: int = 0
     decide_from: Instant | None = None
     """When the next acquisition may be considered; None before training starts."""
+    belief: Belief | None = None
+    """What the job has learned of spot capacity, where it has a deadline to keep."""
     blind_until: Instant | None = None
     """End of the last time spotctl was down: nothing before it can be acted upon in time."""
     stage: int = 1
@@ -171,6 +178,14 @@ class State:
         if price is None:
             raise ValueError(f"no price of {allocation.market} is known at {at}")
         return price
+
+    def refused_lately(self, market: Market) -> bool:
+        """Whether ``market`` had no machines to give a moment ago: asking again at once helps nobody."""
+        return any(
+            a.market == market and a.bid is not None and self.now < a.requested_at + REFUSED_REST_S
+            for a in self.allocations.values()
+            if a.refused is not None
+        )
 
     def holdings(self) -> tuple[Holding, ...]:
         """The footprint beside the reliable machines as BidBrain sees it: requested or running, staying."""

@@ -12,14 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import reduce
 from itertools import groupby
-from math import inf
 from typing import Final
 
-from bidbrain.decide import decide, renew_or_terminate
-from bidbrain.model import Action, Observation, Offer, Reliable
+from bidbrain.model import Action
 from bidbrain.schedule import due_for_renewal
 from pricing_data.units import HOUR_S, Instant, later
 from spotctl.control import events as e
+from spotctl.control.deciding import decided, renewed
 from spotctl.control.evolve import RELEASE_LEAD_S, evolve
 from spotctl.control.lifecycle import Life
 from spotctl.control.spending import spent
@@ -92,14 +91,15 @@ def _renewals(state: State) -> Commands:
     """Shortly before an allocation's hour ends: is another one worth it? (Harlap 4.3.2) One at a time."""
     due = due_for_renewal(state.now, state.holdings()) if _deciding(state) else ()
     if due:
-        yield e.Decided(state.now, renew_or_terminate(observation(state), due[0]))
+        yield renewed(state, due[0])
 
 
 def _acquisitions(state: State) -> Commands:
     if not _deciding(state) or state.decide_from is None or state.now < state.decide_from:
         return
-    decision = decide(observation(state))
-    yield e.Decided(state.now, decision)
+    made = decided(state)
+    yield made
+    decision = made.decision
     if decision.action is Action.ACQUIRE:
         assert decision.market is not None
         number = 1 + sum(1 for a in state.allocations.values() if not a.reliable)
@@ -110,27 +110,6 @@ def _acquisitions(state: State) -> Commands:
 def _deciding(state: State) -> bool:
     blind = state.blind_until is not None and state.now < state.blind_until
     return state.phase is Phase.TRAINING and state.asked is None and not blind
-
-
-def observation(state: State) -> Observation:
-    """What BidBrain is shown: nothing later than ``state.now``."""
-    terms = state.terms
-    offers = []
-    for tradable in terms.spot:
-        price = state.history.price(tradable.market, state.now)
-        if price is not None:
-            offers.append(Offer(tradable.market, price, tradable.on_demand, tradable.cores))
-    return Observation(
-        now=state.now,
-        rules=terms.rules,
-        reliable=Reliable(terms.reliable_count, terms.reliable.on_demand, terms.reliable.cores),
-        footprint=state.holdings(),
-        offers=tuple(offers),
-        limits=terms.limits,
-        scaling=terms.scaling,
-        evictions=state.evictions,
-        work_left=inf if state.work_left is None else state.work_left,
-    )
 
 
 # ---- ends ---------------------------------------------------------------------------------------

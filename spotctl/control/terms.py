@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from bidbrain.model import Limits, Scaling
 from pricing_data.market import Market, MarketRules
 from pricing_data.units import Instant, MicroUsd, Seconds, UsdPerHour
+
+AT_ONCE: Final = Seconds(0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,8 @@ class Terms:
     deadline_s: Seconds | None = None
     budget: MicroUsd | None = None
     drain: bool = False
+    start_s: Seconds = AT_ONCE
+    """From a request to a running machine, as far as is known beforehand."""
 
     def tradable(self, market: Market) -> Tradable:
         """The terms of one of the run's markets; KeyError for any other."""

@@ -1,18 +1,21 @@
 """A provider that follows a price trace: it grants, warns and evicts as the trace says.
 
 It knows the whole trace, as the market does; whoever asks it learns only what has happened by the
-time it is asked. Under rules without a bid nothing is ever evicted by price.
+time it is asked. Under rules without a bid nothing is ever evicted by price; where it is told when a
+market had capacity, it refuses and evicts by that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
 from pricing_data.billing import End
 from pricing_data.market import Market, MarketRules, PriceHistory
+from pricing_data.spells import Observations, Spells
 from pricing_data.units import Instant, UsdPerHour
 from spotctl.errors import BadRequest, CapacityUnavailable, InstanceNotFound
 from spotctl.providers.base import Notice, Offering, Order, Report, Standing
@@ -36,13 +39,25 @@ class _Machine:
         return None
 
 
+UNLIMITED: Final = Observations()
+
+
 class SimulatedProvider:
-    """``clock`` tells nominal now; a granted instance runs ``boot_s`` seconds later."""
+    """``clock`` tells nominal now; a granted instance runs ``boot_s`` seconds later.
+
+    ``capacity``: when each market could be had; one without spells has capacity always.
+    """
 
     def __init__(
-        self, trace: PriceHistory, rules: MarketRules, boot_s: int, clock: Callable[[], Instant]
+        self,
+        trace: PriceHistory,
+        rules: MarketRules,
+        boot_s: int,
+        clock: Callable[[], Instant],
+        capacity: Observations = UNLIMITED,
     ) -> None:
         self._trace = trace
+        self._capacity = capacity
         self._rules = rules
         self._boot_s = boot_s
         self._clock = clock
@@ -76,7 +91,7 @@ class SimulatedProvider:
     def restore(self, order: Order, requested_at: Instant) -> tuple[str, ...]:
         """Take up an order that was granted at ``requested_at``: what it became follows from the trace."""
         names = self.names(order)
-        warned_at = self._crossing(order.market, order.bid, requested_at)
+        warned_at = self._taken_at(order.market, order.bid, requested_at)
         evicted_at = None if warned_at is None else Instant(warned_at + self._rules.notice_s)
         runs_from = Instant(requested_at + self._boot_s)
         for name in names:
@@ -132,9 +147,19 @@ class SimulatedProvider:
                 f"{order.market} costs {price} and the bid is {order.bid}; bid more or try another market"
             )
 
-    def _crossing(self, market: Market, bid: UsdPerHour | None, since: Instant) -> Instant | None:
+        if not has_capacity(self._capacity.spells(order.market), self._clock()):
+            raise CapacityUnavailable(f"{order.market} has no spot capacity now; try another market")
+
+    def _taken_at(self, market: Market, bid: UsdPerHour | None, since: Instant) -> Instant | None:
+        """When the provider says that it wants the machine back: for its price, or for want of capacity."""
+        if bid is None:
+            return None
+        moments = (self._crossing(market, bid, since), capacity_ends(self._capacity.spells(market), since))
+        return min((moment for moment in moments if moment is not None), default=None)
+
+    def _crossing(self, market: Market, bid: UsdPerHour, since: Instant) -> Instant | None:
         """The first price above the bid after ``since``."""
-        if bid is None or not self._rules.cleared_by_bid:
+        if not self._rules.cleared_by_bid:
             return None
         series = self._trace.series(market)
         first = int(np.searchsorted(series.times, since, side="right"))
@@ -157,3 +182,19 @@ class SimulatedProvider:
         for name in instances:
             if self._machines[name].ended(now) is None:
                 self.end(name, now, end)
+
+
+def has_capacity(spells: Spells, at: Instant) -> bool:
+    """Whether a machine could be had at ``at``; where nobody watched, it could."""
+    current = int(np.searchsorted(spells.begins, at, side="right")) - 1
+    if not len(spells) or (current >= 0 and at < spells.ends[current]):
+        return True
+    return current >= 0 and not bool(spells.lost[current])
+
+
+def capacity_ends(spells: Spells, since: Instant) -> Instant | None:
+    """When the spell that holds at ``since`` is lost; None where it never is, as far as anybody watched."""
+    current = int(np.searchsorted(spells.begins, since, side="right")) - 1
+    if current < 0 or since >= spells.ends[current] or not spells.lost[current]:
+        return None
+    return Instant(int(spells.ends[current]))

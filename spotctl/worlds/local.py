@@ -87,7 +87,7 @@ class _Parts:
     ) -> _Parts:
         terms, host = resolved.terms, LocalHost(run.training, settings.spec.envs)
         boot_s = ceil(settings.spec.local.boot)
-        market = SimulatedProvider(resolved.trace, terms.rules, boot_s, lambda: time.now)
+        market = SimulatedProvider(resolved.trace, terms.rules, boot_s, lambda: time.now, resolved.capacity)
         training = _training(settings, terms, run, on_record)
         interrupts.rested = time.rest
         provider = LocalProvider(market, host)

@@ -18,7 +18,7 @@ def replay_world(settings: Settings, resolved: Resolved, asks: Asks) -> BuiltWor
     terms = resolved.terms
     time = VirtualTime(terms.start)
     provider = SimulatedProvider(
-        resolved.trace, terms.rules, ceil(settings.spec.local.boot), lambda: time.now
+        resolved.trace, terms.rules, ceil(settings.spec.local.boot), lambda: time.now, resolved.capacity
     )
     world = TraceWorld(time, resolved.trace, provider, ModelledTraining(terms), asks, terms)
     return BuiltWorld(

@@ -12,6 +12,7 @@ import numpy as np
 from bidbrain.model import Limits, Scaling
 from pricing_data.market import Market, MarketRules, PriceHistory, Series
 from pricing_data.rules import AWS_2016
+from pricing_data.spells import Observations
 from pricing_data.units import HOUR_S, Instant, Seconds, UsdPerHour
 from spotctl.control import events as e
 from spotctl.control.drive import drive, start
@@ -20,7 +21,7 @@ from spotctl.control.state import State
 from spotctl.control.step import plan
 from spotctl.control.terms import Stop, Terms, Tradable
 from spotctl.ledger import Ledger
-from spotctl.providers.simulated import SimulatedProvider
+from spotctl.providers.simulated import UNLIMITED, SimulatedProvider
 from spotctl.simulator.training import ModelledTraining
 from spotctl.timesource import VirtualTime
 from spotctl.worlds.trace import TraceWorld
@@ -88,11 +89,14 @@ class Silent:
 
 
 def replay(
-    of: Terms, trace: PriceHistory, asks: Callable[[Instant], tuple[e.Ask, ...]] = lambda _: ()
+    of: Terms,
+    trace: PriceHistory,
+    asks: Callable[[Instant], tuple[e.Ask, ...]] = lambda _: (),
+    capacity: Observations = UNLIMITED,
 ) -> tuple[State, tuple[e.Entry, ...]]:
     """Run ``of`` over ``trace`` in virtual time; the final state and the ledger."""
     time = VirtualTime(of.start)
-    provider = SimulatedProvider(trace, of.rules, 60, lambda: time.now)
+    provider = SimulatedProvider(trace, of.rules, 60, lambda: time.now, capacity)
     world = TraceWorld(time, trace, provider, ModelledTraining(of), lambda: asks(time.now), of)
     ledger, observer = Ledger.in_memory(), Silent()
     state = drive(start(e.JobStarted(of.start, of), trace, ledger, observer), world, ledger, observer)

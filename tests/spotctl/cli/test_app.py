@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -190,12 +191,25 @@ def test_what_cannot_be_met_is_exit_6_before_anything_starts(home: Path, limit: 
     assert not home.exists()
 
 
+def test_the_least_deadline_and_budget_that_a_refusal_names_are_promised(home: Path) -> None:
+    refused = spotctl("plan", "nightly.yaml", "--deadline", "5m", "--budget", "0.01")
+    assert refused.exit_code == 6
+    assert "CANNOT BE PROMISED" in refused.stdout
+    found = re.search(r"No deadline below (\w+) .* may cost \$([\d.]+):", refused.stderr)
+    assert found is not None
+    least = spotctl("plan", "nightly.yaml", "--deadline", found[1], "--budget", found[2])
+    assert least.exit_code == 0
+    for less in (("--deadline", f"{int(found[1][:-1]) - 3}m"), ("--deadline", "9h", "--budget", "0.50")):
+        assert spotctl("plan", "nightly.yaml", *less).exit_code == 6
+    assert not home.exists()
+
+
 def test_a_plan_says_what_would_be_bought_why_and_what_it_comes_to(home: Path) -> None:
-    shown = spotctl("plan", "nightly.yaml", "--deadline", "1h", "--budget", "20")
+    shown = spotctl("plan", "nightly.yaml", "--deadline", "2h", "--budget", "20")
     assert shown.exit_code == 0
     for part in ("bundled market (generated)", "chosen", "nothing more", "expected cost", "expected finish"):
         assert part in shown.stdout
-    assert "deadline         1:00:00 IS NOT MET" in shown.stdout
+    assert "deadline         2:00:00 is promised: machines on demand alone need" in shown.stdout
     assert "budget           $20.0000 is kept" in shown.stdout
 
     plan = json.loads(spotctl("plan", "nightly.yaml", "--json").stdout)

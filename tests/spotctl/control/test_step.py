@@ -58,8 +58,9 @@ class Core:
 
     def with_spot(self) -> Core:
         """And so are the machines of the first allocation that BidBrain asked for."""
-        names = tuple(f"s1-{n}" for n in range(1, self.state.allocations["s1"].count + 1))
-        self.tell(e.Granted(after(75), "s1", names), e.InstancesRunning(after(135), names))
+        first = next(a for a in self.state.allocations.values() if not a.reliable)
+        names = tuple(f"{first.name}-{n}" for n in range(1, first.count + 1))
+        self.tell(e.Granted(after(75), first.name, names), e.InstancesRunning(after(135), names))
         self.tell(*(e.MachineJoined(after(150), name) for name in names))
         return self
 

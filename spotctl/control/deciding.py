@@ -1,0 +1,88 @@
+"""What BidBrain is shown of a run, and whom it is asked of: from ``State`` to ``Decided``.
+
+A job without a deadline is decided by its strategy alone, one with a deadline by the same strategy kept
+within it (``bidbrain.strategies.kept``). Pure: asked again of the same state, the answer is the same.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from bidbrain.deadline.feasibility import Promise
+from bidbrain.model import Decision, Observation, Offer, Reliable
+from bidbrain.strategies.kept import Kept, Pledge, look, promise
+from bidbrain.strategies.least_cost import BidBrain
+from pricing_data.units import Seconds, Usd, later
+from spotctl.control import events as e
+from spotctl.control.spending import spent
+from spotctl.control.state import State
+
+MICROS_PER_USD = 1_000_000
+
+
+def decided(state: State) -> e.Decided:
+    """What to acquire, or give up, now."""
+    seen, pledged = observation(state), pledge(state)
+    if pledged is None:
+        return e.Decided(state.now, _strategy().decide(seen))
+    return e.Decided(state.now, Kept(_strategy()).decide(seen, pledged), look(seen))
+
+
+def renewed(state: State, holding: str) -> e.Decided:
+    """Whether an allocation whose hour is about to end is kept for another one."""
+    return e.Decided(state.now, _renewal(state, holding))
+
+
+def observation(state: State) -> Observation:
+    """What BidBrain is shown: nothing later than ``state.now``."""
+    terms = state.terms
+    offers = []
+    for tradable in terms.spot:
+        price = state.history.price(tradable.market, state.now)
+        if price is not None:
+            free = not state.refused_lately(tradable.market)
+            offers.append(Offer(tradable.market, price, tradable.on_demand, tradable.cores, free))
+    return Observation(
+        now=state.now,
+        rules=terms.rules,
+        reliable=Reliable(terms.reliable_count, terms.reliable.on_demand, terms.reliable.cores),
+        footprint=state.holdings(),
+        offers=tuple(offers),
+        limits=terms.limits,
+        scaling=terms.scaling,
+        evictions=state.evictions,
+        work_left=inf if state.work_left is None else state.work_left,
+    )
+
+
+def pledge(state: State) -> Pledge | None:
+    """What the job promised; None without a deadline, or where nobody can say how much work it is."""
+    terms = state.terms
+    if terms.deadline_s is None or terms.stop.clocks is None:
+        return None
+    left = inf if terms.budget is None else (terms.budget - spent(state).total) / MICROS_PER_USD
+    return Pledge(
+        start=terms.start,
+        deadline=later(terms.start, terms.deadline_s),
+        work=terms.stop.clocks * terms.core_seconds_per_clock,
+        start_s=Seconds(terms.start_s),
+        budget_left=Usd(left),
+        belief=state.belief,
+    )
+
+
+def promised(state: State) -> Promise | None:
+    """Whether deadline and budget can be promised; None where the job has no pledge."""
+    pledged = pledge(state)
+    return None if pledged is None else promise(observation(state), pledged)
+
+
+def _renewal(state: State, holding: str) -> Decision:
+    seen, pledged = observation(state), pledge(state)
+    if pledged is None:
+        return _strategy().renew_or_terminate(seen, holding)
+    return Kept(_strategy()).renew_or_terminate(seen, pledged, holding)
+
+
+def _strategy() -> BidBrain:
+    return BidBrain()

@@ -1,0 +1,141 @@
+"""A deadline that was promised is kept, whatever the market does, and a budget beside it too."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bidbrain.deadline.feasibility import Promise
+from pricing_data.market import PriceHistory, Series
+from pricing_data.rules import AWS, AWS_2016
+from pricing_data.spells import Observations, Spells
+from pricing_data.units import HOUR_S, MicroUsd, Seconds
+from spotctl.control import events as e
+from spotctl.control.deciding import promised
+from spotctl.control.evolve import begin
+from spotctl.control.spending import spent
+from spotctl.control.state import State
+from spotctl.control.terms import Terms
+from spotctl.providers.simulated import UNLIMITED
+from tests.spotctl.build import MARKETS, START, random_trace, replay, scripted_trace, terms
+
+RULES = {rules.name: rules for rules in (AWS_2016, AWS)}
+DEAR = 2.0
+"""Dollars per hour: far above the list price."""
+
+
+def job(rules: str, **changes: object) -> Terms:
+    return replace(terms(RULES[rules], clocks=200), start_s=Seconds(60.0), **changes)  # type: ignore[arg-type]
+
+
+def of(promise_for: Terms, trace: PriceHistory) -> Promise:
+    far = replace(promise_for, deadline_s=Seconds(30 * 86400.0))
+    found = promised(begin(e.JobStarted(START, far), trace))
+    assert found is not None
+    return found
+
+
+Away = list[tuple[int, int]]
+
+
+def outages(rng: np.random.Generator) -> Away:
+    """Spot that comes and goes: away for minutes or hours, in all zones at once."""
+    away = []
+    at = START + int(rng.integers(0, 2 * HOUR_S))
+    while at < START + 2 * 86400:
+        until = at + 1 + int(rng.exponential(rng.choice([900.0, 7200.0])))
+        away.append((at, until))
+        at = until + 1 + int(rng.exponential(rng.choice([1800.0, 14400.0])))
+    return away
+
+
+def dear_while(away: Away, trace: PriceHistory) -> PriceHistory:
+    """The same prices, far above the list price while spot is ``away``: nobody's bid will do."""
+    series = {}
+    for market in MARKETS:
+        known = trace.series(market)
+        times = np.unique(np.concatenate([known.times, np.array(away).ravel()]))
+        index = np.searchsorted(known.times, times, side="right") - 1
+        inside = np.zeros(len(times), np.bool_)
+        for begins, ends in away:
+            inside |= (times >= begins) & (times < ends)
+        series[market] = Series(times, np.where(inside, DEAR, known.prices[np.maximum(index, 0)]))
+    return PriceHistory.of(series)
+
+
+def capacity_between(away: Away) -> Observations:
+    """Capacity at all other times, until long after."""
+    borders = [START - HOUR_S, *(moment for outage in away for moment in outage), START + 90 * 86400]
+    lost = [True] * len(away) + [False]
+    return Observations.of({m: Spells.of(borders[::2], borders[1::2], lost) for m in MARKETS})
+
+
+def flat_trace() -> PriceHistory:
+    """Today's prices: below the list price, hardly moving."""
+    return scripted_trace(quiet=0.08)
+
+
+def world_of(rules: str, away: Away, seed: int) -> tuple[PriceHistory, Observations]:
+    """Where prices clear, outages are prices; elsewhere, capacity."""
+    if RULES[rules].cleared_by_bid:
+        return dear_while(away, random_trace(seed)), UNLIMITED
+    return flat_trace(), capacity_between(away)
+
+
+def taken_s(state: State) -> int:
+    assert state.training_over_at is not None
+    return state.training_over_at - START
+
+
+@pytest.mark.parametrize("rules", RULES)
+@pytest.mark.campaign
+def test_what_was_promised_is_kept(rules: str, campaign: bool) -> None:
+    rng = np.random.default_rng(20_261_120)
+    for number in range(250 if campaign else 8):
+        trace, capacity = world_of(rules, outages(rng), seed=number)
+        promise = of(job(rules), trace)
+        slack = float(rng.choice([1.0, 1.02, 1.1, 1.3, 2.0, 4.0]))
+        budget = (
+            None if rng.random() < 0.5 else MicroUsd(int(promise.least_budget * 1e6 * rng.uniform(1.3, 2)))
+        )
+        deadline_s = Seconds(promise.least_deadline_s * slack)
+        state, _ = replay(job(rules, deadline_s=deadline_s, budget=budget), trace, capacity=capacity)
+        story = f"trace {number}, {slack} x the least deadline, budget {budget}"
+        assert state.closed is not None, story
+        assert (state.closed.exit_code, state.work_left) == (0, 0), f"{story}: {state.closed.why}"
+        assert taken_s(state) <= deadline_s, story
+        assert budget is None or spent(state).total <= budget, story
+
+
+@pytest.mark.parametrize("rules", RULES)
+def test_time_to_spare_is_money_saved(rules: str) -> None:
+    trace = random_trace(seed=0)
+    least_s = of(job(rules), trace).least_deadline_s
+    costs = []
+    for slack in (1.0, 1.05, 2.0):
+        state, _ = replay(job(rules, deadline_s=Seconds(least_s * slack)), trace)
+        costs.append(spent(state).total)
+    assert costs[0] > 2 * costs[1] > 2 * costs[2] * 0.9
+    free, _ = replay(job(rules), trace)
+    assert costs[2] == spent(free).total, "with time enough the strategy is left alone"
+
+
+def test_machines_on_demand_only_compute_and_go_when_spot_is_back() -> None:
+    """No spot for five hours; the deadline needs some of them on demand; then spot does the rest."""
+    away = [(START + 600, START + 5 * HOUR_S)]
+    trace = flat_trace()
+    least_s = of(job("aws"), trace).least_deadline_s
+    promised_s = Seconds(least_s + 3 * HOUR_S)
+    state, _ = replay(job("aws", deadline_s=promised_s), trace, capacity=capacity_between(away))
+    assert state.closed is not None
+    assert state.closed.exit_code == 0
+    assert state.evicted_allocations > 0
+    rented = [a for a in state.allocations.values() if a.on_demand and not a.reliable]
+    assert rented
+    ended = [i.ended_at for a in rented for i in state.of(a.name)]
+    assert state.training_over_at is not None
+    assert all(at is not None and at < state.training_over_at for at in ended)
+    assert state.failures == 0
+    assert [a.name for a in state.allocations.values() if a.reliable] == ["r1"]
