@@ -1,13 +1,15 @@
-"""Published eviction rates as a prior, that a market's own losses correct.
+"""Published eviction rates, until a market's own losses say more.
 
     l, u        ends of the published band, as hazards: -log(1 - share) / period
-    m, k        mean and shape of the gamma prior on the hazard that the band is read as
+    m           what the band is read as, between them
     O, T        losses seen here, and machine-seconds watched
-    hazard      (k + O) / (k / m + T), a gamma of shape k + O
+    T0          what a band is worth: one machine-day of watching
+    hazard      (m T0 + O) / (T0 + T)
 
-A month's band says how many of some machines were interrupted, run for nobody says how long: read as a hazard
-it is a floor more than a rate (probes of 2023 lost a machine within hours where the band said "more than 20 %
-a month"). Hence wide priors: a few losses outweigh them. Refuses to know ages.
+A month's band says how many of some machines were interrupted; for how long they ran nobody says. Read as a
+hazard it is a floor more than a rate: probes of 2023 lost a machine within hours where the band said "more
+than 20 % a month". A gamma prior as narrow as the band would hold out against hundreds of losses seen; hence
+T0. Alone, a band gives its own ends as the interval. Refuses to know ages.
 """
 
 from __future__ import annotations
@@ -28,9 +30,10 @@ from pricing_data.units import Instant, Seconds
 
 _NEARLY_ALL: Final = 0.95
 """Where the upper end is everything, or a figure says so: a hazard has to be finite."""
-_WIDEST, _NARROWEST = 1.0, 4.0
-"""Shapes of the prior: of a band without an end, and of a single figure (a factor of two either way)."""
-_Z: Final = 1.959964
+_WORTH_S: Final = 86400.0
+"""T0."""
+_LEAST: Final = 0.01
+"""Where a band says that nothing is ever evicted: read as this share, as the narrowest bands are of 5 %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +53,14 @@ class Band:
                 f"for {self.per_s} s"
             )
 
-    def prior(self) -> tuple[float, float]:
-        """(mean hazard per second, shape)."""
-        low, high = (-math.log1p(-min(end, _NEARLY_ALL)) / self.per_s for end in (self.low, self.high))
-        if self.high >= 1.0:
-            return 2.0 * max(low, high / 10), _WIDEST
-        if high == 0:
-            return 1.0 / (_NARROWEST * self.per_s), _WIDEST
-        if low == 0:
-            return high / 2, _WIDEST
-        width = math.log(high / low)
-        shape = (2 * _Z / width) ** 2 if width > 0 else _NARROWEST
-        return (low + high) / 2, min(max(shape, _WIDEST), _NARROWEST)
+    @property
+    def hazards(self) -> tuple[float, float, float]:
+        """(l, m, u) per second. m is the middle; twice l where there is no upper end but everything."""
+        low, high = (
+            -math.log1p(-min(end, _NEARLY_ALL)) / self.per_s for end in (self.low, max(self.high, _LEAST))
+        )
+        is_open = self.high >= 1.0 and 0 < self.low < _NEARLY_ALL
+        return low, min(2 * low, high) if is_open else (low + high) / 2, high
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +80,18 @@ class Bands:
         band = self.published.get(market) or self.published.get(regional)
         if band is None or band.at > now:
             return None
-        mean, shape = band.prior()
+        low, middle, high = band.hazards
         spells = known.spells(market)
         losses = int(np.count_nonzero(spells.lost))
         watched_s = float((spells.ends - spells.begins).sum())
-        hazard = (shape + losses) / (shape / mean + watched_s)
+        hazard = (middle * _WORTH_S + losses) / (_WORTH_S + watched_s)
+        alone = (low / hazard, high / hazard)
         source = band.source if not len(spells) else f"{band.source}, and {losses} losses seen here"
         newest = max(int(band.at), int(spells.ends.max())) if len(spells) else int(band.at)
         return MarketCurve(
             curve=HazardCurve.constant(hazard),
-            limits=gamma_limits(shape + losses),
+            limits=gamma_limits(losses) if losses else (min(alone[0], 1.0), max(alone[1], 1.0)),
             evidence=Evidence(
-                Seconds(band.per_s + watched_s), Seconds(band.per_s + watched_s), source, Instant(newest)
+                Seconds(_WORTH_S + watched_s), Seconds(_WORTH_S + watched_s), source, Instant(newest)
             ),
         )

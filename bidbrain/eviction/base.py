@@ -92,7 +92,7 @@ class Estimates(FittedMarkets, Protocol):
 class MarketModel(Protocol):
     """An estimator before it has seen anything."""
 
-    def fit(self, history: PriceHistory, now: Instant) -> FittedMarkets:
+    def fit(self, history: PriceHistory, now: Instant) -> Estimates:
         """Learn from what was known at ``now``; later rows of ``history`` are not looked at."""
         ...
 

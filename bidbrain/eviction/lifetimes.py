@@ -41,8 +41,8 @@ def kaplan_meier(ages_s: Floats, lost: Flags) -> HazardCurve:
     """The product limit (Kaplan and Meier, JASA 53, 1958): survival is prod (1 - d / n) at every loss's age.
 
     Between two losses' ages the hazard is spread evenly, so that survival falls without jumps. Where the last
-    machine watched is lost the product limit lets nobody live longer, on the word of one: there d / n counts, as
-    with Nelson and Aalen. After the last loss the mean hazard of the last tenth of all losses goes on.
+    machine watched is lost the product limit lets nobody live longer, on the word of one: there d / n counts,
+    as with Nelson and Aalen. After the last loss the mean hazard of the last tenth of all losses goes on.
     """
     moments, deaths = np.unique(ages_s[lost], return_counts=True)
     at_risk = len(ages_s) - np.searchsorted(np.sort(ages_s), moments, side="left")

@@ -8,7 +8,8 @@
 
 The gamma-Poisson model of empirical Bayes (Clayton and Kaldor, Biometrics 43, 1987), one level at a time, k
 by the method of moments from the spread of O around E among siblings: Var(O) = E + E^2 / k. The interval of
-a market's hazard is that of the posterior, a gamma of shape k + O. Refuses to know prices and times of day.
+a market's hazard is that of the posterior, a gamma of shape k + O, with the error of r(x), which rests on
+some losses per cell itself. Refuses to know prices and times of day.
 """
 
 from __future__ import annotations
@@ -96,6 +97,11 @@ class _Cloud:
     at_risk_s: float
     newest: Instant
 
+    @property
+    def per_cell(self) -> float:
+        """Losses behind the hazard of a cell, on average over the cells that have some."""
+        return self.losses / max(int(np.count_nonzero(self.hazard.rates)), 1)
+
     @classmethod
     def of(cls, known: Observations, name: str) -> _Cloud:
         mine = Observations.of({m: known.spells(m) for m in known.markets if m.cloud == name})
@@ -124,7 +130,7 @@ class _Cloud:
         source = f"pooled: {here} losses seen here, {self.losses} in all of {market.cloud}"
         return MarketCurve(
             curve=self.hazard.scaled(found.theta),
-            limits=gamma_limits(found.shape),
+            limits=gamma_limits(1 / (1 / found.shape + 1 / self.per_cell)),
             evidence=Evidence(Seconds(span_s), Seconds(min(used_s, span_s)), source, self.newest),
             kept_s=spells.kept_s(now),
         )

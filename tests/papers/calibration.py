@@ -5,14 +5,16 @@ minutes of a recorded spell of availability; in the auction era every instant, o
 above the price.
 
 Capacity era, the rule of the split: the markets (zone and type) of the published grids, in alphabetical
-order, are dealt alternately. The first, third ... are learned from, in the first half of each of their records, and
-judged in the second half. The others are unseen: judged over their whole record but its first day. Settings
-were chosen by leaving out one market after the other of the training halves. What competes:
+order, are dealt alternately. The first, third ... are learned from, in the first half of each of their
+records, and judged in the second half. The others are unseen: judged over their whole record but its first
+day. Settings were chosen by leaving out one market after the other of the training halves. What competes:
 
     conditioned   learned once on the training halves; a market's own record moves it as it goes
     lifetimes     Kaplan-Meier of the market's own spells so far, every midnight
     pooled        the training markets' and the market's own spells so far, every midnight
     chosen        each day the one that the market's last 14 days speak for (``scoring.choose``)
+    hindsight     the share lost by age (20 classes) among the judged starts themselves: no forecast, but what
+                  knowing the zone's hazard by age beforehand would have been worth
     base          the share lost among the market's own starts settled so far: what skill is measured against
 
 Auction era: beta of each of 20 deltas from the first 60 % of a market's prices, against the exact share of
@@ -77,6 +79,15 @@ class Scored:
 
     def skill(self, name: str) -> float:
         return skill(self.given[name], self.base, self.starts.lost)
+
+    @property
+    def hindsight(self) -> float:
+        """Skill of the share lost by age, fitted to the judged starts themselves."""
+        borders = np.quantile(self.starts.ages_s, np.linspace(0, 1, 21)[1:-1])
+        place = np.searchsorted(borders, self.starts.ages_s)
+        sums = np.bincount(place, weights=self.starts.lost, minlength=20)
+        shares = sums / np.maximum(np.bincount(place, minlength=20), 1)
+        return skill(shares[place], self.base, self.starts.lost)
 
     def interval(self, name: str, random: np.random.Generator, resamples: int = 500) -> tuple[float, float]:
         """95 % bootstrap interval of the skill, over days."""
@@ -305,22 +316,22 @@ def _print_learned(found: Split) -> None:
 
 
 def _print_zones(title: str, scored: Sequence[Scored], random: np.random.Generator) -> None:
-    print(f"\n{title}\n{'':7}{'':46}{'days':>5}{'losses':>7}{'share':>7}{'given':>7}", end="")
-    print("".join(f"{name:>12}" for name in ESTIMATORS), "   95 % of skill     log loss: base, conditioned")
+    names = "".join(f"{name:>12}" for name in (*ESTIMATORS, "hindsight"))
+    print(f"\n{title}\n{'days':>58}{'losses':>7}{'share':>7}{'given':>7}{names}", end="")
+    print("   95 % of skill     log loss: base, conditioned")
     for one in scored:
-        low, high = one.interval("conditioned", random)
         late = one.zone.spells.ends >= one.starts.moments[0]
         losses = int(np.count_nonzero(one.zone.spells.lost & late))
+        given, lost = one.given["conditioned"], one.starts.lost
+        skills = "".join(f"{value:12.3f}" for value in (*map(one.skill, ESTIMATORS), one.hindsight))
+        low, high = one.interval("conditioned", random)
         print(
             f"{'unseen' if one.unseen else 'later':7}{one.zone.name:46}{one.zone.days:5.1f}{losses:7d}"
-            f"{one.starts.lost.mean():7.3f}{one.given['conditioned'].mean():7.3f}"
-            + "".join(f"{one.skill(name):12.3f}" for name in ESTIMATORS)
-            + f"   [{low:6.3f}, {high:6.3f}]     {log_loss(one.base, one.starts.lost):.3f}  "
-            f"{log_loss(one.given['conditioned'], one.starts.lost):.3f}"
+            f"{lost.mean():7.3f}{given.mean():7.3f}{skills}   [{low:6.3f}, {high:6.3f}]"
+            f"     {log_loss(one.base, lost):.3f}  {log_loss(given, lost):.3f}"
         )
-    print(
-        f"{'mean skill':72}" + "".join(f"{np.mean([s.skill(n) for s in scored]):12.3f}" for n in ESTIMATORS)
-    )
+    means = "".join(f"{np.mean([one.skill(name) for one in scored]):12.3f}" for name in ESTIMATORS)
+    print(f"{'mean skill':79}{means}")
 
 
 def _print_reliability(scored: Sequence[Scored]) -> None:

@@ -3,35 +3,67 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 import pytest
 
-from bidbrain.eviction.base import FittedMarkets, Lifetime, MarketModel
+from bidbrain.eviction.bands import Band, Bands
+from bidbrain.eviction.base import Estimates, FittedMarkets, Lifetime, MarketModel
+from bidbrain.eviction.chosen import Chosen
+from bidbrain.eviction.conditioned import Conditioned
+from bidbrain.eviction.lifetime_model import Lifetimes
+from bidbrain.eviction.lifetimes import bathtub, constant, weibull
+from bidbrain.eviction.pooled import Pooled
 from bidbrain.eviction.price_crossing import PriceCrossing
 from pricing_data.market import Market, PriceHistory, Series
+from pricing_data.rules import AWS, AWS_2016
+from pricing_data.spells import Observations, Spells
 from pricing_data.units import HOUR_S, Instant, Seconds
 
 KNOWN = Market("aws", "us-east-1", "us-east-1a", "m4.xlarge")
-UNKNOWN = Market("aws", "us-east-1", "us-east-1b", "m4.xlarge")
+UNKNOWN = Market("gcp", "us-east1", "us-east1-b", "n1-standard-4")
 BEGIN = 1_460_000_000
 NOW = Instant(BEGIN + 60 * HOUR_S)
 DELTAS = (0.0, 0.01, 0.05, 0.2)
 
+
+def _seen() -> Observations:
+    """Machines of exponential lives, some given up, some still running at ``NOW``."""
+    random = np.random.default_rng(3)
+    begins = BEGIN + np.sort(random.integers(0, 50 * HOUR_S, size=60))
+    lives = random.exponential(4 * HOUR_S, size=60).astype(np.int64) + 1
+    return Observations.of({KNOWN: Spells.of(begins, begins + lives, random.random(60) < 0.7)})
+
+
+SEEN = _seen()
+BANDS = {replace(KNOWN, zone=KNOWN.region): Band(0.05, 0.1, 24 * HOUR_S, Instant(BEGIN), "published")}
+
 MODELS: Final[Mapping[str, MarketModel]] = {
     "price crossing": PriceCrossing(),
     "price crossing, starts of two hours": PriceCrossing(window_s=2 * HOUR_S),
+    "conditioned": Conditioned(SEEN),
+    "pooled": Pooled(SEEN),
+    "Kaplan-Meier": Lifetimes(SEEN),
+    "constant": Lifetimes(SEEN, constant),
+    "Weibull": Lifetimes(SEEN, weibull),
+    "bathtub": Lifetimes(SEEN, bathtub),
+    "bands": Bands(BANDS),
+    "bands, and own losses": Bands(BANDS, SEEN),
+    "chosen, capacity": Chosen(AWS, SEEN, BANDS),
+    "chosen, auctions": Chosen(AWS_2016, SEEN, BANDS),
 }
 
 
 @pytest.fixture(params=list(MODELS))
-def fitted(request: pytest.FixtureRequest) -> FittedMarkets:
+def fitted(request: pytest.FixtureRequest) -> Estimates:
     random = np.random.default_rng(7)
     times = BEGIN + np.cumsum(random.integers(60, 900, size=400))
     history = PriceHistory.of({KNOWN: Series(times, np.round(0.05 * random.lognormal(0, 0.4, size=400), 4))})
     model = MODELS[request.param]
-    return model.fit(history, NOW)
+    estimates: Estimates = model.fit(history, NOW)
+    return estimates
 
 
 @pytest.mark.parametrize("delta", DELTAS)
@@ -91,3 +123,21 @@ def test_a_lifetime_is_the_model_asked_about_one_machine(fitted: FittedMarkets) 
     lifetime = Lifetime(fitted, KNOWN, 0.01, age_s=60)
     assert lifetime.survival(600) == fitted.survival(KNOWN, 0.01, 60, 600)
     assert lifetime.expected_uptime(600) == fitted.expected_uptime(KNOWN, 0.01, 60, 600)
+
+
+@pytest.mark.parametrize("delta", [*DELTAS, -0.01])
+def test_every_beta_lies_in_its_interval_and_says_where_it_is_from(fitted: Estimates, delta: float) -> None:
+    beta = fitted.beta(KNOWN, delta, 0, HOUR_S)
+    assert beta.value == pytest.approx(fitted.eviction_probability(KNOWN, delta, 0, HOUR_S), abs=1e-12)
+    assert 0 <= beta.low <= beta.value + 1e-12
+    assert beta.value <= beta.high + 1e-12 <= 1 + 2e-12
+    assert beta.evidence.source
+    age_s = beta.age_s(NOW)
+    assert age_s is not None
+    assert 0 <= age_s <= NOW - BEGIN
+
+
+def test_of_an_unknown_market_the_interval_is_everything(fitted: Estimates) -> None:
+    beta = fitted.beta(UNKNOWN, 0.1, 0, HOUR_S)
+    assert (beta.value, beta.low, beta.high) == (1, 0, 1)
+    assert beta.age_s(NOW) is None
