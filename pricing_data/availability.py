@@ -6,8 +6,8 @@ probes      CSV with the columns timestamp_utc, cloud, region, zone, instance_ty
             instances could be had at that moment (0 or 1 where one was asked for)
 lifetimes   CSV with the columns cloud, region, zone, instance_type, begin_utc, end_utc, lost: 1 where the
             provider ended the machine, 0 where it was given up or still runs
-grid        JSON as published with "Can't Be Late" (NSDI 2024): {"metadata": {"gap_seconds": s}, "data": [n, ...]},
-            instances available at each tick; it names neither its market nor its begin
+grid        JSON as published with "Can't Be Late" (NSDI 2024), instances available at each tick:
+            {"metadata": {"gap_seconds": s}, "data": [n, ...]}; it names neither its market nor its begin
 
 A row that cannot be believed is quarantined and counted; a file that is none of these is a ``TraceError``.
 Refuses to know what a loss costs, and refuses to fill gaps: a spell ends, censored, where nobody looked.
