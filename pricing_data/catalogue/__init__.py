@@ -67,6 +67,11 @@ class Catalogue:
         return tuple(sorted(mine, key=lambda found: found.name))
 
 
+def bundled_egress() -> dict[tuple[str, str], float]:
+    """Dollars per gigabyte that leaves, by (cloud, "zone" | "region" | "cloud"): the border it crosses."""
+    return {(row["cloud"], row["to"]): float(row["usd_gb"]) for row in _rows("egress.csv")}
+
+
 def bundled_gpu_names() -> dict[tuple[str, str], str]:
     """What the GPUs of bundled types are called, by (cloud, name); types without GPUs are left out."""
     rows = _rows("instance_types.csv")

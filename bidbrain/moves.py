@@ -1,0 +1,152 @@
+"""Moves between zones, regions and clouds: stop, carry a checkpoint over, go on there.
+
+    s        size_gb       of the checkpoint
+    d        dataset_gb    input that must go along, where it is not there yet
+    b        gb_per_s      at which both are carried
+    r        restart_s     from the request of the new machines to their first step, beside the carrying
+    c        egress        dollars per gigabyte that leaves
+    P, v     price, speed  what a place costs per hour, and does per second
+
+A move costs c (s + d) dollars, and r + (s + d) / b seconds in which the new place is paid for nothing. It is
+worth that if the work left, or as much of it as the new prices may be trusted to last for, is cheaper by
+more than the cost; and by a margin, so that two places of like price are not swapped to and fro. A footprint
+lives in one region: what moves is a whole job. Refuses to know where prices come from and what evicts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from pricing_data.market import Market
+from pricing_data.units import HOUR_S, Seconds, Usd, UsdPerHour
+
+MARGIN: Final = 0.05
+"""Of the cost of staying. Spot prices stir by a few percent a day without meaning anything."""
+
+
+class Distance(StrEnum):
+    """How far two markets are apart, as data transfer is priced."""
+
+    NONE = "none"
+    ZONE = "zone"
+    REGION = "region"
+    CLOUD = "cloud"
+
+
+def distance(here: Market, there: Market) -> Distance:
+    """The widest border between two markets; other types of one zone are no distance away.
+
+    Azure and Google name no zone in their prices: within a region of theirs there is no distance.
+    """
+    if here.cloud != there.cloud:
+        return Distance.CLOUD
+    if here.region != there.region:
+        return Distance.REGION
+    return Distance.NONE if here.zone == there.zone else Distance.ZONE
+
+
+@dataclass(frozen=True, slots=True)
+class EgressPrices:
+    """Dollars per gigabyte that leaves a cloud's zone, region, or the cloud: by (cloud, distance)."""
+
+    usd_per_gb: Mapping[tuple[str, str], float]
+
+    def price(self, here: Market, there: Market) -> float:
+        """Dollars per gigabyte from ``here`` to ``there``. Raises KeyError where no price is known."""
+        apart = distance(here, there)
+        if apart is Distance.NONE:
+            return 0.0
+        key = (here.cloud, apart.value)
+        if key not in self.usd_per_gb:
+            known = ", ".join(sorted({cloud for cloud, _ in self.usd_per_gb}))
+            raise KeyError(
+                f"no egress price from {here.cloud} to another {apart}; prices are known of {known}: add one"
+            )
+        return self.usd_per_gb[key]
+
+
+@dataclass(frozen=True, slots=True)
+class Baggage:
+    """What a job carries and how long it takes to get going."""
+
+    size_gb: float
+    gb_per_s: float
+    restart_s: Seconds
+    dataset_gb: float = 0.0
+    """Only where it is not there yet; Narayanan 6.3.2 copies it to every cloud once, for many jobs."""
+
+    def __post_init__(self) -> None:
+        if self.size_gb < 0 or self.dataset_gb < 0 or self.restart_s < 0 or self.gb_per_s <= 0:
+            raise ValueError("sizes and restart_s must be at least 0 and gb_per_s above 0")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A market as a place to run the whole job: dollars per hour for all its machines, work per second."""
+
+    market: Market
+    price: UsdPerHour
+    speed: float
+
+    @property
+    def cost_per_work(self) -> float:
+        """Dollars; infinite where no work is done."""
+        return self.price / self.speed / HOUR_S if self.speed > 0 else math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class MoveCost:
+    egress: Usd
+    delay_s: Seconds
+    """Without progress."""
+    idle: Usd
+    """For the new place meanwhile."""
+
+    @property
+    def total(self) -> Usd:
+        return Usd(self.egress + self.idle)
+
+
+def move_cost(
+    baggage: Baggage, egress: EgressPrices, here: Market, there: Place, *, lost_s: float = 0.0
+) -> MoveCost:
+    """Dollars and seconds from the last step here to the first one there.
+
+    ``lost_s`` is work to be done again at the speed of the new place, where no checkpoint was taken on
+    leaving (after an eviction); a move of one's own choice loses none.
+    """
+    carried_gb = baggage.size_gb + baggage.dataset_gb
+    apart = distance(here, there.market)
+    carrying_s = 0.0 if apart is Distance.NONE else carried_gb / baggage.gb_per_s
+    delay_s = baggage.restart_s + carrying_s + lost_s
+    return MoveCost(
+        egress=Usd(egress.price(here, there.market) * carried_gb),
+        delay_s=Seconds(delay_s),
+        idle=Usd(there.price * delay_s / HOUR_S),
+    )
+
+
+def expected_saving(here: Place, there: Place, cost: MoveCost, work_left: float, lasts_s: float) -> Usd:
+    """Dollars saved by moving now, net of the move, negative where staying is cheaper.
+
+    Counted over the work left, or what the new place does in ``lasts_s``, the time for which both prices may
+    be expected to hold.
+    """
+    work = min(work_left, there.speed * lasts_s)
+    return Usd(work * (here.cost_per_work - there.cost_per_work) - cost.total if work > 0 else -cost.total)
+
+
+def worth_moving(
+    here: Place, there: Place, cost: MoveCost, work_left: float, lasts_s: float, margin: float = MARGIN
+) -> bool:
+    """Whether a move saves more than ``margin`` of what the same work would cost here."""
+    work = min(work_left, there.speed * lasts_s)
+    if work <= 0 or there.cost_per_work >= here.cost_per_work:
+        return False
+    if math.isinf(here.cost_per_work):
+        return True
+    return expected_saving(here, there, cost, work_left, lasts_s) > margin * work * here.cost_per_work
