@@ -79,10 +79,13 @@ class Spells:
         return cls.of(moments[first], np.where(lost, moments[after], moments[final]), lost)
 
     def kept_s(self, now: Instant) -> Seconds:
-        """For how long the oldest spell that is not over by ``now`` has lasted; 0 where all are.
+        """For how long the market's capacity has been there by ``now``: the length of a spell not over.
 
-        Whatever was there at a look less than half an hour ago counts as there.
+        Whatever was there at a look less than half an hour ago counts as there. 0 where every spell is over,
+        and where spells overlap: these are machines, each of an age of its own, and none is the market's.
         """
+        if bool(np.any(self.begins[1:] < np.maximum.accumulate(self.ends)[:-1])):
+            return Seconds(0.0)
         running = ~self.lost & (self.ends >= now - _OPEN_S)
         return Seconds(float(now - self.begins[running].min()) if bool(running.any()) else 0.0)
 

@@ -15,6 +15,7 @@ from typing import Final
 
 from bidbrain.eviction.bands import Band, Bands
 from bidbrain.eviction.base import Beta, Estimates, Evidence
+from bidbrain.eviction.bulk import CurveChances
 from bidbrain.eviction.conditioned import Conditioned
 from bidbrain.eviction.curves import CurveModel, FittedCurves
 from bidbrain.eviction.lifetime_model import Lifetimes
@@ -63,6 +64,8 @@ class Chosen:
         self, candidates: Mapping[str, CurveModel], history: PriceHistory, market: Market, day: Instant
     ) -> str:
         """The estimator that was best for ``market`` before ``day``; remembered."""
+        if not len(self.observations.spells(market)):
+            return next(iter(candidates))
         key = (market, int(day))
         if key not in self._choices:
             fits = {name: partial(model.fit, history) for name, model in candidates.items()}
@@ -104,6 +107,10 @@ class FittedChoice:
     def beta(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> Beta:
         """See ``Estimates.beta``."""
         return self._of(market).beta(market, bid_delta, age_s, horizon_s)
+
+    def chances(self, markets: tuple[Market, ...]) -> CurveChances:
+        """Of ``markets``, in bulk (``batch.BulkMarkets``)."""
+        return CurveChances.of([self._of(market).known(market) for market in markets])
 
     def _of(self, market: Market) -> FittedCurves:
         if market not in self._chosen:

@@ -76,6 +76,7 @@ class LearnedHazard:
     losses: int
     at_risk_s: float
     markets: int
+    newest: Instant
 
     @property
     def curves(self) -> tuple[HazardCurve, ...]:
@@ -88,6 +89,17 @@ class LearnedHazard:
     def limits(self) -> tuple[float, float]:
         """95 % interval of a day's hazard, as factors on the prediction."""
         return gamma_limits(self.shape)
+
+    def said(self, cloud: str) -> str:
+        """What it rests on, in words."""
+        return f"{self.losses} in {self.markets} market{'s' if self.markets > 1 else ''} of {cloud}"
+
+    def unseen(self, cloud: str) -> MarketCurve:
+        """Of a market in ``cloud`` that was never watched: f = 1."""
+        watched_s = Seconds(self.at_risk_s)
+        source = f"losses by age: none watched here, {self.said(cloud)}"
+        evidence = Evidence(watched_s, watched_s, source, self.newest)
+        return MarketCurve(HazardCurve.of(AGE_EDGES_S, self.rates), self.limits, evidence)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -133,6 +145,7 @@ def learn(observations: Observations, now: Instant, memory: Memory) -> LearnedHa
         losses=int(losses.sum()),
         at_risk_s=float(at_risk_s.sum()),
         markets=len(np.unique(rows.market)),
+        newest=Instant(int(rows.ends.max())),
     )
 
 
@@ -201,7 +214,15 @@ class Conditioned:
         known = self.observations.as_of(now)
         clouds = {market.cloud for market in known.markets}
         learned = {cloud: self.learned or self._learned(known, cloud, now) for cloud in clouds}
-        return FittedCurves(lambda market: _market_curve(learned.get(market.cloud), known, market, now))
+        unseen = {cloud: found.unseen(cloud) for cloud, found in learned.items() if found is not None}
+
+        def curve(market: Market) -> MarketCurve | None:
+            found = learned.get(market.cloud)
+            if found is None or not len(known.spells(market)):
+                return unseen.get(market.cloud)
+            return _market_curve(found, known.spells(market), market, now)
+
+        return FittedCurves(curve)
 
     def _learned(self, known: Observations, cloud: str, now: Instant) -> LearnedHazard | None:
         """As of the last midnight; as of now, where nothing was known by then."""
@@ -215,24 +236,19 @@ def _of_cloud(observations: Observations, cloud: str) -> Observations:
     return Observations.of({m: observations.spells(m) for m in observations.markets if m.cloud == cloud})
 
 
-def _market_curve(
-    learned: LearnedHazard | None, known: Observations, market: Market, now: Instant
-) -> MarketCurve | None:
-    if learned is None:
-        return None
-    spells = known.spells(market)
+def _market_curve(learned: LearnedHazard, spells: Spells, market: Market, now: Instant) -> MarketCurve:
+    """Of a market that was watched."""
     rows = rows_of(_lately(Observations.of({market: spells}), now))
     losses = int(np.count_nonzero(rows.lost))
-    source = (
-        f"losses by age and of late: {losses} seen here, {learned.losses} in "
-        f"{learned.markets} market{'s' if learned.markets > 1 else ''} of {market.cloud}"
-    )
-    newest = Instant(int(spells.ends.max())) if len(spells) else None
-    span_s = float(now - spells.begins[0]) if len(spells) else learned.at_risk_s
-    used_s = float(rows.at_risk_s.sum()) if len(spells) else learned.at_risk_s
+    span_s = float(now - spells.begins[0])
     return MarketCurve(
         MarketRecord.of(learned, rows).curve(now),
         learned.limits,
-        Evidence(Seconds(span_s), Seconds(min(used_s, span_s)), source, newest),
+        Evidence(
+            Seconds(span_s),
+            Seconds(min(float(rows.at_risk_s.sum()), span_s)),
+            f"losses by age and of late: {losses} seen here, {learned.said(market.cloud)}",
+            Instant(int(spells.ends.max())),
+        ),
         kept_s=spells.kept_s(now),
     )

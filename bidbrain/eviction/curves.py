@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from bidbrain.eviction.base import Beta, Evidence
+from bidbrain.eviction.bulk import CurveChances
 from bidbrain.eviction.hazard import HazardCurve, beta_limits
 from pricing_data.market import Market, PriceHistory
 from pricing_data.units import Instant, Seconds
@@ -88,6 +89,10 @@ class FittedCurves:
         return Beta(
             1.0 - known.curve.survival(max(age_s, known.kept_s), horizon_s), low, high, known.evidence
         )
+
+    def chances(self, markets: tuple[Market, ...]) -> CurveChances:
+        """Of ``markets``, in bulk (``batch.BulkMarkets``)."""
+        return CurveChances.of([self.known(market) for market in markets])
 
     def known(self, market: Market) -> MarketCurve | None:
         """What was learned of ``market``."""
