@@ -12,7 +12,7 @@ from typing import Final, Self
 
 import numpy as np
 
-from bidbrain.deadline.model import Choice, Codes, Floats, Job, Machine, Situation, Situations
+from bidbrain.deadline.model import Choice, Codes, Flags, Floats, Job, Machine, Situation, Situations
 from bidbrain.deadline.net import allowed, margins_after
 from bidbrain.deadline.plan import Plan
 from bidbrain.deadline.spells import PRIOR, Belief, Beliefs, SpellPrior
@@ -66,9 +66,10 @@ class LeastCost:
         why = _sentence(machine, costs[:, 0], now.spot_up, margin_s)
         return Choice(machine, Usd(cost), Seconds(margin_s), why)
 
-    def _finishes(self, now: Situations, machine: Machine) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    def _finishes(self, now: Situations, machine: Machine) -> Flags:
         if machine is Machine.NOTHING:
             return np.zeros(len(now), dtype=np.bool_)
+        """Whether a tick of the plan is enough for the rest of the work."""
         return now.work_left_s + now.overhead_s(self.job, machine) <= self.plan.tick_s
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bidbrain.deadline.spells import PRIOR, Belief, Beliefs, Lomax, SpellPrior
+from bidbrain.deadline.spells import PRIOR, Belief, Beliefs, Lomax
 from pricing_data.units import Seconds
+from spotctl.codec import from_json, to_json
 
 LOOKS = st.lists(st.tuples(st.booleans(), st.integers(0, 10_000)), max_size=30)
 
@@ -84,11 +84,7 @@ def test_evidence_fades() -> None:
 def test_a_belief_is_plain_data() -> None:
     belief = Belief.begin(PRIOR, True, Seconds(0)).seen(False, Seconds(600))
 
-    read = json.loads(json.dumps(asdict(belief)))
-
-    prior = SpellPrior(tuple(Lomax(**law) for law in read["prior"]["laws"]), read["prior"]["memory_s"])
-    weights = {name: tuple(read[name]) for name in ("up_weights", "down_weights")}
-    assert Belief(**{**read, "prior": prior, **weights}) == belief
+    assert from_json(Belief, json.loads(json.dumps(to_json(belief)))) == belief
 
 
 def test_looks_are_folded_in_order() -> None:
