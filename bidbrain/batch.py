@@ -50,6 +50,10 @@ class Chances(Protocol):
         """(n, m) or (1, m): whether anything is known of a market; where not, answers are pessimistic."""
         ...
 
+    def only(self, rows: Codes) -> Chances:
+        """Those of the decision points ``rows``, in that order and as often."""
+        ...
+
     def outlook(
         self, market: Codes, delta: Floats, age_s: Floats, horizon_s: Floats
     ) -> tuple[Floats, Floats]:

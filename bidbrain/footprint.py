@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bidbrain.batch import Codes, Moments, Setting
+from bidbrain.batch import Codes, Flags, Moments, Setting
 from bidbrain.charges import billed_seconds
 from bidbrain.cost import cost_per_work, footprint_charge
 from bidbrain.weigh import Requestable
@@ -75,14 +75,15 @@ def requestable(setting: Setting, at: Moments, counts: Codes, deltas: Floats) ->
     rules = setting.rules
     left_s = float(HOUR_S if rules.max_lifetime_s is None else min(HOUR_S, rules.max_lifetime_s))
     market = np.arange(len(setting.markets))[None, :, None]
-    bids, age_s = deltas[None, None, :], np.zeros((1, 1, 1))
+    bids = deltas[None, None, :]
+    age_s, horizon_s = np.zeros((1, 1, 1)), np.full((1, 1, 1), left_s)
+    survival, uptime = at.chances.outlook(market, bids, age_s, horizon_s)
 
-    def lives(horizon_s: Floats) -> tuple[Floats, Floats]:
-        return at.chances.outlook(market, bids, age_s, horizon_s)
+    def lives(until_s: Floats, where: Flags) -> tuple[Floats, Floats]:
+        return at.chances.outlook(market, bids, age_s, until_s[:1, :1, :1])  # one age: one horizon
 
-    horizon_s = np.full((1, 1, 1), left_s)
-    survival, uptime = lives(horizon_s)
-    billed = billed_seconds(rules, age_s, horizon_s, lives)
+    new = np.zeros(survival.shape)
+    billed = billed_seconds(rules, new, new + left_s, survival, lives)
     return Requestable(
         cores=setting.cores,
         counts=counts.astype(np.float64),
@@ -109,20 +110,32 @@ def _allocations(setting: Setting, at: Moments, billed: Floats, here: Floats, le
     now, rules = at.held, setting.rules
     if rules.max_lifetime_s is not None:
         left_s = np.where(now.on_demand, left_s, np.minimum(left_s, rules.max_lifetime_s - now.age_s))
-    left_s = np.maximum(left_s, 0.0)
     there = now.count > 0
-    delta = np.where(there & ~now.on_demand, delta_of(now.bid, here, rules.cleared_by_bid), 0.0)
-
-    def lives(horizon_s: Floats) -> tuple[Floats, Floats]:
-        survival, uptime = at.chances.outlook(now.market, delta, now.age_s, horizon_s)
-        stays = now.on_demand | ~there
-        return np.where(stays, 1.0, survival), np.where(stays, horizon_s, uptime)
-
-    survival, uptime = lives(left_s)
-    owed = np.where(now.on_demand, left_s, billed_seconds(rules, now.age_s, left_s, lives))
+    left_s = np.where(there, np.maximum(left_s, 0.0), 0.0)
+    survival, uptime, owed = np.ones(left_s.shape), left_s.copy(), left_s.copy()
+    rows, places = np.nonzero(there & ~now.on_demand)
+    if len(rows):
+        found = _revocable(setting, at, here[rows, places], left_s[rows, places], (rows, places))
+        survival[rows, places], uptime[rows, places], owed[rows, places] = found
     charge = now.count * (np.where(there, billed, 0.0) * owed / HOUR_S)
-    count = now.count.astype(np.float64)
     cores = np.where(there, setting.cores[now.market], 0.0)
-    return Allocations(
-        count, cores, np.where(there, left_s, 0.0), np.where(there, uptime, 0.0), survival, charge
-    )
+    return Allocations(now.count.astype(np.float64), cores, left_s, uptime, survival, charge)
+
+
+def _revocable(
+    setting: Setting, at: Moments, here: Floats, left_s: Floats, where: tuple[Codes, Codes]
+) -> tuple[Floats, Floats, Floats]:
+    """Survival, uptime and seconds owed of the spot allocations at ``where``, laid end to end."""
+    rows, places = where
+    market, age_s = at.held.market[rows, places], at.held.age_s[rows, places]
+    delta = delta_of(at.held.bid[rows, places], here, setting.rules.cleared_by_bid)
+    chances = at.chances.only(rows)
+    survival, uptime = chances.outlook(market, delta, age_s, left_s)
+
+    def lives(until_s: Floats, some: Flags) -> tuple[Floats, Floats]:
+        answers = np.zeros((2, len(until_s)))
+        of_some = at.chances.only(rows[some])
+        answers[:, some] = of_some.outlook(market[some], delta[some], age_s[some], until_s[some])
+        return answers[0], answers[1]
+
+    return survival, uptime, billed_seconds(setting.rules, age_s, left_s, survival, lives)

@@ -91,6 +91,10 @@ class Asked:
         """(1, m)."""
         return np.array([[self.evictions.evidence(market, HOUR_S).known for market in self.markets]])
 
+    def only(self, rows: Codes) -> Chances:
+        """There is but one decision point."""
+        return self
+
     def outlook(
         self, market: Codes, delta: Floats, age_s: Floats, horizon_s: Floats
     ) -> tuple[Floats, Floats]:

@@ -67,6 +67,10 @@ class Tables:
         """(1, m)."""
         return self.is_known[None, :]
 
+    def only(self, rows: Codes) -> Chances:
+        """Trained once: the same at every decision point."""
+        return self
+
     def outlook(
         self, market: Codes, delta: Floats, age_s: Floats, horizon_s: Floats
     ) -> tuple[Floats, Floats]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,14 +22,12 @@ class BidBrain:
     recovery: Recovery = ELASTIC
     sizes: tuple[float, ...] = ()
     """Cores that requests try to make up; none: every count within the limits, as a running job does."""
-
-    @property
-    def uses_reliable(self) -> bool:
-        """AgileML keeps its model there."""
-        return isinstance(self.recovery, Elastic)
+    uses_reliable: bool = True
+    """What must not be lost is kept there: the model, or the checkpoints."""
 
     def request(self, setting: Setting, at: Moments) -> Requests:
         """The request with the least E, where that is below E now."""
+        setting = self._believed(setting)
         weighing = weigh_requests(setting, at, self._counts(setting))
         market, count, delta, better = weighing.best()
         rows = np.arange(len(at))
@@ -44,7 +42,7 @@ class BidBrain:
 
     def renew(self, setting: Setting, at: Moments, place: Codes) -> Flags:
         """Where E with one more hour is below E without."""
-        return weigh_renewals(setting, at, place).renew
+        return weigh_renewals(self._believed(setting), at, place).renew
 
     def decide(self, observation: Observation) -> Decision:
         """See ``bidbrain.decide``."""
@@ -53,6 +51,12 @@ class BidBrain:
     def renew_or_terminate(self, observation: Observation, holding_id: str) -> Decision:
         """See ``bidbrain.decide``."""
         return live.renew_or_terminate(observation, holding_id)
+
+    def _believed(self, setting: Setting) -> Setting:
+        """With checkpoints an eviction costs more than lambda."""
+        if isinstance(self.recovery, Elastic):
+            return setting
+        return replace(setting, scaling=replace(setting.scaling, lambda_s=self.recovery.lost_s))
 
     def _counts(self, setting: Setting) -> Codes:
         """(m or 1, c), increasing."""

@@ -56,4 +56,10 @@ class Checkpointing:
         return cls(Seconds(interval_s), share, Seconds(restart_s))
 
 
+    @property
+    def lost_s(self) -> Seconds:
+        """Expected time without progress per eviction: the restart, and half an interval done again."""
+        return Seconds(self.restart_s + self.interval_s / 2)
+
+
 Recovery: TypeAlias = Elastic | Checkpointing
