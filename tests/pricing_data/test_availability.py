@@ -138,9 +138,9 @@ def test_what_was_known_is_what_looks_until_then_say(up: list[bool], seen: int) 
 
 def test_the_market_is_as_old_as_its_spell_and_machines_are_as_old_as_they_are() -> None:
     probes = Spells.of([0, 5000], [4000, 9000], [True, False])
-    assert probes.kept_s(Instant(10_000)) == 5000
-    assert probes.kept_s(Instant(11_000)) == 0, "nobody looked for more than half an hour"
-    assert probes.with_spell(6000, 9000, False).kept_s(Instant(10_000)) == 0
+    assert float(probes.kept_s(Instant(10_000))) == 5000
+    assert not probes.kept_s(Instant(11_000)), "nobody looked for more than half an hour"
+    assert not probes.with_spell(6000, 9000, False).kept_s(Instant(10_000))
 
 
 def test_observations_are_values() -> None:

@@ -83,14 +83,9 @@ def test_the_young_are_lost_sooner_than_the_old_and_it_is_found_out() -> None:
 
 def test_a_machine_started_now_is_as_old_as_the_markets_capacity() -> None:
     """The probes have been up for hours: a new machine does not face the hazard of the first minutes."""
-    spells = drawn(0.5, 7, shape=0.5)
-    last = int(spells.ends[-1])
-    running = spells.with_spell(last - 6 * HOUR_S, last, False)
-    new = beta(Conditioned(Observations.of({HERE: running, BESIDE: drawn(0.5, 8, shape=0.5)})), HERE, 0)
-    old = beta(
-        Conditioned(Observations.of({HERE: running, BESIDE: drawn(0.5, 8, shape=0.5)})), HERE, 6 * HOUR_S
-    )
-    assert new == old
+    running = drawn(0.5, 7, days=19, shape=0.5).with_spell(NOW - 6 * HOUR_S, NOW, False)
+    model = Conditioned(Observations.of({HERE: running, BESIDE: drawn(0.5, 8, shape=0.5)}))
+    assert beta(model, HERE, 0) == beta(model, HERE, 6 * HOUR_S) < beta(model, BESIDE, 0)
 
 
 @settings(max_examples=20, deadline=None)
