@@ -1,7 +1,7 @@
 """Dynamic pricing of GPUs (Narayanan, chapter 6) on recorded prices: ``python -m tests.papers gpus``.
 
 One job on one GPU, as much as a V100 does in the days given, started every day. Each strategy adds markets,
-or freedom, to the one before: the cheapest V100 of AWS's us-east-1; any GPU there; a GPU of a larger instance,
+or freedom, to the one before: the cheapest V100 of AWS's us-east-1; any GPU there; one of a larger instance,
 at its share of the price; Azure's too; and moving to wherever is cheapest by then (``bidbrain.dynamic``).
 Speeds are those measured for the dissertation. Data sets are on every cloud already, as there; checkpoints
 are carried and paid for, and so is the time it takes. Prices of both clouds overlap for a month only: longer
@@ -31,8 +31,8 @@ from pricing_data.traces import read_trace
 from pricing_data.units import HOUR_S, Instant, Seconds, parse_instant
 
 FIRST, LAST = parse_instant("2019-12-20"), parse_instant("2020-03-24")
-ALL_OF_AWS: Final = parse_instant("2019-12-22")
-"""Prices are repeated daily: two days on, every market has shown one."""
+ALL_OF_AWS: Final = parse_instant("2020-01-04")
+"""From when on the price of every market is known: before, the cheapest of those seen would be chosen."""
 BOTH_CLOUDS: Final = parse_instant("2020-02-24")
 """From when on Azure's prices are recorded."""
 DAY_S: Final = 86400
@@ -207,7 +207,7 @@ def main() -> None:
         print(f"{job:<30}{last.starts:>7}{gains}{last.moves:>7.1f}", flush=True)
     print("\ncost of staying over that of moving, both clouds; dissertation: up to 1.4, 3 moves at most")
     _by_days(found, speed, LADDER, BOTH_CLOUDS, (1, 2, 4, 7))
-    print("\nthe same on AWS alone, all regions, from 2019-12-22 on")
+    print("\nthe same on AWS alone, all regions, from 2020-01-04 on")
     everywhere = {"aws": lambda gpu: gpu.market.cloud == "aws"}
     _by_days(found, speed, everywhere, ALL_OF_AWS, (1, 4, 10, 20, 30))
     print("\nAWS, mean hours that a probed instance ran per loss (losses); not in the costs above")
