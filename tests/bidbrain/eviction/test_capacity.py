@@ -85,7 +85,7 @@ def test_a_machine_started_now_is_as_old_as_the_markets_capacity() -> None:
     """The probes have been up for hours: a new machine does not face the hazard of the first minutes."""
     running = drawn(0.5, 7, days=19, shape=0.5).with_spell(NOW - 6 * HOUR_S, NOW, False)
     model = Conditioned(Observations.of({HERE: running, BESIDE: drawn(0.5, 8, shape=0.5)}))
-    assert beta(model, HERE, 0) == beta(model, HERE, 6 * HOUR_S) < beta(model, BESIDE, 0)
+    assert beta(model, HERE, 0) == beta(model, HERE, 6 * HOUR_S) < beta(model, NEVER_SEEN, 0)
 
 
 @settings(max_examples=20, deadline=None)
