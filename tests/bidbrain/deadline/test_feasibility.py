@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from bidbrain.deadline.baselines import on_demand
 from bidbrain.deadline.feasibility import least_budget, least_deadline_s, promise
@@ -14,6 +14,7 @@ from pricing_data.units import HOUR_S
 from tests.bidbrain.deadline.build import TICK_S, job, jobs
 
 
+@settings(deadline=None)
 @given(jobs())
 def test_on_demand_alone_keeps_the_promise_to_the_dollar(of: Job) -> None:
     runs = simulate(of, np.zeros((1, of.ticks), dtype=np.bool_), on_demand)

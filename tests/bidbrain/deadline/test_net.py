@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bidbrain.deadline.baselines import greedy, time_sliced, uniform_progress
@@ -37,11 +37,13 @@ def on_any_market(of: Job, rule: Rule, seed: int, budget: float = np.inf) -> Run
     return simulate(of, up, rule, budget=budget)
 
 
+@settings(deadline=None)
 @given(jobs(), SEEDS)
 def test_no_wish_can_make_a_job_late(of: Job, seed: int) -> None:
     assert not on_any_market(of, any_wish(of, seed), seed).late.any()
 
 
+@settings(deadline=None)
 @given(jobs(), SEEDS, st.floats(0.0, 2.0))
 def test_no_wish_can_exceed_a_budget_that_was_promised(of: Job, seed: int, spare: float) -> None:
     budget = least_budget(of) * (1 + spare)
@@ -52,6 +54,7 @@ def test_no_wish_can_exceed_a_budget_that_was_promised(of: Job, seed: int, spare
     assert (runs.cost <= budget + 1e-6).all()
 
 
+@settings(deadline=None)
 @given(jobs(), SEEDS)
 def test_the_policy_is_in_time_and_within_the_least_budget(of: Job, seed: int) -> None:
     runs = on_any_market(of, LeastCost.of(of).machines, seed, least_budget(of))
@@ -61,6 +64,7 @@ def test_the_policy_is_in_time_and_within_the_least_budget(of: Job, seed: int) -
 
 
 @pytest.mark.parametrize("rule", [greedy, uniform_progress, time_sliced])
+@settings(deadline=None)
 @given(of=jobs(), seed=SEEDS)
 def test_held_baselines_are_in_time(rule, of: Job, seed: int) -> None:  # type: ignore[no-untyped-def]
     assert not on_any_market(of, rule(of), seed).late.any()

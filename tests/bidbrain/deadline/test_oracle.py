@@ -32,7 +32,7 @@ def brute_force(of: Job, up: Flags) -> float:
     return float(np.where(runs.late, np.inf, runs.cost).min())
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(
     work=st.integers(1, 10),
     overhead=st.integers(0, 5),
@@ -49,6 +49,7 @@ def test_it_is_what_trying_every_way_finds(
     assert least_costs(of, up[None])[0] == pytest.approx(brute_force(of, up))
 
 
+@settings(deadline=None)
 @given(jobs(), st.integers(0, 1000))
 def test_no_policy_goes_below_it(of: Job, seed: int) -> None:
     up = np.random.default_rng(seed).random((8, of.ticks)) < 0.6

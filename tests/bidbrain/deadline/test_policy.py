@@ -30,7 +30,7 @@ def recorded(rule: Rule) -> tuple[Rule, list[Codes]]:
     return noted, answers
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(jobs(), st.integers(0, 1000))
 def test_the_live_choice_is_the_benchmark_s(of: Job, seed: int) -> None:
     """Step one window by ``choose`` and a folded ``Belief``; run it among others in the simulator."""
@@ -69,7 +69,7 @@ def live_course(policy: LeastCost, up: Flags) -> list[Machine]:
     return course
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(jobs(), st.integers(0, 1000), st.data())
 def test_what_comes_later_changes_nothing_now(of: Job, seed: int, data: st.DataObject) -> None:
     cut = data.draw(st.integers(1, of.ticks))

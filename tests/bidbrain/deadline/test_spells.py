@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bidbrain.deadline.spells import PRIOR, Belief, Beliefs, Lomax
@@ -25,6 +25,7 @@ def test_the_hazard_is_the_law_s_own() -> None:
     assert law.hazard(ages, 25.0) == pytest.approx(1 - survival[2:] / survival[:2])
 
 
+@settings(deadline=None)
 @given(st.floats(0.1, 5), st.floats(1, 1e5), st.floats(0, 1e7), st.floats(1, 1e6))
 def test_hazards_fall_with_age(shape: float, scale: float, age: float, within: float) -> None:
     law = Lomax(shape, Seconds(scale))
@@ -34,6 +35,7 @@ def test_hazards_fall_with_age(shape: float, scale: float, age: float, within: f
     assert 0 < older <= younger <= 1
 
 
+@settings(deadline=None)
 @given(st.booleans(), LOOKS)
 def test_weights_stay_chances(first: bool, looks: list[tuple[bool, int]]) -> None:
     beliefs = Beliefs.begin(PRIOR, np.array([first]))
@@ -44,6 +46,7 @@ def test_weights_stay_chances(first: bool, looks: list[tuple[bool, int]]) -> Non
     assert (beliefs.weights > 0).all()
 
 
+@settings(deadline=None)
 @given(st.booleans(), LOOKS)
 def test_a_live_belief_is_a_row_of_many(first: bool, looks: list[tuple[bool, int]]) -> None:
     live = Belief.begin(PRIOR, first, Seconds(0))
