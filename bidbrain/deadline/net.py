@@ -15,7 +15,7 @@ choice leaves then follows by arithmetic, without any look at how likely anythin
 So on-demand is always allowed, and as long as the margin was not negative at the start, a job that
 keeps within the net is never late. The budget has a net of the same kind: what is spent in the tick,
 and on-demand alone from then on, must be covered. This is the safety net of "Can't Be Late" (Wu et al.,
-NSDI 2024, section 4), stated for states instead of policies.
+NSDI 2024), stated for states instead of policies.
 """
 
 from __future__ import annotations
