@@ -17,7 +17,6 @@ from bidbrain.work import Floats
 from pricing_data.market import MarketRules, Refund
 from pricing_data.units import HOUR_S
 
-
 Lives: TypeAlias = Callable[[Floats, Flags], tuple[Floats, Floats]]
 """From horizons in seconds, and where they are asked for, to survival and expected uptime there."""
 

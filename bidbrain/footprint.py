@@ -79,7 +79,7 @@ def requestable(setting: Setting, at: Moments, counts: Codes, deltas: Floats) ->
     age_s, horizon_s = np.zeros((1, 1, 1)), np.full((1, 1, 1), left_s)
     survival, uptime = at.chances.outlook(market, bids, age_s, horizon_s)
 
-    def lives(until_s: Floats, where: Flags) -> tuple[Floats, Floats]:
+    def lives(until_s: Floats, _: Flags) -> tuple[Floats, Floats]:
         return at.chances.outlook(market, bids, age_s, until_s[:1, :1, :1])  # one age: one horizon
 
     new = np.zeros(survival.shape)

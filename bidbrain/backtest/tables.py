@@ -21,8 +21,11 @@ from bidbrain.work import Floats
 from pricing_data.market import Market
 from pricing_data.units import HOUR_S
 
-HORIZONS_S: Final = (0, 60, 180, 300, 600, 900, 1200, 1800, 2400, 3000, HOUR_S, HOUR_S + 180)
+_WITHIN_THE_HOUR_S: Final = (0, 60, 180, 300, 600, 900, 1200, 1800, 2400, 3000, HOUR_S, HOUR_S + 180)
 """The last one is the longest time that anything is held for: an hour, renewed 180 s before its end."""
+_BEYOND_S: Final = tuple(hours * HOUR_S for hours in (2, 4, 8, 16, 24))
+"""For strategies that ask how long machines last, not how an hour ends."""
+HORIZONS_S: Final = _WITHIN_THE_HOUR_S + _BEYOND_S
 _HIGHER: Final = (0.8, 1.6, 3.2, 6.4, 12.8, 25.6)
 """Deltas beyond those that are bid: how far a price may have fallen below an old bid."""
 

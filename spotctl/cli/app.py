@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
-from spotctl.cli import advise, jobs, launch, prices, report
+from spotctl.cli import advise, backtest, jobs, launch, prices, report
 from spotctl.errors import SpotctlError
 
 _CTRL_C: Final = 130
@@ -88,6 +88,7 @@ jobs.add_to(app)
 report.add_to(app)
 prices.add_to(app)
 advise.add_to(app)
+backtest.add_to(app)
 
 
 @app.command("version", epilog="Example: spotctl version")

@@ -1,0 +1,159 @@
+"""From a job file and a window of recorded prices to what a backtest is run on.
+
+Rules, markets, limits and scaling are those that ``resolve`` gives a run; a backtest runs the same job
+many times. What lies before the window trains beta, once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Final
+
+import numpy as np
+
+from bidbrain.backtest.job import Job
+from bidbrain.backtest.tables import Tables
+from bidbrain.backtest.tape import Tape
+from bidbrain.batch import Codes, Setting
+from bidbrain.eviction.price_crossing import FittedPriceCrossing, PriceCrossing
+from bidbrain.model import Reliable
+from bidbrain.strategies.recovery import Checkpointing
+from pricing_data.units import HOUR_S, Instant, format_instant
+from spotctl.config import JobSpec
+from spotctl.control.terms import Terms
+from spotctl.errors import UsageError
+from spotctl.resolve import PriceOptions, Resolved, resolve
+
+CHECKPOINT_S: Final = 120.0
+"""Time of one checkpoint, and of a restart from one, where strategies checkpoint."""
+_ROOM: Final = 3
+"""Starts leave room for this many times the job's time on demand before the window ends."""
+_LONGEST_MTTF_S: Final = 24.0 * HOUR_S
+
+
+@dataclass(frozen=True, slots=True)
+class BacktestOptions:
+    """What the command line says of a backtest; None: as the prices allow."""
+
+    prices: PriceOptions
+    first: Instant | None = None
+    last: Instant | None = None
+    starts: int = 1000
+    strategies: tuple[str, ...] = ()
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prepared:
+    """A job, the markets it may use, their prices and beliefs about them, and when it is started."""
+
+    label: str
+    setting: Setting
+    job: Job
+    tape: Tape
+    tables: Tables
+    checkpoints: Checkpointing
+    cores: float
+    """Of all machines that the job may hold, in the type that is cheapest on demand."""
+    starts: Codes
+
+    @property
+    def window(self) -> tuple[Instant, Instant]:
+        return Instant(self.tape.begin), Instant(self.tape.end)
+
+
+def prepare(spec: JobSpec, options: BacktestOptions) -> Prepared:
+    """Raises UsageError where job, prices and window do not fit together."""
+    resolved = _resolved(spec, options)
+    terms = resolved.terms
+    clocks = terms.stop.clocks
+    if clocks is None:
+        raise UsageError("stop.clocks: a backtest must know how much work the job is; name its clocks")
+    last = _last(resolved, options)
+    terms = replace(
+        terms, spot=tuple(t for t in terms.spot if resolved.trace.price(t.market, last) is not None)
+    )
+    setting = _setting(terms)
+    tape = Tape.of(resolved.trace, setting.markets, terms.start, last)
+    fitted = PriceCrossing().fit(resolved.trace.as_of(terms.start), terms.start)
+    cheapest = int(np.argmin(setting.on_demand / setting.cores))
+    cores = float(setting.limits.max_instances * setting.cores[cheapest])
+    job = Job(
+        work=clocks * terms.core_seconds_per_clock,
+        boot_s=ceil(terms.start_s),
+        core_seconds_per_clock=terms.core_seconds_per_clock,
+        deadline_s=terms.deadline_s,
+    )
+    return Prepared(
+        label=terms.prices,
+        setting=setting,
+        job=job,
+        tape=tape,
+        tables=Tables.of(fitted, setting.markets, setting.limits.bid_deltas),
+        checkpoints=Checkpointing.young(CHECKPOINT_S, _mttf_s(setting, fitted), CHECKPOINT_S),
+        cores=cores,
+        starts=_starts(options, job, setting, tape, cores),
+    )
+
+
+def _resolved(spec: JobSpec, options: BacktestOptions) -> Resolved:
+    prices = replace(options.prices, start=options.first)
+    try:
+        return resolve(spec, prices, run="backtest", seed=options.seed)
+    except UsageError as error:  # a run's start is a backtest's begin, and called otherwise
+        raise UsageError(str(error).replace("--trace-start", "--from")) from error
+
+
+def _last(resolved: Resolved, options: BacktestOptions) -> Instant:
+    first, recording = resolved.terms.start, resolved.recording
+    last = recording.last if options.last is None else options.last
+    if not first < last <= recording.last:
+        told = format_instant(recording.last)
+        raise UsageError(
+            f"--to {format_instant(last)}: {recording.label} has prices until {told}, and the backtest "
+            f"begins at {format_instant(first)}; name a time between them"
+        )
+    return last
+
+
+def _setting(terms: Terms) -> Setting:
+    spot = sorted(terms.spot, key=lambda tradable: tradable.market)
+    if not spot:
+        raise UsageError(
+            f"none of the job's markets is traded in {terms.prices} before --to; name a later time"
+        )
+    return Setting(
+        markets=tuple(tradable.market for tradable in spot),
+        cores=np.array([float(tradable.cores) for tradable in spot]),
+        on_demand=np.array([tradable.on_demand for tradable in spot]),
+        rules=terms.rules,
+        reliable=Reliable(terms.reliable_count, terms.reliable.on_demand, terms.reliable.cores),
+        limits=terms.limits,
+        scaling=terms.scaling,
+    )
+
+
+def _mttf_s(setting: Setting, fitted: FittedPriceCrossing) -> float:
+    """Mean time to failure at bids of the list price before the window, the median market's."""
+    found = []
+    for market, listed in zip(setting.markets, setting.on_demand, strict=True):
+        price = fitted.history.price(market, fitted.now)
+        if price is not None and price <= listed:
+            beta = fitted.eviction_probability(market, float(listed - price), 0.0, float(HOUR_S))
+            found.append(HOUR_S / beta if beta > 0 else _LONGEST_MTTF_S)
+    return min(float(np.median(found)), _LONGEST_MTTF_S) if found else _LONGEST_MTTF_S
+
+
+def _starts(options: BacktestOptions, job: Job, setting: Setting, tape: Tape, cores: float) -> Codes:
+    """Drawn evenly from the window, sorted."""
+    machines = np.array([float(setting.limits.max_instances)])
+    on_demand_s = job.work / (cores * float(setting.scaling.efficiencies(machines)[0]))
+    latest = tape.end - ceil(_ROOM * on_demand_s) - job.boot_s
+    if latest <= tape.begin:
+        raise UsageError(
+            f"the job takes {on_demand_s / HOUR_S:.1f} h on demand, and the window from "
+            f"{format_instant(Instant(tape.begin))} to {format_instant(Instant(tape.end))} has no room for "
+            f"{_ROOM} times that; name an earlier --from, a later --to or a longer trace"
+        )
+    return np.sort(np.random.default_rng(options.seed).integers(tape.begin, latest, options.starts))

@@ -1,0 +1,107 @@
+"""``backtest``: what a job would have cost from many moments of the past, by every strategy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pricing_data.units import parse_instant
+from spotctl.cli import options, screen
+from spotctl.cli.launch import RulesOption, TraceMarketOption, TraceOption
+from spotctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from pricing_data.units import Instant
+
+
+def add_to(app: typer.Typer) -> None:
+    """Give ``app`` the verb of this module."""
+    app.command(epilog="Example: spotctl backtest movies.yaml --trace prices.csv.gz --from 2016-06-11")(
+        backtest
+    )
+
+
+def backtest(
+    job: options.JobFile,
+    begin: Annotated[
+        str | None,
+        typer.Option(
+            "--from", metavar="TIME", help="Begin; what lies before trains. Default: after 30 days."
+        ),
+    ] = None,
+    end: Annotated[
+        str | None, typer.Option("--to", metavar="TIME", help="End. Default: the end of the prices.")
+    ] = None,
+    starts: Annotated[int, typer.Option(min=1, max=100_000, help="Random starts in between.")] = 1000,
+    strategies: Annotated[
+        str | None, typer.Option(metavar="A,B,C", help="Strategies, beside on-demand. Default: all.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the random starts.")] = 0,
+    trace: TraceOption = None,
+    trace_market: TraceMarketOption = None,
+    rules: RulesOption = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE.svg", help="Draw the costs of every strategy into FILE.")
+    ] = None,
+    form: options.FormatOption = options.Format.TABLE,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Run a job from many moments of the past, by every strategy.
+
+    Costs and times beside the least that knowing all prices could have cost. The job's work is its clocks;
+    beta is trained on what lies before the window, and no strategy sees later prices than its own now.
+    """
+    if plot is not None and plot.suffix.lower() != ".svg":
+        raise UsageError(f"--plot {plot}: expected a name that ends in .svg")
+    first, last = _instant("--from", begin), _instant("--to", end)
+    from dataclasses import replace
+
+    from spotctl.backtest import chart
+    from spotctl.backtest.menu import named
+    from spotctl.backtest.prepare import BacktestOptions, prepare
+    from spotctl.backtest.result import run_backtest
+    from spotctl.cli import backtestview, jsonlines
+    from spotctl.jobfile import load_job
+    from spotctl.resolve import PriceOptions
+    from spotctl.timesource import stopwatch
+
+    wanted = tuple(name.strip() for name in strategies.split(",") if name.strip()) if strategies else ()
+    named(wanted)
+    chosen = BacktestOptions(
+        prices=PriceOptions(trace, tuple(trace_market or ()), rules=rules),
+        first=first,
+        last=last,
+        starts=starts,
+        strategies=wanted,
+        seed=seed,
+    )
+    began = stopwatch()
+    spec = load_job(job)
+    result = run_backtest(spec.name, prepare(spec, chosen), chosen, 0.0)
+    result = replace(result, elapsed_s=round(stopwatch() - began, 3))
+    if plot is not None:
+        _write(plot, chart.svg(result))
+    if options.wants_json(form, as_json):
+        screen.data(jsonlines.document(backtestview.document(result)))
+    else:
+        screen.show(backtestview.picture(result))
+    if plot is not None:
+        screen.note(f"written to {plot}")
+
+
+def _instant(option: str, text: str | None) -> Instant | None:
+    if text is None:
+        return None
+    try:
+        return parse_instant(text)
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from error
+
+
+def _write(path: Path, content: str) -> None:
+    try:
+        path.write_text(content, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--plot {path}: cannot be written: {error.strerror}") from error

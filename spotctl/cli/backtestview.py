@@ -1,0 +1,102 @@
+"""A backtest for people and for programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from bidbrain.backtest.outcomes import Interval, Summary
+from pricing_data.units import HOUR_S, format_instant, format_micros, micros
+from spotctl.backtest.result import BacktestResult, StrategyResult
+
+
+def picture(result: BacktestResult) -> RenderableType:
+    """For people: a line for each strategy, and what they are held against."""
+    first, last = (format_instant(moment)[:16] for moment in result.window)
+    table = Table(box=None, pad_edge=False)
+    for column in ("strategy", "$ per job", "95 % interval", "p5 .. p95", "relative", "hours"):
+        table.add_column(column, justify="left" if column == "strategy" else "right")
+    for column in ("free", "evictions", "late", "unfinished"):
+        table.add_column(column, justify="right")
+    for strategy in result.strategies:
+        table.add_row(*_row(strategy))
+    notes = (
+        f"least possible, all prices known: ${result.oracle_paid.mean:.4f} a job without refunds; "
+        f"with refunds at least ${result.oracle.mean:.4f}",
+        f"{result.label}; rules {result.rules}; seed {result.seed}; {result.elapsed_s:.1f} s",
+    )
+    title = Text(f"{result.job}: {result.starts} starts from {first} to {last}", style="bold")
+    return Group(title, table, Text(""), *(Text(note, style="dim") for note in notes))
+
+
+def _row(strategy: StrategyResult) -> tuple[str, ...]:
+    last = (
+        f"{strategy.free_fraction:.1%}",
+        f"{strategy.evictions:.2f}",
+        str(strategy.deadline_misses),
+        str(strategy.unfinished),
+    )
+    if strategy.cost is None or strategy.cost_interval is None or strategy.finish_s is None:
+        return (strategy.name, *("-" for _ in range(5)), *last)
+    relative = "-" if strategy.relative_cost is None else f"{strategy.relative_cost:.3f}"
+    return (
+        strategy.name,
+        f"{strategy.cost.mean:.4f}",
+        f"{strategy.cost_interval.low:.4f} .. {strategy.cost_interval.high:.4f}",
+        f"{strategy.cost.p5:.4f} .. {strategy.cost.p95:.4f}",
+        relative,
+        f"{strategy.finish_s.mean / HOUR_S:.2f}",
+        *last,
+    )
+
+
+def document(result: BacktestResult) -> dict[str, Any]:
+    """For programs: ``spotctl.backtest/1``."""
+    return {
+        "schema": "spotctl.backtest/1",
+        "job": result.job,
+        "prices": result.label,
+        "rules": result.rules,
+        "window": {"from": format_instant(result.window[0]), "to": format_instant(result.window[1])},
+        "starts": result.starts,
+        "seed": result.seed,
+        "strategies": {strategy.name: _strategy(strategy) for strategy in result.strategies},
+        "oracle": {"cost": _dollars(result.oracle), "cost_without_refunds": _dollars(result.oracle_paid)},
+        "elapsed_seconds": result.elapsed_s,
+    }
+
+
+def _strategy(strategy: StrategyResult) -> dict[str, Any]:
+    return {
+        "cost": _dollars(strategy.cost),
+        "cost_interval": _interval(strategy.cost_interval),
+        "finish_seconds": _seconds(strategy.finish_s),
+        "relative_cost": strategy.relative_cost,
+        "deadline_misses": strategy.deadline_misses,
+        "free_fraction": strategy.free_fraction,
+        "evictions": strategy.evictions,
+        "unfinished": strategy.unfinished,
+    }
+
+
+def _dollars(summary: Summary | None) -> dict[str, str] | None:
+    if summary is None:
+        return None
+    return {name: format_micros(micros(value)) for name, value in _values(summary).items()}
+
+
+def _interval(interval: Interval | None) -> dict[str, str] | None:
+    if interval is None:
+        return None
+    return {"low": format_micros(micros(interval.low)), "high": format_micros(micros(interval.high))}
+
+
+def _seconds(summary: Summary | None) -> dict[str, float] | None:
+    return None if summary is None else _values(summary)
+
+
+def _values(summary: Summary) -> dict[str, float]:
+    return {"mean": summary.mean, "p5": summary.p5, "p50": summary.p50, "p95": summary.p95}
