@@ -5,7 +5,7 @@ or freedom, to the one before: the cheapest V100 of AWS's us-east-1; any GPU the
 at its share of the price; Azure's too; and moving to wherever is cheapest by then (``bidbrain.dynamic``).
 Speeds are those measured for the dissertation. Data sets are on every cloud already, as there; checkpoints
 are carried and paid for, and so is the time it takes. Prices of both clouds overlap for a month only: longer
-jobs, and more starts, are shown on AWS alone, over all its recorded regions and three months.
+jobs, and more starts, are shown on AWS alone.
 """
 
 from __future__ import annotations
@@ -84,6 +84,10 @@ LADDER: Final[Mapping[str, Keeps]] = {
     "multi-cloud": lambda gpu: _in_virginia(gpu) or gpu.market.cloud == "azure",
 }
 DYNAMIC: Final = "dynamic"
+AWS_ALONE: Final[Mapping[str, Keeps]] = {
+    "machines with one GPU of us-east-1": LADDER["GPU type"],
+    "everything in all regions": lambda gpu: gpu.market.cloud == "aws",
+}
 
 
 def markets(data: Path) -> tuple[GpuMarket, ...]:
@@ -207,9 +211,9 @@ def main() -> None:
         print(f"{job:<30}{last.starts:>7}{gains}{last.moves:>7.1f}", flush=True)
     print("\ncost of staying over that of moving, both clouds; dissertation: up to 1.4, 3 moves at most")
     _by_days(found, speed, LADDER, BOTH_CLOUDS, (1, 2, 4, 7))
-    print("\nthe same on AWS alone, all regions, from 2020-01-04 on")
-    everywhere = {"aws": lambda gpu: gpu.market.cloud == "aws"}
-    _by_days(found, speed, everywhere, ALL_OF_AWS, (1, 4, 10, 20, 30))
+    for title, keeps in AWS_ALONE.items():
+        print(f"\nthe same on AWS alone, {title}, from 2020-01-04 on")
+        _by_days(found, speed, {title: keeps}, ALL_OF_AWS, (1, 4, 10, 20, 30))
     print("\nAWS, mean hours that a probed instance ran per loss (losses); not in the costs above")
     every = lost_every_h(given.data)
     print("; ".join(f"{kind} {hours:.0f} h ({losses})" for kind, (hours, losses) in every.items()))
