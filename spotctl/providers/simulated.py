@@ -151,10 +151,13 @@ class SimulatedProvider:
             raise CapacityUnavailable(f"{order.market} has no spot capacity now; try another market")
 
     def _taken_at(self, market: Market, bid: UsdPerHour | None, since: Instant) -> Instant | None:
-        """When the provider says that it wants the machine back: for its price, or for want of capacity."""
+        """When the provider says that it wants the machine back: for its price, for want of capacity, or for
+        its age.
+        """
         if bid is None:
             return None
-        moments = (self._crossing(market, bid, since), capacity_ends(self._capacity.spells(market), since))
+        capacity = self._capacity.spells(market)
+        moments = (self._crossing(market, bid, since), capacity_ends(capacity, since), self._aged(since))
         return min((moment for moment in moments if moment is not None), default=None)
 
     def _crossing(self, market: Market, bid: UsdPerHour, since: Instant) -> Instant | None:
@@ -165,6 +168,12 @@ class SimulatedProvider:
         first = int(np.searchsorted(series.times, since, side="right"))
         above = np.flatnonzero(series.prices[first:] > bid)
         return Instant(int(series.times[first + int(above[0])])) if len(above) else None
+
+    def _aged(self, since: Instant) -> Instant | None:
+        """When a machine must be warned that is to end at the maximum lifetime."""
+        if self._rules.max_lifetime_s is None:
+            return None
+        return Instant(since + self._boot_s + self._rules.max_lifetime_s - self._rules.notice_s)
 
     def _report(self, name: str, machine: _Machine, now: Instant) -> Report:
         ended = machine.ended(now)

@@ -9,7 +9,7 @@ import pytest
 
 from pricing_data.billing import End
 from pricing_data.market import MarketRules
-from pricing_data.rules import AWS, AWS_2016, AZURE, GCP
+from pricing_data.rules import AWS, AWS_2016, AZURE, GCP, GCP_PREEMPTIBLE
 from pricing_data.units import Instant, UsdPerHour
 from spotctl.errors import CapacityUnavailable
 from spotctl.providers.base import Order, Standing
@@ -52,6 +52,16 @@ def test_the_notice_is_as_long_as_the_rules_say(notice_s: int) -> None:
     assert {(n.at, n.ends_at) for n in notices} == {(START + SPIKE_S, START + SPIKE_S + notice_s)}
     (end,) = {(r.ended_at, r.end) for r in simulation.at(SPIKE_S + notice_s).describe()}
     assert end == (START + SPIKE_S + notice_s, End.EVICTED)
+
+
+def test_at_the_maximum_lifetime_a_machine_is_warned_and_ended() -> None:
+    simulation = Simulation(GCP_PREEMPTIBLE)
+    simulation.provider.request(ORDER)
+    ends_at = START + 60 + 86400
+    assert {(n.at, n.ends_at) for n in simulation.at(86400 + 60).notices()} == {(ends_at - 30, ends_at)}
+    assert {(r.ended_at, r.end) for r in simulation.provider.describe()} == {(ends_at, End.EVICTED)}
+    simulation.now = START
+    assert simulation.provider.notices() == ()
 
 
 def test_one_that_is_evicted_before_it_booted_never_ran() -> None:
