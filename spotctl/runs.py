@@ -2,7 +2,7 @@
 
 ROOT/jobs/NAME/lock              held by the process that runs the job: never two at once
 ROOT/jobs/NAME/RUN/ledger.db     the record
-ROOT/jobs/NAME/RUN/history.npz   the prices known before the start, as decisions saw them
+ROOT/jobs/NAME/RUN/history.npz   prices and capacity known before the start, as decisions saw them
 ROOT/jobs/NAME/RUN/training/     the elastic trainer's folder; machines/ in it has locks and logs
 """
 
@@ -12,7 +12,7 @@ import datetime as dt
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +22,10 @@ from zipfile import BadZipFile
 import numpy as np
 
 from pricing_data.market import Market, PriceHistory, Series
+from pricing_data.spells import Observations, Spells
 from spotctl.control.drive import fold
 from spotctl.control.events import Ask
+from spotctl.control.evolve import UNWATCHED
 from spotctl.control.state import State
 from spotctl.errors import LedgerError
 from spotctl.ledger import Ledger
@@ -114,30 +116,45 @@ class Run:
         """Forget the run: it was refused before any machine was asked for."""
         shutil.rmtree(self.folder)
 
-    def save_history(self, history: PriceHistory) -> None:
+    def save_history(self, history: PriceHistory, capacity: Observations = UNWATCHED) -> None:
         """Keep what decisions knew before the start, so that the run can be resumed and checked."""
         arrays: dict[str, np.ndarray] = {}
         for market in history.markets:
             series = history.series(market)
-            key = "/".join((market.cloud, market.region, market.zone, market.instance_type))
+            key = _key(market)
             arrays[f"{key}/times"], arrays[f"{key}/prices"] = series.times, series.prices
+        for market in capacity.markets:
+            spells = capacity.spells(market)
+            arrays[f"{_key(market)}/spells"] = np.stack([spells.begins, spells.ends, spells.lost])
         partial = self.folder / "history.partial.npz"
         np.savez_compressed(partial, **arrays)  # type: ignore[arg-type]
         partial.rename(self.folder / "history.npz")
 
     def load_history(self) -> PriceHistory:
+        """Prices before the start. Raises LedgerError where they cannot be read."""
+        found = self._load("times", "prices")
+        return PriceHistory.of({market: Series(*columns) for market, columns in found.items()})
+
+    def load_capacity(self) -> Observations:
+        """What was seen of capacity before the start. Raises LedgerError where it cannot be read."""
+        found = self._load("spells")
+        return Observations.of({market: Spells.of(*spells) for market, (spells,) in found.items()})
+
+    def _load(self, *names: str) -> Mapping[Market, tuple[np.ndarray, ...]]:
         path = self.folder / "history.npz"
         try:
             with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-                keys = sorted({name.rpartition("/")[0] for name in arrays.files})
-                return PriceHistory.of(
-                    {
-                        Market(*key.split("/")): Series(arrays[f"{key}/times"], arrays[f"{key}/prices"])
-                        for key in keys
-                    }
-                )
+                keys = {name.rpartition("/")[0] for name in arrays.files if name.endswith(f"/{names[0]}")}
+                return {
+                    Market(*key.split("/")): tuple(arrays[f"{key}/{name}"] for name in names)
+                    for key in sorted(keys)
+                }
         except (OSError, EOFError, ValueError, KeyError, BadZipFile) as error:
             raise LedgerError(f"{path} cannot be read: {error}") from error
+
+
+def _key(market: Market) -> str:
+    return "/".join((market.cloud, market.region, market.zone, market.instance_type))
 
 
 class Runs:

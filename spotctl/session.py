@@ -73,7 +73,8 @@ def plan_job(spec: JobSpec, options: LaunchOptions) -> JobPlan:
     """The plan of a run that starts now (in the trace's time). Writes and starts nothing."""
     settings = Settings.of(spec, options)
     resolved = resolve(settings.spec, settings.prices, "plan", settings.seed)
-    state = begin(e.JobStarted(resolved.terms.start, resolved.terms), resolved.trace)
+    started = e.JobStarted(resolved.terms.start, resolved.terms)
+    state = begin(started, resolved.trace, resolved.capacity)
     clocks = resolved.terms.stop.clocks
     work = (clocks or 1) * resolved.terms.core_seconds_per_clock
     ahead = plan_ahead(observation(state), work)
@@ -156,9 +157,11 @@ def _begin(runs: Runs, settings: Settings, observer: Observer) -> Finished:
     run = runs.create(settings.spec.name)
     resolved = resolved.named(run.id)
     with _open(run) as ledger:
-        run.save_history(resolved.trace.as_of(resolved.terms.start))
+        begins = resolved.terms.start
+        run.save_history(resolved.trace.as_of(begins), resolved.capacity.as_of(begins))
         ledger.note("settings", settings.text())
-        state = start(e.JobStarted(resolved.terms.start, resolved.terms), resolved.trace, ledger, observer)
+        started = e.JobStarted(begins, resolved.terms)
+        state = start(started, resolved.trace, ledger, observer, resolved.capacity)
         interrupts = Interrupts(ledger, observer)
         observer.on_start(run, resolved.recording)
         try:
@@ -183,7 +186,7 @@ def _resume(run: Run, settings: Settings, observer: Observer) -> Finished:
 
     with _open(run) as ledger, (interrupts := Interrupts(ledger, observer)).caught():
         entries = ledger.entries()
-        state = fold(entries, run.load_history())
+        state = fold(entries, run.load_history(), run.load_capacity())
         if state.closed is not None:
             raise NothingToDo(f"{run.name} has ended: {state.closed.why}")
         resolved = resolve(settings.spec, settings.prices, run.id, settings.seed)

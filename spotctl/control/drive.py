@@ -11,8 +11,9 @@ from functools import reduce
 from typing import Protocol
 
 from pricing_data.market import PriceHistory
+from pricing_data.spells import Observations
 from spotctl.control import events as e
-from spotctl.control.evolve import begin, evolve
+from spotctl.control.evolve import UNWATCHED, begin, evolve
 from spotctl.control.state import Phase, State
 from spotctl.control.step import plan
 from spotctl.ledger import Ledger
@@ -61,22 +62,28 @@ def _record(state: State, entry: e.Entry, ledger: Ledger, observer: Observer) ->
     return state
 
 
-def start(terms_entry: e.JobStarted, history: PriceHistory, ledger: Ledger, observer: Observer) -> State:
+def start(
+    terms_entry: e.JobStarted,
+    history: PriceHistory,
+    ledger: Ledger,
+    observer: Observer,
+    capacity: Observations = UNWATCHED,
+) -> State:
     """Open a ledger with the terms of its run."""
     ledger.append(terms_entry)
     ledger.commit()
-    state = begin(terms_entry, history)
+    state = begin(terms_entry, history, capacity)
     observer.on_entry(state, terms_entry)
     return state
 
 
-def fold(entries: Sequence[e.Entry], history: PriceHistory) -> State:
-    """The state a ledger stands for. Without the history of before the start (an empty one), everything
+def fold(entries: Sequence[e.Entry], history: PriceHistory, capacity: Observations = UNWATCHED) -> State:
+    """The state a ledger stands for. Without what was known before the start (empty histories), everything
     but the estimates of evictions comes out the same."""
     first = entries[0]
     if not isinstance(first, e.JobStarted):
         raise ValueError(f"a ledger begins with JobStarted, not with {type(first).__name__}")
-    return reduce(evolve, entries[1:], begin(first, history))
+    return reduce(evolve, entries[1:], begin(first, history, capacity))
 
 
 def unexecuted(entries: Sequence[e.Entry], state: State) -> tuple[e.Command, ...]:

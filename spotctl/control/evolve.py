@@ -6,18 +6,20 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from bidbrain.eviction.base import MarketModel
+from bidbrain.eviction.chosen import Chosen
 from bidbrain.eviction.price_crossing import PriceCrossing
 from bidbrain.model import Action
 from bidbrain.schedule import RENEWAL_LEAD_S, next_decision_at
 from bidbrain.strategies.kept import seen
 from pricing_data.billing import End
-from pricing_data.market import PriceHistory
+from pricing_data.market import Market, MarketRules, PriceHistory
+from pricing_data.spells import Observations, Spells
 from pricing_data.units import HOUR_S, Instant, Seconds
 from spotctl.control import events as e
 from spotctl.control.lifecycle import after
 from spotctl.control.state import Allocation, Instance, Phase, State
 
+UNWATCHED: Final = Observations()
 REFIT_INTERVAL_S: Final = HOUR_S
 """Beta is refitted hourly (decision 13)."""
 RELEASE_LEAD_S: Final = 30
@@ -25,19 +27,29 @@ RELEASE_LEAD_S: Final = 30
 RETIRE_WITHIN_S: Final = RENEWAL_LEAD_S - RELEASE_LEAD_S
 """And where seconds are billed it is given as long to become safe to end."""
 
-MODEL: Final[MarketModel] = PriceCrossing()
 
+def begin(started: e.JobStarted, history: PriceHistory, capacity: Observations = UNWATCHED) -> State:
+    """The state after the first entry.
 
-def begin(started: e.JobStarted, history: PriceHistory) -> State:
-    """The state after the first entry. ``history``: what is known before the start; later rows are cut."""
-    known = history.as_of(started.at)
+    ``history`` and ``capacity``: prices, and who kept machines, before the start; what is later is cut.
+    """
+    prices, seen_before = history.as_of(started.at), capacity.as_of(started.at)
+    estimator = _estimator(started.terms.rules, seen_before)
     return State(
         now=started.at,
         terms=started.terms,
-        history=known,
-        evictions=MODEL.fit(known, started.at),
+        history=prices,
+        estimator=estimator,
+        evictions=estimator.fit(prices, started.at),
         fitted_at=started.at,
+        capacity=seen_before,
     )
+
+
+def _estimator(rules: MarketRules, capacity: Observations) -> Chosen | PriceCrossing:
+    """Where machines are taken for capacity, and nobody watched that, prices are all there is to go by."""
+    watched = rules.cleared_by_bid or capacity.markets
+    return Chosen(rules, capacity) if watched else PriceCrossing()
 
 
 def evolve(state: State, entry: e.Entry) -> State:
@@ -65,7 +77,25 @@ def _refit(state: State) -> State:
     if hours == 0 or state.phase is Phase.CLOSED:
         return state
     at = Instant(state.fitted_at + hours * REFIT_INTERVAL_S)
-    return replace(state, evictions=MODEL.fit(state.history.as_of(at), at), fitted_at=at)
+    estimator = state.estimator
+    if isinstance(estimator, Chosen) and not state.terms.rules.cleared_by_bid:
+        estimator = estimator.observing(state.capacity.beside(_own_machines(state)))
+    fitted = estimator.fit(state.history.as_of(at), at)
+    return replace(state, estimator=estimator, evictions=fitted, fitted_at=at)
+
+
+def _own_machines(state: State) -> Observations:
+    """How long the run's own spot machines were kept: what it learns of its markets by being there."""
+    rows: dict[Market, list[tuple[int, int, bool]]] = {}
+    for instance in state.instances.values():
+        allocation = state.allocations[instance.allocation]
+        if not allocation.on_demand and instance.running_at is not None:
+            ends = state.now if instance.ended_at is None else max(instance.ended_at, instance.running_at)
+            lost = instance.end is End.EVICTED
+            rows.setdefault(allocation.market, []).append((instance.running_at, ends, lost))
+    return Observations.of(
+        {market: Spells.of(*map(list, zip(*spells, strict=True))) for market, spells in rows.items()}
+    )
 
 
 # ---- prices and time ----------------------------------------------------------------------------

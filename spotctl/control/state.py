@@ -9,10 +9,11 @@ from math import inf
 from typing import Final
 
 from bidbrain.deadline.spells import Belief
-from bidbrain.eviction.base import FittedMarkets
+from bidbrain.eviction.base import FittedMarkets, MarketModel
 from bidbrain.model import Decision, Holding
 from pricing_data.billing import End
 from pricing_data.market import Market, PriceHistory
+from pricing_data.spells import Observations
 from pricing_data.units import HOUR_S, Instant, UsdPerHour
 from spotctl.control.events import Ask, Close
 from spotctl.control.lifecycle import Life
@@ -103,8 +104,12 @@ class State:
     now: Instant
     terms: Terms
     history: PriceHistory
+    estimator: MarketModel
+    """How evictions are estimated; fitted anew as time goes by."""
     evictions: FittedMarkets
     fitted_at: Instant
+    capacity: Observations
+    """What was seen of capacity before the start."""
     phase: Phase = Phase.STARTING
     allocations: Mapping[str, Allocation] = field(default_factory=dict)
     instances: Mapping[str, Instance] = field(default_factory=dict)

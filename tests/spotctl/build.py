@@ -99,7 +99,8 @@ def replay(
     provider = SimulatedProvider(trace, of.rules, 60, lambda: time.now, capacity)
     world = TraceWorld(time, trace, provider, ModelledTraining(of), lambda: asks(time.now), of)
     ledger, observer = Ledger.in_memory(), Silent()
-    state = drive(start(e.JobStarted(of.start, of), trace, ledger, observer), world, ledger, observer)
+    begun = start(e.JobStarted(of.start, of), trace, ledger, observer, capacity)
+    state = drive(begun, world, ledger, observer)
     return state, ledger.entries()
 
 

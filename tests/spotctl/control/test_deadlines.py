@@ -66,9 +66,11 @@ def dear_while(away: Away, trace: PriceHistory) -> PriceHistory:
 
 
 def capacity_between(away: Away) -> Observations:
-    """Capacity at all other times, until long after."""
-    borders = [START - HOUR_S, *(moment for outage in away for moment in outage), START + 90 * 86400]
-    lost = [True] * len(away) + [False]
+    """Capacity at all other times, until long after; in the weeks before, it was away for an hour a day."""
+    past = [(START - day * 86400, START - day * 86400 + HOUR_S) for day in range(20, 0, -1)]
+    outages = [*past, *away]
+    borders = [START - 21 * 86400, *(moment for outage in outages for moment in outage), START + 90 * 86400]
+    lost = [True] * len(outages) + [False]
     return Observations.of({m: Spells.of(borders[::2], borders[1::2], lost) for m in MARKETS})
 
 

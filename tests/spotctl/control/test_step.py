@@ -13,7 +13,7 @@ from pricing_data.rules import AWS, AWS_2016
 from pricing_data.units import HOUR_S, Instant, MicroUsd, Seconds, UsdPerHour
 from spotctl.control import events as e
 from spotctl.control.evolve import RELEASE_LEAD_S, begin, evolve
-from spotctl.control.state import Phase, State
+from spotctl.control.state import REFUSED_REST_S, Phase, State
 from spotctl.control.step import plan
 from spotctl.control.terms import Terms
 from tests.spotctl.build import MARKETS, START, scripted_trace, terms
@@ -77,7 +77,22 @@ def test_machines_that_were_asked_for_count_before_they_are_granted() -> None:
     (holding,) = core.state.holdings()
     assert (holding.id, holding.counts_for, holding.started) == ("s1", 4, None)
     core.tell(e.Refused(after(76), "s1", "CapacityUnavailable", "no machines"))
-    assert core.state.holdings() == ()
+    assert "s1" not in {holding.id for holding in core.state.holdings()}
+
+
+def test_where_a_market_refuses_the_others_are_asked_at_once_and_it_is_left_alone_for_a_while() -> None:
+    core = Core(terms()).training()
+    asked = [core.state.allocations["s1"].market]
+    for number in (1, 2, 3):
+        said = core.tell(e.Refused(after(76), f"s{number}", "CapacityUnavailable", "no machines"))
+        asked += [c.market for c in said if isinstance(c, e.Acquire)]
+    assert sorted(asked) == sorted(MARKETS)
+    assert core.state.alarm is not None
+    said = []
+    while core.state.now < after(75 + REFUSED_REST_S + 240) and not said:
+        said = only(e.Acquire, core.tell(e.Woke(core.state.alarm)))
+    assert said
+    assert core.state.now >= after(75 + REFUSED_REST_S)
 
 
 # ---- time ------------------------------------------------------------------------------------------
@@ -158,7 +173,8 @@ def test_where_seconds_are_billed_there_is_no_hour_to_wait_out() -> None:
 @pytest.mark.parametrize("saved", [False, True])
 def test_a_run_that_is_taken_down_says_what_became_of_its_model(saved: bool) -> None:
     core = Core(terms()).training()
-    core.tell(e.Refused(after(76), "s1", "CapacityUnavailable", "no machines"))
+    for name in ("s1", "s2", "s3"):
+        core.tell(e.Refused(after(76), name, "CapacityUnavailable", "no machines"))
     if saved:
         core.tell(e.TrainingFinished(after(100), 60, "model.npz"))
     core.tell(e.Asked(after(101), e.Ask.DOWN))
