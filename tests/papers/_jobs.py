@@ -7,15 +7,12 @@ job's course does not depend on its length: one run to the longest gives all len
 The engine of ``bidbrain.backtest`` decides every two minutes; from 46 000 starts a zone, times lengths, bids
 and schemes, jumping is what makes the protocol affordable. The rules of choice are those of
 ``bidbrain.strategies.tierml``.
-
-    place   where the machines are: a class (0, 1), on demand (2), or nowhere (-1)
-    fleet   the machines that do a job's work between them; a scheme's share of it is transient
+A fleet is the machines that do a job's work between them; a scheme's share of it is transient.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -23,13 +20,7 @@ import numpy.typing as npt
 from bidbrain.strategies.mttf import HORIZON_S
 from bidbrain.strategies.tierml import worth_a_move
 from tests.papers._classes import MINUTE_S, Flags, Floats, Tables, first_from
-
-Ints: TypeAlias = npt.NDArray[np.int64]
-
-ON_DEMAND: Final = 2
-NOWHERE: Final = -1
-_HOUR: Final = 60
-_NEVER: Final = np.int64(2**62)
+from tests.papers._fleets import HOUR, NEVER, NOWHERE, ON_DEMAND, Fleets, Ints, never, nowhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +74,13 @@ def run(scheme: Scheme, tables: Tables, starts: Ints, lengths: Ints) -> Jobs:
 
 
 class _Lanes:
-    """The jobs still running, as parallel arrays; the results, by start."""
+    """The jobs still running, as parallel arrays, and the results by start.
+
+    done     useful minutes so far             held      machines that work
+    spent    dollars for finished hours        vacated   those that work until their hour ends
+    lost     evictions of a whole fleet        asked     place that machines were requested at, due when ready
+    rented   minutes on demand                 ran       when the machines held began to work
+    """
 
     def __init__(self, scheme: Scheme, tables: Tables, starts: Ints, lengths: Ints) -> None:
         self.scheme, self.tables, self.lengths = scheme, tables, lengths
@@ -98,9 +95,9 @@ class _Lanes:
         self.done, self.spent = np.zeros(size), np.zeros(size)
         self.lost, self.rented = np.zeros(size), np.zeros(size)
         self.ran = starts.copy()
-        self.vacated = _Fleets.none(size)
-        self.asked, self.asked_level, self.ready = _nowhere(size), np.zeros(size, np.int64), _never(size)
-        self.held = _Fleets.none(size)
+        self.vacated = Fleets.none(size)
+        self.asked, self.asked_level, self.ready = nowhere(size), np.zeros(size, np.int64), never(size)
+        self.held = Fleets.none(size)
         place, level = self._choice(starts)
         self._settle_in(np.ones(size, np.bool_), place, level)
 
@@ -121,23 +118,23 @@ class _Lanes:
         result: Ints = np.minimum(np.minimum.reduce(events), limit)
         return result
 
-    def _evicted_at(self, fleets: _Fleets) -> Ints:
+    def _evicted_at(self, fleets: Fleets) -> Ints:
         """Of the spot machines of ``fleets``; never, of others."""
         spot = (fleets.place == 0) | (fleets.place == 1)
         place, time = np.where(spot, fleets.place, 0), np.minimum(self.time, self.tables.minutes - 1)
-        return np.where(spot, self.tables.evicted[place, fleets.level, time], _NEVER)
+        return np.where(spot, self.tables.evicted[place, fleets.level, time], NEVER)
 
     def _moves_at(self) -> Ints:
         """When a move falls due: at the earliest a minute after the last event, and one at a time."""
         free = (self.asked == NOWHERE) & (self.vacated.place == NOWHERE) & (self.held.place != NOWHERE)
         if not self.scheme.elastic:
-            return _never(len(self.time))
+            return never(len(self.time))
         ahead = np.minimum(self.time + 1, self.tables.minutes - 1)
         spot = self.held.place != ON_DEMAND
         place = np.where(free & spot, self.held.place, 0)
         due = self.due[place, self.held.level, ahead]
         opens = self.opens[ahead]
-        return np.where(free, np.where(spot, due, opens), _NEVER).astype(np.int64)
+        return np.where(free, np.where(spot, due, opens), NEVER).astype(np.int64)
 
     def _advance(self, until: Ints) -> None:
         """Work and pay until the event; note the lengths that are done on the way."""
@@ -159,7 +156,7 @@ class _Lanes:
         rows, at = self.row[passes], at[passes]
         used = self.held.used(at, passes) + self.vacated.used(at, passes)
         elapsed = at - self.began[passes]
-        kept = self.scheme.reliable / 64 * self.tables.on_demand * elapsed / _HOUR
+        kept = self.scheme.reliable / 64 * self.tables.on_demand * elapsed / HOUR
         self.cost[rows, column] = self.spent[passes] + used + kept
         self.minutes[rows, column] = elapsed
         self.evictions[rows, column] = self.lost[passes]
@@ -205,7 +202,7 @@ class _Lanes:
         refused = spot & (self.tables.evicted[code, level, now] <= self.time)
         joins = due & ~refused
         self.asked = np.where(due, NOWHERE, self.asked)
-        self.ready = np.where(due, _NEVER, self.ready)
+        self.ready = np.where(due, NEVER, self.ready)
         self.vacated.take(joins & (self.held.place != NOWHERE), self.held)
         self._settle_in(joins, place, level)
         self._ask(refused & (self.held.place == NOWHERE))
@@ -277,51 +274,6 @@ class _Lanes:
         self.held, self.vacated = self.held.only(stay), self.vacated.only(stay)
 
 
-@dataclass(slots=True)
-class _Fleets:
-    """One fleet per job, or none."""
-
-    place: Ints
-    level: Ints
-    hour_ends: Ints
-    price: Floats
-    """Dollars for the hour."""
-
-    @classmethod
-    def none(cls, size: int) -> _Fleets:
-        return cls(_nowhere(size), np.zeros(size, np.int64), _never(size), np.zeros(size))
-
-    @property
-    def spot(self) -> Flags:
-        spot: Flags = (self.place == 0) | (self.place == 1)
-        return spot
-
-    def used(self, at: Floats, which: Flags) -> Floats:
-        """Dollars for the part of the hour before ``at``; nothing where there are no machines."""
-        there = self.place[which] != NOWHERE
-        opened = np.where(there, self.hour_ends[which] - _HOUR, 0)
-        return np.where(there, self.price[which] * (at - opened) / _HOUR, 0.0)
-
-    def move_in(self, which: Flags, place: Ints, level: Ints) -> None:
-        self.place, self.level = np.where(which, place, self.place), np.where(which, level, self.level)
-
-    def open_hour(self, which: Flags, at: Ints, price: Floats) -> None:
-        self.hour_ends = np.where(which, at + _HOUR, self.hour_ends)
-        self.price = np.where(which, price, self.price)
-
-    def take(self, which: Flags, others: _Fleets) -> None:
-        self.move_in(which, others.place, others.level)
-        self.hour_ends = np.where(which, others.hour_ends, self.hour_ends)
-        self.price = np.where(which, others.price, self.price)
-
-    def clear(self, which: Flags) -> None:
-        self.place = np.where(which, NOWHERE, self.place)
-        self.hour_ends = np.where(which, _NEVER, self.hour_ends)
-
-    def only(self, stay: Flags) -> _Fleets:
-        return _Fleets(self.place[stay], self.level[stay], self.hour_ends[stay], self.price[stay])
-
-
 def _due(tables: Tables, scheme: Scheme) -> Ints:
     """(2, L, T): the first minute from t on at which machines held at that bid should be left."""
     due = np.full(tables.evicted.shape, tables.minutes, np.int32)
@@ -335,11 +287,3 @@ def _due(tables: Tables, scheme: Scheme) -> Ints:
                 (other >= 0) & worth_a_move(tables.rates[c, level], rate, scheme.moves_at)
             )
     return due.astype(np.int64)
-
-
-def _never(size: int) -> Ints:
-    return np.full(size, _NEVER)
-
-
-def _nowhere(size: int) -> Ints:
-    return np.full(size, NOWHERE)

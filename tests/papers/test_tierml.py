@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -87,9 +88,7 @@ def test_what_is_vacated_works_until_its_hour_ends() -> None:
     rates = window.rates.copy()
     rates[1, 0] = np.where(np.arange(window.minutes) >= 30, 1e-4, 1e-6)
     rates[0, 0] = 1e-5
-    moved = Tables(
-        **{name: getattr(window, name) for name in Tables.__slots__ if name != "rates"}, rates=rates
-    )
+    moved = replace(window, rates=rates)
     done = one(Scheme("t", 1, moves_at=2.0), moved, 200)
     fleet_minutes = 200 * 64 / 63
     minutes = fleet_minutes - 25
