@@ -10,7 +10,7 @@ no clock, and no price after its own now.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -96,6 +96,10 @@ class Held:
         total: Codes = self.count.sum(axis=1)
         return total
 
+    def only(self, rows: Codes) -> Held:
+        """The footprints ``rows``."""
+        return Held(*(getattr(self, column.name)[rows] for column in fields(self)))
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Moments:
@@ -114,3 +118,14 @@ class Moments:
 
     def __len__(self) -> int:
         return len(self.now)
+
+    def only(self, rows: Codes) -> Moments:
+        """The decision points ``rows``."""
+        return Moments(
+            self.now[rows],
+            self.prices[rows],
+            self.open[rows],
+            self.held.only(rows),
+            self.work_left[rows],
+            self.chances.only(rows),
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
@@ -12,6 +13,9 @@ from bidbrain.model import Decision, Observation
 from bidbrain.requests import room, weigh_renewals, weigh_requests
 from bidbrain.strategies.base import NOTHING, Requests
 from bidbrain.strategies.recovery import ELASTIC, Elastic, Recovery
+
+_AT_ONCE: Final = 2**18
+"""Requests weighed together: as many as stay in a processor's cache, however many jobs there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +31,18 @@ class BidBrain:
 
     def request(self, setting: Setting, at: Moments) -> Requests:
         """The request with the least E, where that is below E now."""
-        setting = self._believed(setting)
-        weighing = weigh_requests(setting, at, self._counts(setting))
+        believed, counts = self._believed(setting), self._counts(setting)
+        weighed = counts.shape[1] * len(setting.markets) * len(setting.limits.bid_deltas)
+        blocks = np.array_split(np.arange(len(at)), max(len(at) * weighed // _AT_ONCE, 1))
+        asked = [self._request(believed, at.only(rows), counts) for rows in blocks]
+        return Requests(
+            np.concatenate([wanted.market for wanted in asked]),
+            np.concatenate([wanted.count for wanted in asked]),
+            np.concatenate([wanted.bid for wanted in asked]),
+        )
+
+    def _request(self, setting: Setting, at: Moments, counts: Codes) -> Requests:
+        weighing = weigh_requests(setting, at, counts)
         market, count, delta, better = weighing.best()
         rows = np.arange(len(at))
         wanted = weighing.counts[rows, np.minimum(market, weighing.counts.shape[1] - 1), count]

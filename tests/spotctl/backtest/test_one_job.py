@@ -1,0 +1,112 @@
+"""One job on the whole control core and on the fast engine: the same decisions, the same bill."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bidbrain.backtest.engine import Ran
+from bidbrain.backtest.job import Job
+from bidbrain.backtest.run import backtest
+from bidbrain.backtest.tape import Tape
+from bidbrain.batch import Chances, Codes, Setting
+from bidbrain.eviction.price_crossing import PriceCrossing
+from bidbrain.model import Action, Limits, Reliable
+from bidbrain.single import Asked
+from bidbrain.strategies.least_cost import BidBrain
+from pricing_data.billing import End
+from pricing_data.market import Market, PriceHistory
+from pricing_data.rules import AWS_2016
+from pricing_data.traces import read_trace
+from pricing_data.units import HOUR_S, Instant, Seconds, UsdPerHour, parse_instant
+from spotctl.control import events as e
+from spotctl.control.spending import spent
+from spotctl.control.state import State
+from spotctl.control.terms import Terms, Tradable
+from tests.spotctl.build import START, random_trace, replay, terms
+
+BOOT_S = 60
+"""Of the machines in ``build.replay``."""
+
+
+@dataclass(frozen=True)
+class Hourly:
+    """What a running job believes: its model, fitted to what is known at each hour of its life."""
+
+    history: PriceHistory
+    markets: tuple[Market, ...]
+
+    def __call__(self, fitted_at: Codes) -> Chances:
+        (at,) = {Instant(int(moment)) for moment in fitted_at}
+        return Asked(PriceCrossing().fit(self.history.as_of(at), at), self.markets)
+
+
+def fast(of: Terms, trace: PriceHistory) -> tuple[Ran, int]:
+    """The job on the fast engine: what it did, and its micro-dollars."""
+    setting = Setting(
+        markets=tuple(tradable.market for tradable in of.spot),
+        cores=np.array([float(tradable.cores) for tradable in of.spot]),
+        on_demand=np.array([tradable.on_demand for tradable in of.spot]),
+        rules=of.rules,
+        reliable=Reliable(of.reliable_count, of.reliable.on_demand, of.reliable.cores),
+        limits=of.limits,
+        scaling=of.scaling,
+    )
+    assert of.stop.clocks is not None
+    job = Job(of.stop.clocks * of.core_seconds_per_clock, BOOT_S, of.core_seconds_per_clock)
+    end = Instant(of.start + 72 * HOUR_S)
+    tape = Tape.of(trace, setting.markets, of.start, end)
+    found = backtest(BidBrain(), setting, job, tape, Hourly(trace, setting.markets), np.array([of.start]))
+    return found.ran, int(found.micros[0])
+
+
+def check(of: Terms, trace: PriceHistory) -> State:
+    """The core and the engine agree on ``of``; what the core came to."""
+    state, entries = replay(of, trace)
+    ran, micros = fast(of, trace)
+    bought = [
+        (x.at, x.market, x.count, x.bid) for x in entries if isinstance(x, e.Acquire) and not x.reliable
+    ]
+    rows = zip(ran.ended.requested_at, ran.ended.market, ran.ended.count, ran.ended.bid, strict=True)
+    assert bought == [(at, of.spot[market].market, count, bid) for at, market, count, bid in rows]
+    ends = {}
+    for instance in state.instances.values():
+        if not state.is_reliable(instance):
+            ends[instance.allocation] = (instance.ended_at, instance.end is End.EVICTED)
+    assert list(ends.values()) == list(zip(ran.ended.end, ran.ended.evicted, strict=True))
+    renewed = [x for x in entries if isinstance(x, e.Decided) and x.decision.action is Action.RENEW]
+    assert len(renewed) == ran.renewals[0]
+    assert state.training_over_at == ran.done_at[0]
+    assert state.evicted_allocations == ran.evictions[0]
+    assert spent(state).total == micros
+    return state
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_engine_is_the_control_core_in_fast(seed: int) -> None:
+    state = check(terms(clocks=240), random_trace(seed))
+    assert state.evicted_allocations > 0, "or little was shown"
+
+
+def test_also_where_machines_join_slowly_and_losses_are_dear() -> None:
+    of = terms(clocks=240)
+    slow = replace(of, scaling=replace(of.scaling, sigma_s=Seconds(90), lambda_s=Seconds(300)))
+    check(slow, random_trace(7))
+
+
+@pytest.mark.parametrize("start", ["2016-06-13T07:21:00Z", "2016-07-02T18:00:30Z"])
+def test_on_recorded_prices_of_three_zones(recorded_data: Path, start: str, campaign: bool) -> None:
+    """An m4.xlarge in three zones in the summer of 2016; in full the job is twenty times as long."""
+    path = recorded_data / "aws-spot-2016mid" / "spot_prices.csv.gz"
+    trace = read_trace(path, only=lambda market: market.instance_type == "m4.xlarge").history
+    of = replace(
+        terms(AWS_2016, clocks=900 if campaign else 150),
+        start=parse_instant(start),
+        spot=tuple(Tradable(market, UsdPerHour(0.239), 4) for market in trace.markets),
+        limits=Limits(12, 4, (0.0001, 0.001, 0.01, 0.1)),
+    )
+    assert of.start > START - 10**7, "within the recording"
+    check(of, trace.as_of(Instant(of.start + 72 * HOUR_S)))
