@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from bidbrain.eviction.base import Beta, Evidence
-from bidbrain.eviction.confidence import evicted_share
+from bidbrain.eviction.confidence import coming_week
 from bidbrain.eviction.first_passage import Passages, Steps
 from pricing_data.market import Market, PriceHistory
 from pricing_data.units import HOUR_S, Instant, Seconds
@@ -95,11 +95,11 @@ class FittedPriceCrossing:
         )
 
     def beta(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> Beta:
-        """See ``Estimates.beta``; the interval takes days for independent (``confidence.py``)."""
+        """See ``Estimates.beta``; the interval is what the coming week should keep to (``confidence.py``)."""
         evidence = self.evidence(market, horizon_s)
         if bid_delta < 0:
             return Beta(1.0, 1.0, 1.0, evidence)
-        share = evicted_share(self._market(market), bid_delta, horizon_s, self._watched(horizon_s))
+        share = coming_week(self._market(market), bid_delta, horizon_s, self._watched(horizon_s))
         return Beta(share.value, share.low, share.high, evidence)
 
     def _answer(self, market: Market, bid_delta: float, horizon_s: float) -> tuple[float, float]:

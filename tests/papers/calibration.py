@@ -33,7 +33,6 @@ from typing import Final
 
 import numpy as np
 
-from bidbrain.eviction.beta_table import beta_table
 from bidbrain.eviction.conditioned import LearnedHazard, MarketRecord, Memory, learn
 from bidbrain.eviction.curves import CurveModel
 from bidbrain.eviction.exposure import AGE_EDGES_S, rows_of
@@ -55,11 +54,11 @@ from bidbrain.eviction.scoring import (
     skill,
     starts,
 )
-from bidbrain.model import BID_DELTAS
-from pricing_data.market import Market, PriceHistory
+from pricing_data.market import PriceHistory
 from pricing_data.spells import Observations
 from pricing_data.traces import read_trace
 from pricing_data.units import HOUR_S, Instant
+from tests.papers import _auctions
 from tests.papers._capacity import Zone, grids, machines, whole_groups
 
 STEP_S: Final = 300
@@ -220,56 +219,6 @@ def beside_prices(data: Path, found: Split) -> list[tuple[Scored, Mapping[float,
     return compared
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Auction:
-    """One market of the auction era; all arrays are by delta."""
-
-    market: Market
-    given: Floats
-    elsewhere: Floats
-    """By the region's other zones; NaN where there is none."""
-    happened: Floats
-    average: Floats
-    """What markets of the same file did in training, on average: the reference."""
-
-
-def auctions(data: Path, horizon_s: int = HOUR_S) -> list[Auction]:
-    """All auction markets with at least 500 prices."""
-    found = []
-    for file in ("aws-spot-2015/spot_prices", "aws-spot-2016q1/spot_prices", "aws-spot-2016mid/spot_prices"):
-        recording = read_trace(data / f"{file}.csv.gz")
-        history, last = recording.history, recording.last
-        markets = [market for market in history.markets if len(history.series(market)) >= 500]
-        trained, happened = {}, {}
-        for market in markets:
-            series = history.series(market)
-            cut = Instant(int(series.times[0] + 0.6 * (last - series.times[0])))
-            trained[market] = beta_table(series, cut, BID_DELTAS, horizon_s)
-            both = beta_table(series, last, BID_DELTAS, horizon_s)
-            before, after = cut - horizon_s - series.times[0], last - horizon_s - series.times[0]
-            happened[market] = (both * after - trained[market] * before) / (after - before)
-        average = np.mean(list(trained.values()), axis=0)
-        for market in markets:
-            same = [trained[m] for m in markets if m.instance_type == market.instance_type and m != market]
-            elsewhere = np.mean(same, axis=0) if same else np.full(len(BID_DELTAS), np.nan)
-            found.append(Auction(market, trained[market], elsewhere, happened[market], average))
-    return found
-
-
-def auction_skill(found: Sequence[Auction], name: str) -> float:
-    """Brier skill over the average market, pooled over markets and deltas: exact, as shares are.
-
-    With a share o lost, the Brier score of p is (p - o)^2 + o (1 - o).
-    """
-    happened = np.stack([one.happened for one in found])
-    given = np.stack([getattr(one, name) for one in found])
-    reference = np.stack([one.average for one in found])
-    there = ~np.isnan(given)
-    noise = happened * (1 - happened)
-    ours, theirs = (given - happened) ** 2 + noise, (reference - happened) ** 2 + noise
-    return 1.0 - float(ours[there].sum() / theirs[there].sum())
-
-
 def data_folder() -> Path:
     """``SPOTCTL_DATA``, or shared/data beside the repository."""
     beside = Path(__file__).resolve().parents[2].parent / "shared" / "data"
@@ -295,7 +244,7 @@ def main() -> None:
     _print_zones("whole groups of 4 and 16 nodes", [_whole(found, zone) for zone in groups], random)
     lived = [score(found, zone, True, Instant(zone.begin + _warm_up(zone))) for zone in machines(data)]
     _print_zones("machines that ran until they were lost or given up", lived, random)
-    _print_auctions(auctions(data))
+    _auctions.report(data)
 
 
 def _whole(found: Split, zone: Zone) -> Scored:
@@ -348,21 +297,3 @@ def _print_beside_prices(compared: Sequence[tuple[Scored, Mapping[float, float]]
         ours = brier(scored.given["conditioned"], scored.starts.lost)
         theirs = "  ".join(f"{delta}: {value:.3f}" for delta, value in briers.items())
         print(f"{scored.zone.name:46} {ours:.3f}   {theirs}   skill {1 - ours / min(briers.values()):.3f}")
-
-
-def _print_auctions(found: Sequence[Auction]) -> None:
-    gaps = np.abs(np.stack([one.given - one.happened for one in found]))
-    print(f"\nauction era: {len(found)} markets, {len(BID_DELTAS)} deltas, 1 h, exact shares of all starts")
-    print(
-        f"later windows: mean |given - happened| {gaps.mean():.3f}, skill {auction_skill(found, 'given'):.3f}"
-    )
-    print(f"unseen zones: skill {auction_skill(found, 'elsewhere'):.3f} over the average market")
-    given, happened = (np.concatenate([getattr(one, n) for one in found]) for n in ("given", "happened"))
-    print("      given   shares    given  happened")
-    for low in np.arange(0, 1, 0.1):
-        here = (given >= low) & (given < low + 0.1)
-        if here.any():
-            print(
-                f"{low:5.1f}-{low + 0.1:3.1f} {here.sum():8d} {given[here].mean():8.3f} "
-                f"{happened[here].mean():9.3f}"
-            )

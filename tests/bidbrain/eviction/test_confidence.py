@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bidbrain.eviction.confidence import evicted_share, wilson
+from bidbrain.eviction.confidence import coming_week, evicted_share, wilson
 from bidbrain.eviction.first_passage import Passages, Steps
 from pricing_data.market import Series
 from pricing_data.units import HOUR_S, Instant
@@ -97,3 +97,27 @@ def test_whatever_the_prices_the_answer_is_a_share(
     share = evicted_share(steps(rows, 6 * DAY_S), delta, horizon_s, max(horizon_s, HOUR_S))
     assert 0 <= share.low <= share.value <= share.high <= 1
     assert 1 <= share.effective <= 6 * DAY_S / HOUR_S
+
+
+def test_weeks_that_are_alike_promise_another_one() -> None:
+    alike = coming_week(spikes(42, (3, 11)), 0.5, HOUR_S, HOUR_S)
+    assert alike.low > 0.05
+    assert alike.high < 0.13
+
+
+def test_weeks_that_stray_promise_little() -> None:
+    """All spikes in two weeks of six: the next week may have as many, or none."""
+    rows = [(0, 1.0)]
+    for day in (*range(7, 14), *range(28, 35)):
+        for hour in range(0, 24, 4):
+            rows += [(day * DAY_S + hour * HOUR_S, 2.0), (day * DAY_S + hour * HOUR_S + 60, 1.0)]
+    strayed = coming_week(steps(rows, 42 * DAY_S), 0.5, HOUR_S, HOUR_S)
+    assert strayed.low == 0
+    assert strayed.high > 0.25
+
+
+def test_a_record_of_days_says_next_to_nothing_of_the_coming_week() -> None:
+    share = coming_week(spikes(5, (3, 11)), 0.5, HOUR_S, HOUR_S)
+    assert share.high - share.low > 0.5
+    nothing = coming_week(steps([(0, 1.0)], HOUR_S), 0.5, HOUR_S, HOUR_S)
+    assert (nothing.low, nothing.high) == (0, 1)
