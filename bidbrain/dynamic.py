@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from bidbrain.moves import MARGIN, Baggage, EgressPrices, Place, move_cost, worth_moving
 from bidbrain.work import Floats
@@ -46,11 +45,6 @@ class Options:
             cost = self.prices / (self.speed[:, None] * HOUR_S)
         return np.where(np.isnan(cost), np.inf, cost)
 
-    def only(self, chosen: npt.NDArray[np.bool_]) -> Options:
-        """Those at which ``chosen``, (m,), holds."""
-        markets = tuple(m for m, stays in zip(self.markets, chosen, strict=True) if stays)
-        return Options(markets, self.speed[chosen], self.prices[chosen], self.step_s)
-
 
 @dataclass(frozen=True, slots=True)
 class Journey:
@@ -77,13 +71,8 @@ class Moving:
     margin: float = MARGIN
 
 
-def cheapest(options: Options, at: int) -> int:
-    """The option with the least cost per work at step ``at``; the first of equals."""
-    return int(options.cost_per_work[:, at].argmin())
-
-
 def stay(options: Options, start: int, work: float) -> Journey:
-    """The whole job where it is cheapest at the start."""
+    """The whole job where work is cheapest at the start; the first of equals."""
     return travel(options, start, work, None)
 
 

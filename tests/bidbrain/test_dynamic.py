@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bidbrain.dynamic import Moving, Options, cheapest, stay, travel
+from bidbrain.dynamic import Moving, Options, stay, travel
 from bidbrain.moves import Baggage, EgressPrices
 from pricing_data.market import Market
 from pricing_data.units import HOUR_S, Seconds
@@ -35,8 +35,8 @@ def options(here: list[float], there: list[float], speeds: tuple[float, float] =
 
 
 def test_the_cheapest_is_so_per_work_and_not_per_hour() -> None:
-    assert cheapest(options([3.0], [1.0], (4.0, 1.0)), 0) == 0
-    assert cheapest(options([math.nan], [9.0]), 0) == 1
+    assert stay(options([3.0], [1.0], (4.0, 1.0)), 0, HOUR).places == (0,)
+    assert stay(options([math.nan], [9.0]), 0, HOUR).places == (1,)
 
 
 def test_staying_pays_the_prices_of_its_market_as_they_come() -> None:
