@@ -14,6 +14,9 @@ from pricing_data.units import MicroUsd, Seconds
 
 Argument: TypeAlias = str | int | float | bool | tuple[str | int | float | bool, ...]
 
+DEFAULT_STRATEGY: Final = "proteus"
+STRATEGIES: Final = (DEFAULT_STRATEGY, "standard", "failover", "tierml", "on-demand")
+"""The names of ``bidbrain.strategies.menu.LIVE``; here too because reading a job file must not load numpy."""
 _SIGMA: Final = Seconds(60.0)
 _LAMBDA: Final = Seconds(120.0)
 _BOOT: Final = Seconds(60.0)
@@ -75,9 +78,11 @@ class Spot:
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """What to minimize, and within what. ``deadline`` counts from the start of the job."""
+    """What to minimize, how, and within what. ``deadline`` counts from the start of the job."""
 
     minimize: str = "cost"
+    strategy: str = DEFAULT_STRATEGY
+    """One of ``bidbrain.strategies.menu.LIVE``."""
     deadline: Seconds | None = None
     budget: MicroUsd | None = None
 

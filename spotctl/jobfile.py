@@ -15,6 +15,8 @@ import yaml
 
 from pricing_data.units import MicroUsd, Seconds, micros
 from spotctl.config import (
+    DEFAULT_STRATEGY,
+    STRATEGIES,
     Amount,
     Argument,
     Converged,
@@ -184,6 +186,7 @@ def _objective(section: Section) -> Objective:
     with section:
         return Objective(
             section.get("minimize", one_of("cost"), "cost"),
+            section.get("strategy", one_of(*STRATEGIES), DEFAULT_STRATEGY),
             section.get("deadline", duration(positive=True), None),
             section.get("budget", _budget, None),
         )

@@ -10,8 +10,9 @@ from math import inf
 
 from bidbrain.deadline.feasibility import Promise
 from bidbrain.model import Decision, Observation, Offer, Reliable
+from bidbrain.strategies.base import Strategy
 from bidbrain.strategies.kept import Kept, Pledge, look, promise
-from bidbrain.strategies.least_cost import BidBrain
+from bidbrain.strategies.menu import LIVE
 from pricing_data.units import Seconds, Usd, later
 from spotctl.control import events as e
 from spotctl.control.spending import spent
@@ -24,8 +25,8 @@ def decided(state: State) -> e.Decided:
     """What to acquire, or give up, now."""
     seen, pledged = observation(state), pledge(state)
     if pledged is None:
-        return e.Decided(state.now, _strategy().decide(seen))
-    return e.Decided(state.now, Kept(_strategy()).decide(seen, pledged), look(seen))
+        return e.Decided(state.now, _strategy(state).decide(seen))
+    return e.Decided(state.now, Kept(_strategy(state)).decide(seen, pledged), look(seen))
 
 
 def renewed(state: State, holding: str) -> e.Decided:
@@ -80,9 +81,12 @@ def promised(state: State) -> Promise | None:
 def _renewal(state: State, holding: str) -> Decision:
     seen, pledged = observation(state), pledge(state)
     if pledged is None:
-        return _strategy().renew_or_terminate(seen, holding)
-    return Kept(_strategy()).renew_or_terminate(seen, pledged, holding)
+        return _strategy(state).renew_or_terminate(seen, holding)
+    return Kept(_strategy(state)).renew_or_terminate(seen, pledged, holding)
 
 
-def _strategy() -> BidBrain:
-    return BidBrain()
+def _strategy(state: State) -> Strategy:
+    """For as many cores as the job's most machines of the type that is cheapest on demand have."""
+    terms = state.terms
+    cheapest = min(terms.spot, key=lambda tradable: tradable.on_demand / tradable.cores)
+    return LIVE[terms.strategy](float(terms.limits.max_instances * cheapest.cores))

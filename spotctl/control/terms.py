@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bidbrain.model import Limits, Scaling
+from bidbrain.strategies.menu import DEFAULT
 from pricing_data.market import Market, MarketRules
 from pricing_data.units import Instant, MicroUsd, Seconds, UsdPerHour
 
@@ -57,6 +58,8 @@ class Terms:
     drain: bool = False
     start_s: Seconds = AT_ONCE
     """From a request to a running machine, as far as is known beforehand."""
+    strategy: str = DEFAULT
+    """One of ``bidbrain.strategies.menu.LIVE``."""
 
     def tradable(self, market: Market) -> Tradable:
         """The terms of one of the run's markets; KeyError for any other."""

@@ -186,7 +186,7 @@ def test_the_rules_follow_the_dates_of_the_trace_unless_named(
 
 def test_unknown_rules_are_refused_with_those_there_are(job: MakeJob, tmp_path: Path) -> None:
     options = PriceOptions(trace=trace(tmp_path, BOTH), rules="aws-1999")
-    with pytest.raises(UsageError, match="expected one of aws-2016, aws, gcp, azure"):
+    with pytest.raises(UsageError, match="expected one of aws-2016, aws, gcp, gcp-preemptible, azure"):
         resolve(job(), options, "r", seed=1)
 
 
