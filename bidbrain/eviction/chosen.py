@@ -56,8 +56,8 @@ class Chosen:
         return {
             "conditioned": Conditioned(self.observations),
             "lifetimes": Lifetimes(self.observations),
-            "pooled": Pooled(self.observations),
             "bands": Bands(self.bands, self.observations),
+            "pooled": Pooled(self.observations),
         }
 
     def choice(

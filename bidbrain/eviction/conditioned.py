@@ -196,12 +196,13 @@ class Conditioned:
     """The estimator: configuration, and all spells there are; a fit sees those before its now.
 
     ``learned`` replaces learning at the fit, where it was done before, on other markets. Markets of a cloud
-    share what is learned; a cloud of which nothing was seen stays unknown.
+    share what is learned; a cloud in which fewer than ``least_losses`` were seen stays unknown.
     """
 
     observations: Observations
     memory: Memory = field(default_factory=Memory)
     learned: LearnedHazard | None = None
+    least_losses: int = 20
     _daily: dict[tuple[str, int], LearnedHazard | None] = field(
         default_factory=dict, repr=False, compare=False
     )
@@ -225,11 +226,15 @@ class Conditioned:
         return FittedCurves(curve)
 
     def _learned(self, known: Observations, cloud: str, now: Instant) -> LearnedHazard | None:
-        """As of the last midnight; as of now, where nothing was known by then."""
+        """As of the last midnight; as of now, where too little was known by then."""
         midnight = now - now % _DAY_S
         if (cloud, midnight) not in self._daily:
-            self._daily[cloud, midnight] = learn(_of_cloud(known, cloud), Instant(midnight), self.memory)
-        return self._daily[cloud, midnight] or learn(_of_cloud(known, cloud), now, self.memory)
+            self._daily[cloud, midnight] = self._enough(known, cloud, Instant(midnight))
+        return self._daily[cloud, midnight] or self._enough(known, cloud, now)
+
+    def _enough(self, known: Observations, cloud: str, now: Instant) -> LearnedHazard | None:
+        found = learn(_of_cloud(known, cloud), now, self.memory)
+        return found if found is not None and found.losses >= self.least_losses else None
 
 
 def _of_cloud(observations: Observations, cloud: str) -> Observations:

@@ -61,7 +61,7 @@ def test_what_ends_after_now_changes_nothing(model: type[Conditioned | Pooled | 
 
 @pytest.mark.parametrize("model", [Conditioned, Pooled])
 def test_a_market_that_nobody_saw_gets_what_its_neighbours_have(model: type[Conditioned | Pooled]) -> None:
-    bad, good = Observations.of({HERE: drawn(1.0, 3)}), Observations.of({HERE: drawn(0.05, 4)})
+    bad, good = Observations.of({HERE: drawn(1.0, 3)}), Observations.of({HERE: drawn(0.1, 4)})
     assert beta(model(bad), NEVER_SEEN) > 2 * beta(model(good), NEVER_SEEN)
 
 
@@ -113,6 +113,18 @@ def test_intervals_hold_the_truth_and_narrow() -> None:
         held += pooled.low <= truth <= pooled.high
     assert held >= 35
     assert np.mean(widths[1::2]) < np.mean(widths[::2])
+
+
+def test_a_first_loss_elsewhere_does_not_speak_louder_than_what_is_published() -> None:
+    published = {
+        replace(NEVER_SEEN, zone=HERE.region): Band(0.0, 0.05, 30 * DAY_S, Instant(BEGIN), "advisor")
+    }
+    seen = Observations().with_spell(HERE, NOW - HOUR_S, NOW - 60, True)
+    fitted = Chosen(AWS, seen, published).fit(NOTHING, NOW)
+    assert fitted.evidence(NEVER_SEEN, HOUR_S).source == "advisor"
+    assert fitted.eviction_probability(HERE, 0.0, 0.0, HOUR_S) > 5 * fitted.eviction_probability(
+        NEVER_SEEN, 0.0, 0.0, HOUR_S
+    )
 
 
 def test_few_losses_are_no_lifetime_table() -> None:
