@@ -100,6 +100,8 @@ class Scaling:
     lambda_: Seconds = _LAMBDA
     stage2_above: float = 1.0
     stage3_above: float = 15.0
+    measure: bool = False
+    """Let the job's own progress correct ``phi``, ``sigma`` and ``lambda_`` while it runs."""
 
 
 @dataclass(frozen=True, slots=True)

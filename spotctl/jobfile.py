@@ -202,6 +202,7 @@ def _scaling(section: Section) -> Scaling:
             section.get("lambda", duration(), default.lambda_),
             section.get("stage2_above", ratio, default.stage2_above),
             section.get("stage3_above", ratio, default.stage3_above),
+            section.get("measure", switch(), default.measure),
         )
         if scaling.stage3_above < scaling.stage2_above:
             message = (

@@ -94,6 +94,7 @@ def resolve(spec: JobSpec, options: PriceOptions, run: str, seed: int) -> Resolv
         budget=spec.objective.budget,
         drain=spec.drain,
         start_s=spec.local.boot,
+        measure=spec.scaling.measure,
         strategy=spec.objective.strategy,
     )
     trace = recording.history.only(t.market for t in tradable)

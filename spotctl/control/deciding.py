@@ -50,7 +50,7 @@ def observation(state: State) -> Observation:
         footprint=state.holdings(),
         offers=tuple(offers),
         limits=terms.limits,
-        scaling=terms.scaling,
+        scaling=terms.scaling if state.measured is None else state.measured.scaling(terms.scaling),
         evictions=state.evictions,
         work_left=inf if state.work_left is None else state.work_left,
     )

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from bidbrain.eviction.chosen import Chosen
 from bidbrain.eviction.price_crossing import PriceCrossing
+from bidbrain.measure import Change, Measured, Stamp
 from bidbrain.model import Action
 from bidbrain.schedule import RENEWAL_LEAD_S, next_decision_at
 from bidbrain.strategies.kept import seen
@@ -18,6 +19,7 @@ from pricing_data.units import HOUR_S, Instant, Seconds
 from spotctl.control import events as e
 from spotctl.control.lifecycle import after
 from spotctl.control.state import Allocation, Instance, Phase, State
+from spotctl.control.terms import Terms
 
 UNWATCHED: Final = Observations()
 REFIT_INTERVAL_S: Final = HOUR_S
@@ -43,7 +45,13 @@ def begin(started: e.JobStarted, history: PriceHistory, capacity: Observations =
         evictions=estimator.fit(prices, started.at),
         fitted_at=started.at,
         capacity=seen_before,
+        measured=_unmeasured(started.terms) if started.terms.measure else None,
     )
+
+
+def _unmeasured(terms: Terms) -> Measured:
+    rates = {t.market.instance_type: float(t.cores) for t in (*terms.spot, terms.reliable)}
+    return Measured.begin(terms.scaling, rates, {})
 
 
 def _estimator(rules: MarketRules, capacity: Observations) -> Chosen | PriceCrossing:
@@ -59,7 +67,7 @@ def evolve(state: State, entry: e.Entry) -> State:
     moved = _elapse(state, max(state.now, entry.at))
     handler = _HANDLERS.get(type(entry))
     moved = moved if handler is None else handler(moved, entry)
-    return _refit(moved)
+    return _refit(_measure(state, moved))
 
 
 def _elapse(state: State, now: Instant) -> State:
@@ -70,6 +78,23 @@ def _elapse(state: State, now: Instant) -> State:
         kind = state.allocations[instance.allocation].market.instance_type
         worked[kind] = worked.get(kind, 0) + now - state.now
     return replace(state, now=now, worked=worked)
+
+
+def _measure(before: State, after: State) -> State:
+    """What progress, and changes of the machines at work, say of how the job scales."""
+    measured = after.measured
+    if measured is None:
+        return after
+    done = after.clock + after.clocks_redone
+    if done > before.clock + before.clocks_redone:
+        work = done * after.terms.core_seconds_per_clock
+        measured = measured.progressed(Stamp(float(after.now), work))
+    machines = after.machines_at_work()
+    if machines != measured.now.machines:
+        grown = machines.total() > measured.now.count
+        change = Change.JOINED if grown else Change.LOST
+        measured = measured.changed(float(after.now), change, machines)
+    return replace(after, measured=measured)
 
 
 def _refit(state: State) -> State:

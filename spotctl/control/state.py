@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -10,6 +11,7 @@ from typing import Final
 
 from bidbrain.deadline.spells import Belief
 from bidbrain.eviction.base import FittedMarkets, MarketModel
+from bidbrain.measure import Measured
 from bidbrain.model import Decision, Holding
 from pricing_data.billing import End
 from pricing_data.market import Market, PriceHistory
@@ -110,6 +112,8 @@ class State:
     fitted_at: Instant
     capacity: Observations
     """What was seen of capacity before the start."""
+    measured: Measured | None
+    """How the job scales, as it shows while it runs; None where its file settles that."""
     phase: Phase = Phase.STARTING
     allocations: Mapping[str, Allocation] = field(default_factory=dict)
     instances: Mapping[str, Instance] = field(default_factory=dict)
@@ -223,6 +227,10 @@ class State:
             idle = self.stage == 3 and self.is_reliable(instance)
             if instance.joined and not instance.safe and not idle:
                 yield instance
+
+    def machines_at_work(self) -> Counter[str]:
+        """How many machines of each instance type compute now."""
+        return Counter(self.allocations[i.allocation].market.instance_type for i in self.at_work())
 
     @property
     def work_done(self) -> float:

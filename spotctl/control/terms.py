@@ -58,6 +58,8 @@ class Terms:
     drain: bool = False
     start_s: Seconds = AT_ONCE
     """From a request to a running machine, as far as is known beforehand."""
+    measure: bool = False
+    """Whether phi, sigma and lambda are taken from the job's own progress as soon as it shows them."""
     strategy: str = DEFAULT
     """One of ``bidbrain.strategies.menu.LIVE``."""
 
