@@ -27,7 +27,7 @@ def billed_seconds(
     """Seconds that each instance is expected to be charged for within ``horizon_s``, refunds deducted.
 
     See ``cost.expected_charge``. ``horizon_s`` must lie within the maximum lifetime, and ``survival`` is the
-    probability of living through it; arrays of one shape.
+    probability of living through it; arrays broadcast.
     """
     if rules.quantum_s == HOUR_S:
         return _by_the_hour(rules, age_s, horizon_s, survival, lives)

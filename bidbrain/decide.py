@@ -20,7 +20,7 @@ from bidbrain.model import Action, Decision, Observation, Offer, Weighed
 from bidbrain.requests import Weighing, weigh_renewals, weigh_requests
 from bidbrain.single import Single
 from pricing_data.market import Market
-from pricing_data.units import HOUR_S, Usd
+from pricing_data.units import HOUR_S, Usd, UsdPerHour
 
 _SHOWN: Final = 200
 """Alternatives that a decision keeps, the best ones: enough to see why, and a ledger stays small."""
@@ -30,7 +30,7 @@ def decide(observation: Observation) -> Decision:
     """Acquire the candidate with the least E of "footprint and candidate", if that is below E now; else hold.
 
     Candidates are every open market with enough history, every count within the limits and every bid delta;
-    ties go to the first by (market, count, delta).
+    ties go to the first by (market, count, delta), whatever the order of the offers.
     """
     single = Single.of(observation)
     room = min(observation.limits.max_per_allocation, observation.limits.max_instances - observation.live)
@@ -39,12 +39,14 @@ def decide(observation: Observation) -> Decision:
     considered = int(weighing.allowed.sum()) * len(weighing.deltas)
     if not considered:
         return _hold(observation, now, [], 0, _why_no_candidate(observation, room))
-    weighed = _best_bids(single, weighing)
-    best = min(weighed, key=lambda candidate: candidate.cost_per_work)
+    candidates = _best_bids(single, weighing)
+    weighed = [candidate for _, candidate in candidates]
+    code, best = min(candidates, key=lambda candidate: candidate[1].cost_per_work)  # the first of equals
     if best.cost_per_work >= now.cost_per_work:
         why = f"A core-hour costs {_core_hour(now)}, and none of {considered} requests would make it cheaper."
         return _hold(observation, now, weighed, considered, why)
-    return _acquire(observation, now, weighed, considered, best)
+    price = UsdPerHour(float(single.at.prices[0, code]))
+    return _acquire(observation, now, weighed, considered, best, price)
 
 
 def renew_or_terminate(observation: Observation, holding_id: str) -> Decision:
@@ -115,20 +117,21 @@ def _as_it_is(now: Reckoned) -> Weighed:
     return _weighed(Action.HOLD, now, subject, "the footprint as it is")
 
 
-def _best_bids(single: Single, weighing: Weighing) -> list[Weighed]:
-    """Of each market and count, in order, the candidate with the best bid; of very many, the best."""
+def _best_bids(single: Single, weighing: Weighing) -> list[tuple[int, Weighed]]:
+    """Of each market and count, in order, the candidate with the best bid; of very many, the best.
+
+    Each with its market's code.
+    """
     ratio = weighing.weights.cost_per_work[0]
     bids = ratio.argmin(axis=-1)
     least = np.take_along_axis(ratio, bids[..., None], axis=-1)[..., 0]
-    allowed = np.flatnonzero(weighing.allowed[0])
-    if len(allowed) > _SHOWN:
-        nearest = np.argpartition(least.flat[allowed], _SHOWN)[:_SHOWN]
-        allowed = np.union1d(allowed[nearest], least.argmin())
-    found = []
-    for flat in allowed:
-        market, count = np.unravel_index(flat, least.shape)
-        found.append(_candidate(single, weighing, int(market), int(count), int(bids[market, count])))
-    return found
+    shown = np.flatnonzero(weighing.allowed[0])
+    if len(shown) > _SHOWN:
+        bound = np.partition(least.flat[shown], _SHOWN)[_SHOWN]
+        shown = shown[least.flat[shown] < bound] if least.min() < bound else shown[least.flat[shown] == bound]
+    markets, counts = (axis.tolist() for axis in np.unravel_index(shown, least.shape))
+    named = sorted((single.setting.markets[m], k, m) for m, k in zip(markets, counts, strict=True))
+    return [(m, _candidate(single, weighing, m, k, int(bids[m, k]))) for _, k, m in named]
 
 
 def _candidate(single: Single, weighing: Weighing, market: int, count: int, bid: int) -> Weighed:
@@ -161,18 +164,21 @@ def _hold(
 
 
 def _acquire(
-    observation: Observation, now: Weighed, weighed: Sequence[Weighed], considered: int, best: Weighed
+    observation: Observation,
+    now: Weighed,
+    weighed: Sequence[Weighed],
+    considered: int,
+    best: Weighed,
+    price: UsdPerHour,
 ) -> Decision:
-    assert best.market is not None
     assert best.bid_delta is not None
-    offer = observation.offer(best.market)
-    bid = bid_at(offer.price, best.bid_delta)
+    bid = bid_at(price, best.bid_delta)
     return Decision(
         at=observation.now,
         action=Action.ACQUIRE,
         cost_per_work_now=now.cost_per_work,
         why=(
-            f"With {best.count} x {best.market} (price ${offer.price:.4f}, bid ${bid:.4f}) for an hour, "
+            f"With {best.count} x {best.market} (price ${price:.4f}, bid ${bid:.4f}) for an hour, "
             f"a core-hour costs {_core_hour(best)} instead of {_core_hour(now)}; "
             f"{best.beta:.1%} chance of eviction within it."
         ),

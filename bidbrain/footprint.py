@@ -80,10 +80,9 @@ def requestable(setting: Setting, at: Moments, counts: Codes, deltas: Floats) ->
     survival, uptime = at.chances.outlook(market, bids, age_s, horizon_s)
 
     def lives(until_s: Floats, _: Flags) -> tuple[Floats, Floats]:
-        return at.chances.outlook(market, bids, age_s, until_s[:1, :1, :1])  # one age: one horizon
+        return at.chances.outlook(market, bids, age_s, until_s)
 
-    new = np.zeros(survival.shape)
-    billed = billed_seconds(rules, new, new + left_s, survival, lives)
+    billed = billed_seconds(rules, age_s, horizon_s, survival, lives)
     return Requestable(
         cores=setting.cores,
         counts=counts.astype(np.float64),

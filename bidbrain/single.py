@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from bidbrain.batch import BulkMarkets, Chances, Codes, Flags, Held, Moments, Setting
 from bidbrain.eviction.base import FittedMarkets
-from bidbrain.model import Holding, Observation, Offer
+from bidbrain.model import Holding, Observation
 from bidbrain.work import Floats
 from pricing_data.market import Market
 from pricing_data.units import HOUR_S
@@ -24,46 +23,57 @@ class Single:
 
     @classmethod
     def of(cls, observation: Observation) -> Single:
-        """The offers, sorted by market, and the places of the footprint in its order."""
-        offers = sorted(observation.offers, key=_name)
-        listed = {offer.market for offer in offers}
-        elsewhere = {h.market: h for h in observation.footprint if h.market not in listed}
-        markets = (*(offer.market for offer in offers), *elsewhere)
+        """The offers and the footprint in their own order."""
+        offers = observation.offers
+        codes, elsewhere = _codes(observation)
+        unpriced = [np.nan] * len(elsewhere)
         setting = Setting(
-            markets=markets,
-            cores=np.array([*(o.cores for o in offers), *(h.cores for h in elsewhere.values())], np.float64),
-            on_demand=np.array([*(o.on_demand for o in offers), *(h.price for h in elsewhere.values())]),
+            markets=(*(offer.market for offer in offers), *(holding.market for holding in elsewhere)),
+            cores=np.array([*(o.cores for o in offers), *(h.cores for h in elsewhere)], dtype=np.float64),
+            on_demand=np.array([*(o.on_demand for o in offers), *(h.price for h in elsewhere)]),
             rules=observation.rules,
             reliable=observation.reliable,
             limits=observation.limits,
             scaling=observation.scaling,
         )
-        unpriced = [np.nan] * len(elsewhere)
         at = Moments(
             now=np.array([observation.now]),
             prices=np.array([[*(o.price for o in offers), *unpriced]]),
-            open=np.array([[*(o.open for o in offers), *(False for _ in elsewhere)]]),
-            held=_held(observation, {market: code for code, market in enumerate(markets)}),
+            open=np.array([[*(o.open for o in offers), *(False for _ in elsewhere)]], dtype=np.bool_),
+            held=_held(observation, codes),
             work_left=np.array([observation.work_left]),
-            chances=Asked.of(observation.evictions, markets),
+            chances=Asked.of(observation.evictions, setting.markets),
         )
         return cls(setting, at)
 
 
-def _name(offer: Offer) -> tuple[str, str, str, str]:
-    """The order of markets, spelled out: comparing strings is much quicker than comparing markets."""
-    market = offer.market
-    return market.cloud, market.region, market.zone, market.instance_type
+def _codes(observation: Observation) -> tuple[list[int], list[Holding]]:
+    """The market codes of the footprint, and its holdings on demand in markets that are not offered.
+
+    A holding's market is mostly the very object that was offered: among thousands that is found much
+    quicker than an equal one.
+    """
+    same = {id(offer.market): code for code, offer in enumerate(observation.offers)}
+    codes: list[int] = []
+    elsewhere: list[Holding] = []
+    for holding in observation.footprint:
+        code = same.get(id(holding.market), -1)
+        if code < 0:
+            equal = (n for n, offer in enumerate(observation.offers) if offer.market == holding.market)
+            code = next(equal, len(observation.offers) + len(elsewhere))
+        if code >= len(observation.offers):
+            elsewhere.append(holding)
+        codes.append(code)
+    return codes, elsewhere
 
 
-def _held(observation: Observation, codes: Mapping[Market, int]) -> Held:
+def _held(observation: Observation, codes: list[int]) -> Held:
     def row(values: list[float]) -> Floats:
         return np.array([values], dtype=np.float64)
 
-    holdings: tuple[Holding, ...] = observation.footprint
-    now = observation.now
+    holdings, now = observation.footprint, observation.now
     return Held(
-        market=np.array([[codes[h.market] for h in holdings]], dtype=np.int64),
+        market=np.array([codes], dtype=np.int64),
         count=np.array([[h.counts_for for h in holdings]], dtype=np.int64),
         bid=row([np.inf if h.on_demand else h.bid for h in holdings]),
         price=row([h.price for h in holdings]),

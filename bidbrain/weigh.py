@@ -69,12 +69,12 @@ def weigh(
         work += reliable.count * reliable.cores * works[..., None] * window
     instances = footprint.count.sum(axis=-1)[:, None, None] + requestable.counts + works * reliable.count
     work *= scaling.efficiencies(instances)[..., None]
-    np.minimum(work, work_left[:, None, None, None], out=work)
+    if np.isfinite(work_left).any():
+        np.minimum(work, work_left[:, None, None, None], out=work)
     fixed = footprint.charge.sum(axis=-1)[:, None, None] + paid * (reliable.count * reliable.price / HOUR_S)
     charge = fixed[..., None] + counts * requestable.charge[:, :, None, :]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = charge / work
-    ratio[work <= 0] = np.inf
+    ratio = np.full(work.shape, np.inf)
+    np.divide(charge, work, out=ratio, where=work > 0)
     return Weights(charge, work, ratio)
 
 

@@ -80,12 +80,17 @@ class Tables:
         """See ``batch.Chances``. Beyond the last knots, as at them."""
         d, across = _between(self.deltas, delta)
         h, along = _between(self.horizons_s, horizon_s)
-        evicted = delta < 0
+        between = bool(across.any())
         answers = []
         for table in (self.survival, self.uptime_s):
-            lower = table[market, d, h] * (1 - along) + table[market, d, h + 1] * along
-            upper = table[market, d + 1, h] * (1 - along) + table[market, d + 1, h + 1] * along
-            answers.append(np.where(evicted, 0.0, lower * (1 - across) + upper * across))
+            if horizon_s.size == 1:  # one horizon for all: cut the table there first
+                cut = table[:, :, h.item()] * (1 - along.item()) + table[:, :, h.item() + 1] * along.item()
+                lower, upper = cut[market, d], cut[market, d + 1] if between else 0.0
+            else:
+                lower = table[market, d, h] * (1 - along) + table[market, d, h + 1] * along
+                upper = table[market, d + 1, h] * (1 - along) + table[market, d + 1, h + 1] * along
+            mixed = lower * (1 - across) + upper * across if between else lower
+            answers.append(np.where(delta < 0, 0.0, mixed))
         return answers[0], answers[1]
 
 
