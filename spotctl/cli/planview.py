@@ -69,7 +69,7 @@ def document(plan: JobPlan) -> dict[str, Any]:
         "promise": None if plan.promise is None else _promise(plan.promise),
         "budget": None if terms.budget is None else format_micros(terms.budget),
         "price_rows": {"read": plan.recording.rows_read, "quarantined": plan.recording.rows_quarantined},
-        "beta_covers": "prices" if terms.rules.cleared_by_bid else "prices only, not capacity",
+        "beta_covers": _beta_covers(plan),
         "price_findings": public(plan.recording.findings, tuple[Finding, ...]),
         "decisions": [public(decision) for decision in ahead.decisions],
     }
@@ -95,13 +95,19 @@ def set_aside(recording: Recording) -> list[str]:
     return lines
 
 
+def _beta_covers(plan: JobPlan) -> str:
+    if plan.terms.rules.cleared_by_bid:
+        return "prices"
+    return "capacity" if plan.state.capacity.markets else "prices only, not capacity"
+
+
 def _unknowns(plan: JobPlan) -> list[str]:
     """What the estimates leave out, where that matters."""
-    if plan.terms.rules.cleared_by_bid:
+    if plan.terms.rules.cleared_by_bid or plan.state.capacity.markets:
         return []
     return [
         f"beta counts price crossings only: under {plan.terms.rules.name} rules machines are taken for",
-        "capacity, which this version neither estimates nor simulates",
+        "capacity, of which nothing is recorded here (--availability FILE says when it was there)",
     ]
 
 

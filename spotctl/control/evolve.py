@@ -13,8 +13,8 @@ from bidbrain.model import Action
 from bidbrain.schedule import RENEWAL_LEAD_S, next_decision_at
 from bidbrain.strategies.kept import seen
 from pricing_data.billing import End
-from pricing_data.market import Market, MarketRules, PriceHistory
-from pricing_data.spells import Observations, Spells
+from pricing_data.market import MarketRules, PriceHistory
+from pricing_data.spells import Observations
 from pricing_data.units import HOUR_S, Instant, Seconds
 from spotctl.control import events as e
 from spotctl.control.lifecycle import after
@@ -110,17 +110,28 @@ def _refit(state: State) -> State:
 
 
 def _own_machines(state: State) -> Observations:
-    """How long the run's own spot machines were kept: what it learns of its markets by being there."""
-    rows: dict[Market, list[tuple[int, int, bool]]] = {}
-    for instance in state.instances.values():
-        allocation = state.allocations[instance.allocation]
-        if not allocation.on_demand and instance.running_at is not None:
-            ends = state.now if instance.ended_at is None else max(instance.ended_at, instance.running_at)
-            lost = instance.end is End.EVICTED
-            rows.setdefault(allocation.market, []).append((instance.running_at, ends, lost))
-    return Observations.of(
-        {market: Spells.of(*map(list, zip(*spells, strict=True))) for market, spells in rows.items()}
-    )
+    """How long the run's own spot machines were kept: what it learns of its markets by being there.
+
+    A spell for each allocation, since its machines go together; it ends with the first warning.
+    """
+    seen_here = Observations()
+    for allocation in state.allocations.values():
+        began = [i.running_at for i in state.of(allocation.name) if i.running_at is not None]
+        if allocation.on_demand or not began:
+            continue
+        taken = [at for i in state.of(allocation.name) if (at := _taken_at(i)) is not None]
+        over = [i.ended_at for i in state.of(allocation.name) if i.ended_at is not None]
+        given_up = max(over) if len(over) == len(state.of(allocation.name)) else state.now
+        ends = max(min(taken, default=given_up), min(began))
+        seen_here = seen_here.with_spell(allocation.market, min(began), ends, bool(taken))
+    return seen_here
+
+
+def _taken_at(instance: Instance) -> Instant | None:
+    """When the provider let it be known that it takes the machine; None where it did not."""
+    if instance.warned_at is not None:
+        return instance.warned_at
+    return instance.ended_at if instance.end is End.EVICTED else None
 
 
 # ---- prices and time ----------------------------------------------------------------------------
