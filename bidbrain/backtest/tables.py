@@ -85,10 +85,13 @@ class Tables:
         for table in (self.survival, self.uptime_s):
             if horizon_s.size == 1:  # one horizon for all: cut the table there first
                 cut = table[:, :, h.item()] * (1 - along.item()) + table[:, :, h.item() + 1] * along.item()
-                lower, upper = cut[market, d], cut[market, d + 1] if between else 0.0
+                knot = market * len(self.deltas) + d
+                lower, upper = cut.take(knot), cut.take(knot + 1) if between else 0.0
             else:
-                lower = table[market, d, h] * (1 - along) + table[market, d, h + 1] * along
-                upper = table[market, d + 1, h] * (1 - along) + table[market, d + 1, h + 1] * along
+                knot = (market * len(self.deltas) + d) * len(self.horizons_s) + h
+                beyond = knot + len(self.horizons_s)
+                lower = table.take(knot) * (1 - along) + table.take(knot + 1) * along
+                upper = table.take(beyond) * (1 - along) + table.take(beyond + 1) * along
             mixed = lower * (1 - across) + upper * across if between else lower
             answers.append(np.where(delta < 0, 0.0, mixed))
         return answers[0], answers[1]

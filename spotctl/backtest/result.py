@@ -16,7 +16,6 @@ from pricing_data.units import Instant
 from spotctl.backtest.menu import BASELINE, MENU, named
 from spotctl.backtest.prepare import BacktestOptions, Prepared
 
-
 _ORACLE_STARTS: Final = 200
 """The oracle looks at no more of the starts, evenly chosen."""
 
