@@ -107,10 +107,11 @@ def main() -> None:
         results = tuple(pool.map(run_zone, cases(data, options.starts, options.seed)))
     for line in report(results):
         print(line)
-    peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     print(
         f"\n{time.perf_counter() - began:.1f} s with {options.workers} processes, "
-        f"at most {peak / 1024:.0f} MiB in each"
+        f"{sum(usage.ru_utime + usage.ru_stime for usage in used):.1f} s of processor time, "
+        f"at most {max(usage.ru_maxrss for usage in used) / 1024:.0f} MiB in each"
     )
 
 
