@@ -200,9 +200,11 @@ class State:
         """The footprint beside the reliable machines as BidBrain sees it: requested or running, staying."""
         found = []
         for allocation in self.allocations.values():
+            if allocation.reliable or allocation.refused is not None:
+                continue
             staying = [i for i in self.of(allocation.name) if i.stays]
             counts_for = allocation.count if allocation.unanswered else len(staying)
-            if counts_for and not allocation.reliable:
+            if counts_for:
                 found.append(
                     Holding(
                         id=allocation.name,
