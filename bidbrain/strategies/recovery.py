@@ -55,7 +55,6 @@ class Checkpointing:
         share = cost_s / (interval_s + cost_s) if overhead is None else overhead
         return cls(Seconds(interval_s), share, Seconds(restart_s))
 
-
     @property
     def lost_s(self) -> Seconds:
         """Expected time without progress per eviction: the restart, and half an interval done again."""
