@@ -58,10 +58,15 @@ class Resolved:
         return replace(self, terms=replace(self.terms, run=run))
 
 
-def resolve(spec: JobSpec, options: PriceOptions, run: str, seed: int) -> Resolved:
-    """The terms of a run of ``spec``. Raises UsageError where prices, markets and job do not fit."""
+def resolve(
+    spec: JobSpec, options: PriceOptions, run: str, seed: int, recording: Recording | None = None
+) -> Resolved:
+    """The terms of a run of ``spec``. Raises UsageError where prices, markets and job do not fit.
+
+    ``recording``: the prices, where they were read already; else they are what ``options`` say.
+    """
     catalogue = Catalogue.bundled()
-    recording = _recording(spec, options, catalogue)
+    recording = _recording(spec, options, catalogue) if recording is None else recording
     label = recording.label
     start = _start(recording, options)
     tradable = _tradable(recording, start, catalogue, label)
@@ -102,7 +107,7 @@ def resolve(spec: JobSpec, options: PriceOptions, run: str, seed: int) -> Resolv
 
 
 def _recording(spec: JobSpec, options: PriceOptions, catalogue: Catalogue) -> Recording:
-    wanted = _Wanted(spec, options.markets, catalogue)
+    wanted = Wanted(spec, options.markets, catalogue)
     try:
         if options.trace is None:
             return bundled_market(only=wanted)
@@ -129,7 +134,7 @@ def _capacity(options: PriceOptions, tradable: Iterable[Tradable]) -> Observatio
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class Wanted:
     """Which markets of a recording the job may use."""
 
     spec: JobSpec

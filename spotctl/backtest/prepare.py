@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import ceil
+from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -20,6 +21,7 @@ from bidbrain.eviction.price_crossing import FittedPriceCrossing, PriceCrossing
 from bidbrain.model import Reliable
 from bidbrain.strategies.recovery import Checkpointing
 from pricing_data.units import HOUR_S, Instant, format_instant
+from spotctl.backtest.sources import recorded
 from spotctl.config import JobSpec
 from spotctl.control.terms import Terms
 from spotctl.errors import UsageError
@@ -36,7 +38,10 @@ _LONGEST_MTTF_S: Final = 24.0 * HOUR_S
 class BacktestOptions:
     """What the command line says of a backtest; None: as the prices allow."""
 
-    prices: PriceOptions
+    traces: tuple[Path, ...] = ()
+    markets: tuple[str, ...] = ()
+    """TYPE or TYPE@ZONE; empty: whatever the job allows."""
+    rules: str | None = None
     first: Instant | None = None
     last: Instant | None = None
     starts: int = 1000
@@ -98,9 +103,10 @@ def prepare(spec: JobSpec, options: BacktestOptions) -> Prepared:
 
 
 def _resolved(spec: JobSpec, options: BacktestOptions) -> Resolved:
-    prices = replace(options.prices, start=options.first)
+    recording = recorded(spec, options.traces, options.markets)
+    prices = PriceOptions(markets=options.markets, start=options.first, rules=options.rules)
     try:
-        return resolve(spec, prices, run="backtest", seed=options.seed)
+        return resolve(spec, prices, "backtest", options.seed, recording)
     except UsageError as error:  # a run's start is a backtest's begin, and called otherwise
         raise UsageError(str(error).replace("--trace-start", "--from")) from error
 

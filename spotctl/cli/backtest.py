@@ -9,7 +9,7 @@ import typer
 
 from pricing_data.units import parse_instant
 from spotctl.cli import options, screen
-from spotctl.cli.launch import RulesOption, TraceMarketOption, TraceOption
+from spotctl.cli.launch import RulesOption, TraceMarketOption
 from spotctl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -39,7 +39,12 @@ def backtest(
         str | None, typer.Option(metavar="A,B,C", help="Strategies, beside on-demand. Default: all.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the random starts.")] = 0,
-    trace: TraceOption = None,
+    trace: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE", help="Recorded prices; repeatable. Default: the store, or the bundled market."
+        ),
+    ] = None,
     trace_market: TraceMarketOption = None,
     rules: RulesOption = None,
     plot: Annotated[
@@ -64,13 +69,14 @@ def backtest(
     from spotctl.backtest.result import run_backtest
     from spotctl.cli import backtestview, jsonlines
     from spotctl.jobfile import load_job
-    from spotctl.resolve import PriceOptions
     from spotctl.timesource import stopwatch
 
     wanted = tuple(name.strip() for name in strategies.split(",") if name.strip()) if strategies else ()
     named(wanted)
     chosen = BacktestOptions(
-        prices=PriceOptions(trace, tuple(trace_market or ()), rules=rules),
+        traces=tuple(trace or ()),
+        markets=tuple(trace_market or ()),
+        rules=rules,
         first=first,
         last=last,
         starts=starts,

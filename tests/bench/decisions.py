@@ -61,7 +61,8 @@ def main() -> None:
         values = np.random.default_rng(0).random((2, decision.considered))
         divided, _ = _best(lambda values=values: values[0] / values[1])  # type: ignore[misc]
         print(
-            f"{markets:>6} markets: {took * 1e3:8.2f} ms, {busy * 1e3:6.2f} ms of processor time   one division per request {divided * 1e3:8.3f} ms, "
+            f"{markets:>6} markets: {took * 1e3:8.2f} ms, {busy * 1e3:6.2f} ms of processor time; "
+            f"a division each {divided * 1e3:8.3f} ms, "
             f"{took / divided:7.0f} times that"
         )
 

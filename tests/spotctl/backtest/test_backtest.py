@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from pricing_data.layouts import Semantics
+from pricing_data.traces import read_trace
+from pricing_data.units import HOUR_S, Instant, format_instant, parse_instant
 from spotctl.backtest.menu import MENU, named
+from spotctl.backtest.sources import merged
 from spotctl.cli.app import app
 from spotctl.errors import UsageError
 
 JOB = Path(__file__).parents[3] / "examples" / "quickstart.yaml"
+
+
+@pytest.fixture(autouse=True)
+def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A home of its own: the prices of whoever runs the tests are none of theirs."""
+    monkeypatch.setenv("SPOTCTL_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
 
 
 def invoke(*arguments: str) -> Result:
@@ -73,6 +85,49 @@ def test_what_is_wrong_is_said(arguments: tuple[str, ...], said: str) -> None:
     result = invoke(*arguments)
     assert result.exit_code == 2
     assert said in result.stderr
+
+
+def _write(path: Path, first: str, days: int, price: str) -> Path:
+    """An m4.xlarge in one zone, a price each hour."""
+    begin = parse_instant(first)
+    rows = [
+        f"{format_instant(Instant(begin + hour * HOUR_S))},us-east-1,us-east-1a,m4.xlarge,Linux/UNIX,{price}"
+        for hour in range(days * 24)
+    ]
+    header = "timestamp_utc,region,zone,instance_type,product,price_usd_hour"
+    path.write_text("\n".join([header, *rows, ""]))
+    return path
+
+
+def test_prices_may_be_in_several_files(tmp_path: Path) -> None:
+    early = _write(tmp_path / "early.csv", "2016-05-01", 40, "0.0400")
+    late = _write(tmp_path / "late.csv", "2016-06-05", 40, "0.0500")
+    asked = ("--trace", str(early), "--trace", str(late), "--from", "2016-06-20", "--starts", "5", "--json")
+    result = invoke(*asked, "--strategies", "standard")
+    assert result.exit_code == 0, result.output
+    answer = json.loads(result.stdout)
+    assert answer["window"] == {"from": "2016-06-20T00:00:00Z", "to": "2016-07-14T23:00:00Z"}
+    assert str(early) in answer["prices"]
+    assert str(late) in answer["prices"]
+    assert answer["strategies"]["standard"]["cost"]["p95"] == "2.400000", "4 h begun x 12 machines at 0.05"
+
+
+def test_without_a_file_the_store_is_read_where_it_holds_a_month(tmp_path: Path) -> None:
+    asked = ("--starts", "5", "--json", "--strategies", "standard")
+    for days, label in ((10, "bundled market (generated)"), (50, "the price store")):
+        prices = _write(tmp_path / "prices.csv", "2016-05-01", days, "0.0500")
+        imported = CliRunner().invoke(app, ["prices", "import", str(prices)])
+        assert imported.exit_code == 0, imported.output
+        result = invoke(*asked)
+        assert result.exit_code == 0, result.output
+        assert json.loads(result.stdout)["prices"] == label
+
+
+def test_files_of_two_kinds_are_not_mixed(tmp_path: Path) -> None:
+    events = read_trace(_write(tmp_path / "events.csv", "2016-05-01", 2, "0.0500"))
+    polled = replace(events, label="polled.csv", semantics=Semantics.POLLED)
+    with pytest.raises(UsageError, match=r"polled\.csv: prices there are another kind"):
+        merged([events, polled])
 
 
 def test_the_baseline_is_always_run_and_first() -> None:
