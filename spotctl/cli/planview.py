@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bidbrain.deadline.feasibility import Promise
+from bidbrain.eviction.base import Beta
 from bidbrain.model import Decision, Weighed
 from pricing_data.quality import Finding
 from pricing_data.traces import Recording
@@ -46,7 +47,7 @@ def picture(plan: JobPlan) -> RenderableType:
         Text(""),
         Text(f"what was weighed for the first step ({first.considered} alternatives)", "bold"),
     ]
-    parts += [_candidates(plan.state, first), Text(""), *_expected(plan)]
+    parts += [_candidates(plan.state, first), *_evidence(plan.state, first), Text(""), *_expected(plan)]
     return Group(*parts)
 
 
@@ -70,6 +71,7 @@ def document(plan: JobPlan) -> dict[str, Any]:
         "budget": None if terms.budget is None else format_micros(terms.budget),
         "price_rows": {"read": plan.recording.rows_read, "quarantined": plan.recording.rows_quarantined},
         "beta_covers": _beta_covers(plan),
+        "betas": _betas(plan),
         "price_findings": public(plan.recording.findings, tuple[Finding, ...]),
         "decisions": [public(decision) for decision in ahead.decisions],
     }
@@ -95,6 +97,40 @@ def set_aside(recording: Recording) -> list[str]:
     return lines
 
 
+def _evidence(state: State, decision: Decision) -> list[Text]:
+    """What the betas rest on, a line for each kind of evidence, with the age of the newest observations."""
+    ages: dict[str, list[float]] = {}
+    for weighed in _best_of_each(decision):
+        beta = _beta(state, weighed)
+        if beta is not None:
+            kind = beta.evidence.source.partition(",")[0] or "nothing that is known"
+            ages.setdefault(kind, []).append(beta.age_s(state.now) or 0.0)
+    return [
+        Text(f"beta: {kind} of {len(found)} markets, newest up to {words.span(max(found))} old", style="dim")
+        for kind, found in ages.items()
+    ]
+
+
+def _betas(plan: JobPlan) -> list[dict[str, Any]]:
+    """The best request for each market, with what its beta rests on."""
+    rows = []
+    for weighed in _best_of_each(plan.ahead.decisions[0]):
+        if (beta := _beta(plan.state, weighed)) is not None:
+            newest = beta.evidence.newest
+            rows.append(
+                {
+                    "market": str(weighed.market),
+                    "bid_delta": weighed.bid_delta,
+                    "beta": beta.value,
+                    "low": beta.low,
+                    "high": beta.high,
+                    "source": beta.evidence.source,
+                    "newest": None if newest is None else format_instant(newest),
+                }
+            )
+    return rows
+
+
 def _beta_covers(plan: JobPlan) -> str:
     if plan.terms.rules.cleared_by_bid:
         return "prices"
@@ -118,7 +154,7 @@ def _candidates(state: State, decision: Decision) -> Table:
     """The best alternative of each market, cheapest work first."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("market", no_wrap=True)
-    for title in ("price", "bid", "beta", "$ expected", "$/core-h", "dearer by"):
+    for title in ("price", "bid", "beta", "95 %", "$ expected", "$/core-h", "dearer by"):
         table.add_column(title, justify="right", no_wrap=True)
     least = min(weighed.cost_per_work for weighed in decision.weighed)
     for weighed in _best_of_each(decision):
@@ -141,10 +177,18 @@ def _row(state: State, weighed: Weighed, least: float) -> tuple[str, ...]:
         "-" if price is None else words.price(price),
         "-" if bid is None else words.price(bid),
         f"{weighed.beta:.3f}",
+        "-" if (beta := _beta(state, weighed)) is None else f"{beta.low:.3f}-{beta.high:.3f}",
         f"{weighed.expected_charge:.4f}",
         f"{weighed.cost_per_work * HOUR_S:.5f}",
         _against(weighed, least),
     )
+
+
+def _beta(state: State, weighed: Weighed) -> Beta | None:
+    """With its interval and what it rests on: of a request, within its first hour."""
+    if weighed.market is None or weighed.bid_delta is None:
+        return None
+    return state.evictions.beta(weighed.market, weighed.bid_delta, 0.0, HOUR_S)
 
 
 def _against(weighed: Weighed, least: float) -> str:

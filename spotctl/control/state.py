@@ -10,7 +10,7 @@ from math import inf
 from typing import Final
 
 from bidbrain.deadline.spells import Belief
-from bidbrain.eviction.base import FittedMarkets, MarketModel
+from bidbrain.eviction.base import Estimates, MarketModel
 from bidbrain.measure import Measured
 from bidbrain.model import Decision, Holding
 from pricing_data.billing import End
@@ -108,7 +108,7 @@ class State:
     history: PriceHistory
     estimator: MarketModel
     """How evictions are estimated; fitted anew as time goes by."""
-    evictions: FittedMarkets
+    evictions: Estimates
     fitted_at: Instant
     capacity: Observations
     """What was seen of capacity before the start."""

@@ -52,7 +52,7 @@ def test_the_ci_calls_the_test_command() -> None:
 def test_the_verbs_run_as_shown(tmp_path: Path) -> None:
     shown = [line for line in COMMANDS if line.startswith(".venv/bin/spotctl")]
     assert [shlex.split(line)[1] for line in shown] == [
-        *("plan", "launch", "report"),
+        *("plan", "launch", "report", "backtest"),
         *("prices", "prices", "advise"),
     ]
     said = {}
@@ -61,6 +61,7 @@ def test_the_verbs_run_as_shown(tmp_path: Path) -> None:
         assert ran.returncode == 0, ran.stderr
         said[line] = ran.stdout
     assert "quickstart" in said[".venv/bin/spotctl report"]
+    assert "proteus" in said[".venv/bin/spotctl backtest examples/quickstart.yaml --starts 100"]
     assert "--cloud" in said[".venv/bin/spotctl prices fetch --cloud azure"]
     assert "bundled market (generated)" in said[".venv/bin/spotctl advise --cpus 4+"]
 

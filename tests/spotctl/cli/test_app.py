@@ -46,6 +46,7 @@ VERBS = (
     "gc",
     "report",
     "advise",
+    "backtest",
     "version",
     "completion",
     "prices",
@@ -212,7 +213,11 @@ def test_a_plan_says_what_would_be_bought_why_and_what_it_comes_to(home: Path) -
     assert "deadline         2:00:00 is promised: machines on demand alone need" in shown.stdout
     assert "budget           $20.0000 is kept" in shown.stdout
 
+    assert "beta: price crossings of" in shown.stdout
+
     plan = json.loads(spotctl("plan", "nightly.yaml", "--json").stdout)
+    assert all(row["low"] <= row["beta"] <= row["high"] and row["newest"] for row in plan["betas"])
+    assert {row["market"] for row in plan["betas"]} > {"c4.xlarge@us-east-1a"}
     assert plan["schema"] == "spotctl.plan/1"
     assert plan["decisions"][0]["action"] == "acquire"
     assert any(weighed["chosen"] for weighed in plan["decisions"][0]["weighed"])
