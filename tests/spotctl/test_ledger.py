@@ -6,6 +6,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -130,13 +131,18 @@ def test_a_ledger_can_be_read_from_the_moment_it_is_there(tmp_path: Path) -> Non
     for number in range(count):
         (tmp_path / str(number)).mkdir()
     command = [sys.executable, "-c", _READER, str(tmp_path), str(count)]
-    readers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    for reader in readers:
-        assert reader.stdout is not None
-        assert reader.stdout.readline() == "ready\n"
-    for number in range(count):
-        written(tmp_path / str(number) / "ledger.db", WOKE, PRICE).close()
-    assert [reader.communicate(timeout=60) and reader.returncode for reader in readers] == [0, 0, 0]
+    with ExitStack() as stack:
+        readers = []
+        for _ in range(3):
+            reader = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+            stack.callback(reader.kill)
+            readers.append(reader)
+        for reader in readers:
+            assert reader.stdout is not None
+            assert reader.stdout.readline() == "ready\n"
+        for number in range(count):
+            written(tmp_path / str(number) / "ledger.db", WOKE, PRICE).close()
+        assert [reader.wait(timeout=60) for reader in readers] == [0, 0, 0]
 
 
 def test_a_file_that_is_no_ledger_is_refused(path: Path, tmp_path: Path) -> None:
