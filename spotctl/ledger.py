@@ -7,6 +7,7 @@ time: the file is only locked within ``commit``.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -58,15 +59,16 @@ class Ledger:
 
     @classmethod
     def at(cls, path: Path) -> Ledger:
-        """Open or create. Raises LedgerError where the file is no ledger or cannot be opened."""
+        """Open or create. Raises LedgerError where the file is no ledger or cannot be opened.
+
+        A new ledger appears under its name when it is complete: whoever finds it can read it.
+        """
         try:
-            connection = sqlite3.connect(path, timeout=10, isolation_level=None)
-            connection.execute("PRAGMA journal_mode=WAL")
-            connection.execute("PRAGMA synchronous=FULL")
-            connection.executescript(_SCHEMA)
-        except sqlite3.Error as error:
+            if not path.exists():
+                _create(path)
+            return cls(_connect(path))
+        except (sqlite3.Error, OSError) as error:
             raise LedgerError(f"{path} cannot be opened as a ledger: {error}") from error
-        return cls(connection)
 
     @classmethod
     def in_memory(cls) -> Ledger:
@@ -134,3 +136,33 @@ class Ledger:
 
     def close(self) -> None:
         self._db.close()
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=10, isolation_level=None)
+    try:
+        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute("SELECT number FROM entries LIMIT 1")
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
+
+
+def _create(path: Path) -> None:
+    """An empty ledger at ``path``, durable and whole.
+
+    Made aside, since SQLite does not wait for readers when it turns to WAL, but fails.
+    """
+    partial = path.with_name("ledger.partial.db")
+    partial.unlink(missing_ok=True)
+    connection = sqlite3.connect(partial, isolation_level=None)
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.executescript(_SCHEMA)
+    connection.close()
+    os.replace(partial, path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

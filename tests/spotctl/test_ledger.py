@@ -6,6 +6,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,40 @@ def test_requests_are_left_and_found_in_order_however_long_the_writer_waits(path
     assert other.entries() == (WOKE, PRICE)
     running.close()
     other.close()
+
+
+_READER = """
+import sys, time
+from pathlib import Path
+from spotctl.ledger import Ledger
+
+folder, count = Path(sys.argv[1]), int(sys.argv[2])
+print("ready", flush=True)
+for number in range(count):
+    while not (path := folder / str(number) / "ledger.db").exists():
+        time.sleep(0)
+    for _ in range(3):
+        Ledger.at(path).close()
+"""
+
+
+def test_a_ledger_can_be_read_from_the_moment_it_is_there(tmp_path: Path) -> None:
+    count = 40
+    for number in range(count):
+        (tmp_path / str(number)).mkdir()
+    command = [sys.executable, "-c", _READER, str(tmp_path), str(count)]
+    with ExitStack() as stack:
+        readers = []
+        for _ in range(3):
+            reader = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+            stack.callback(reader.kill)
+            readers.append(reader)
+        for reader in readers:
+            assert reader.stdout is not None
+            assert reader.stdout.readline() == "ready\n"
+        for number in range(count):
+            written(tmp_path / str(number) / "ledger.db", WOKE, PRICE).close()
+        assert [reader.wait(timeout=60) for reader in readers] == [0, 0, 0]
 
 
 def test_a_file_that_is_no_ledger_is_refused(path: Path, tmp_path: Path) -> None:
