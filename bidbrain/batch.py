@@ -26,7 +26,7 @@ Flags: TypeAlias = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Setting:
-    """What stays the same for as long as a job runs. Markets are sorted; their codes are positions."""
+    """What stays the same for as long as a job runs. The codes of markets are their positions here."""
 
     markets: tuple[Market, ...]
     cores: Floats

@@ -30,11 +30,11 @@ import numpy as np
 from bidbrain.backtest.bills import Allotments
 from bidbrain.backtest.job import DRAIN_S, Job
 from bidbrain.backtest.places import Places
+from bidbrain.backtest.progress import Progress
 from bidbrain.backtest.tape import NEVER, Tape
 from bidbrain.batch import Chances, Codes, Flags, Held, Moments, Setting
 from bidbrain.schedule import DECISION_PERIOD_S, RENEWAL_LEAD_S
 from bidbrain.strategies.base import NOTHING, Strategy
-from bidbrain.strategies.recovery import Checkpointing
 from bidbrain.work import Floats
 from pricing_data.units import HOUR_S
 
@@ -43,8 +43,6 @@ Beliefs: TypeAlias = Callable[[Codes], Chances]
 
 REFIT_S: Final = HOUR_S
 """A running job fits its model hourly, from its start on."""
-_WHOLE: Final = 1e-9
-"""Of a clock: work that is this close to whole clocks is whole; sums of floats miss by less."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,11 +78,6 @@ class _Batch:
     ) -> None:
         self._strategy, self._setting, self._job, self._tape = strategy, setting, job, tape
         self._beliefs = beliefs
-        recovery = strategy.recovery
-        self._checkpoints = recovery if isinstance(recovery, Checkpointing) else None
-        self._pause_s = math.ceil(
-            self._checkpoints.restart_s if self._checkpoints else setting.scaling.lambda_s
-        )
         self._join_s = math.ceil(setting.scaling.sigma_s)
         lead = job.boot_s + self._join_s if strategy.uses_reliable else 0
         size = len(starts)
@@ -97,13 +90,7 @@ class _Batch:
         self._log: list[tuple[Codes | Floats | Flags, ...]] = []
         # of the jobs under way
         self._jobs = np.arange(size)
-        self._now = self._begins.copy()
-        self._work = np.zeros(size)
-        self._unsaved = np.zeros(size)
-        """Work since the last checkpoint."""
-        self._running_s = np.zeros(size)
-        """Since the last checkpoint."""
-        self._paused_until = self._begins.copy()
+        self._progress = Progress(job, strategy.recovery, setting.scaling.lambda_s, self._begins)
         self._places = Places.empty(size)
         self._decide(np.arange(size))
 
@@ -114,11 +101,11 @@ class _Batch:
         if not len(self._jobs):
             return False
         rate = self._rate()
-        finish = self._finish(rate)
+        finish = self._progress.finish(rate)
         renewal, event = self._next_events()
         until = np.minimum(finish, event)
         over = until > self._tape.end
-        self._advance(rate, np.where(over, self._tape.end, until))
+        self._progress.advance(rate, np.where(over, self._tape.end, until))
         done = over | (until == finish)
         self._done_at[self._jobs[done & ~over]] = until[done & ~over]
         alarm = ~done & self._on_alarm(renewal)
@@ -131,21 +118,21 @@ class _Batch:
 
     def _next_events(self) -> tuple[Codes, Codes]:
         """(n,): when an hour is next decided upon, and when anything next happens but the job's end."""
-        places, now = self._places, self._now[:, None]
+        places, now = self._places, self._progress.now[:, None]
         staying = places.staying
         joins = np.where(staying & (places.works_from > now), places.works_from, NEVER)
         warnings = np.where(places.count > 0, places.warned_at, NEVER)
         renewals = np.where(staying, places.until - RENEWAL_LEAD_S, NEVER).min(axis=1)
         settled = self._strategy.settled(self._setting, self._held_counts(staying))
-        periods = (self._now - self._begins[self._jobs]) // DECISION_PERIOD_S + 1
+        periods = (self._progress.now - self._begins[self._jobs]) // DECISION_PERIOD_S + 1
         grid = self._begins[self._jobs] + periods * DECISION_PERIOD_S
         event = np.minimum(np.minimum(joins, warnings).min(axis=1), renewals)
         return renewals, np.minimum(event, np.where(settled, NEVER, grid))
 
     def _on_alarm(self, renewal: Codes) -> Flags:
         """Whether now is a moment for decisions in any case."""
-        periods = (self._now - self._begins[self._jobs]) % DECISION_PERIOD_S
-        alarm: Flags = (periods == 0) | (self._now == renewal)
+        periods = (self._progress.now - self._begins[self._jobs]) % DECISION_PERIOD_S
+        alarm: Flags = (periods == 0) | (self._progress.now == renewal)
         return alarm
 
     # ---- work -----------------------------------------------------------------------------------
@@ -153,51 +140,27 @@ class _Batch:
     def _rate(self) -> Floats:
         """(n,): core-seconds of work per second."""
         setting, places = self._setting, self._places
-        working = np.where(places.staying & (places.works_from <= self._now[:, None]), places.count, 0)
+        working = np.where(
+            places.staying & (places.works_from <= self._progress.now[:, None]), places.count, 0
+        )
         instances = working.sum(axis=1).astype(np.float64)
         cores = (working * setting.cores[places.market]).sum(axis=1)
         if self._strategy.uses_reliable:
             works = setting.scaling.reliable_work(instances, setting.reliable.count)
             instances = instances + works * setting.reliable.count
             cores = cores + works * setting.reliable.count * setting.reliable.cores
-        rate: Floats = cores * setting.scaling.efficiencies(instances)
-        return rate * (1.0 - self._checkpoints.overhead) if self._checkpoints else rate
-
-    def _finish(self, rate: Floats) -> Codes:
-        """(n,): the first second at which all work is done, if nothing else happened."""
-        from_then = np.maximum(self._now, self._paused_until)
-        left = np.maximum(self._job.work * (1 - 1e-12) - self._work, 0.0)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            needed = np.where(rate > 0, np.ceil(left / rate), np.inf)
-        return np.where(needed < 1e12, from_then + np.minimum(needed, 1e12).astype(np.int64), NEVER)
-
-    def _advance(self, rate: Floats, to: Codes) -> None:
-        seconds = np.maximum(to - np.maximum(self._now, self._paused_until), 0)
-        self._work += seconds * rate
-        self._now = to
-        if self._checkpoints is not None:
-            self._running_s += np.where(rate > 0, seconds, 0)
-            self._unsaved += seconds * rate
-            saved = self._running_s >= self._checkpoints.interval_s
-            self._running_s = np.where(saved, self._running_s % self._checkpoints.interval_s, self._running_s)
-            self._unsaved = np.where(saved, self._running_s * rate, self._unsaved)
-
-    def _work_left(self, rows: Codes) -> Floats:
-        per_clock, work = self._job.core_seconds_per_clock, self._work[rows]
-        if per_clock is None:
-            return np.maximum(self._job.work - work, 0.0)
-        return np.maximum(self._job.work - np.floor(work / per_clock + _WHOLE) * per_clock, 0.0)
+        return self._progress.rate(cores * setting.scaling.efficiencies(instances))
 
     # ---- machines come and go ---------------------------------------------------------------------
 
     def _clear(self) -> None:
         """Places of machines that were given up and are gone."""
-        self._places.count[self._places.leaves_at <= self._now[:, None]] = 0
+        self._places.count[self._places.leaves_at <= self._progress.now[:, None]] = 0
 
     def _warn(self, among: Flags, alarm: Flags) -> Flags:
         """(n,): whether the provider says now that it takes machines."""
         places = self._places
-        due = among[:, None] & (places.count > 0) & (places.warned_at == self._now[:, None])
+        due = among[:, None] & (places.count > 0) & (places.warned_at == self._progress.now[:, None])
         rank = _by_name(places.number)
         first = np.where(due, rank, NEVER).min(axis=1)
         taken = due & (alarm[:, None] | (rank == first[:, None]))
@@ -208,12 +171,8 @@ class _Batch:
         end = places.warned_at[rows, at] + self._setting.rules.notice_s
         self._write_off(rows, at, end, evicted=True)
         self._evictions += np.bincount(self._jobs[rows], minlength=len(self._evictions))
-        lost = rows[stayed & (places.runs_at[rows, at] <= self._now[rows])]
-        self._paused_until[lost] = self._now[lost] + self._pause_s
-        if self._checkpoints is not None:
-            lost = np.unique(lost)
-            self._work[lost] -= self._unsaved[lost]
-            self._unsaved[lost], self._running_s[lost] = 0.0, 0.0
+        lost = rows[stayed & (places.runs_at[rows, at] <= self._progress.now[rows])]
+        self._progress.lose(lost)
         places.count[rows, at] = 0
         warned = np.zeros(len(among), np.bool_)
         warned[rows] = True
@@ -223,7 +182,7 @@ class _Batch:
         """Ask about every allocation of ``rows`` whose hour ends, the soonest first, one at a time."""
         while len(rows):
             places = self._places.rows(rows)
-            due = places.staying & (places.until - RENEWAL_LEAD_S <= self._now[rows][:, None])
+            due = places.staying & (places.until - RENEWAL_LEAD_S <= self._progress.now[rows][:, None])
             order = np.where(due, places.until * 10**8 + _by_name(places.number), NEVER)
             place = order.argmin(axis=1)
             asked = due.any(axis=1)
@@ -236,9 +195,9 @@ class _Batch:
             self._give_up(rows[~stays], place[~stays])
 
     def _give_up(self, rows: Codes, place: Codes) -> None:
-        places, safe = self._places, self._now[rows] + DRAIN_S
+        places, safe = self._places, self._progress.now[rows] + DRAIN_S
         places.leaves_at[rows, place] = safe
-        self._paused_until[rows] = self._now[rows] + self._pause_s
+        self._progress.pause(rows)
         released = places.warned_at[rows, place] >= safe
         rows, place = rows[released], place[released]
         places.warned_at[rows, place] = NEVER
@@ -260,7 +219,7 @@ class _Batch:
         if not len(rows):
             return
         place = self._places.free(rows)
-        places, now = self._places, self._now[rows]
+        places, now = self._places, self._progress.now[rows]
         revocable = np.isfinite(bid) & self._setting.rules.cleared_by_bid
         warned = self._tape.first_above(market, now, np.where(revocable, bid, np.inf))
         self._requests[self._jobs[rows]] += 1
@@ -283,7 +242,7 @@ class _Batch:
         return Held(places.market, count, places.bid, nothing, nothing, nothing, np.isinf(places.bid))
 
     def _moments(self, rows: Codes) -> Moments:
-        places, now = self._places.rows(rows), self._now[rows]
+        places, now = self._places.rows(rows), self._progress.now[rows]
         fitted = now - (now - self._starts[self._jobs[rows]]) % REFIT_S
         prices = self._tape.price(np.arange(len(self._setting.markets)), now[:, None])
         return Moments(
@@ -291,7 +250,7 @@ class _Batch:
             prices=prices,
             open=np.isfinite(prices),
             held=self._held(places, now[:, None]),
-            work_left=self._work_left(rows),
+            work_left=self._progress.left(rows),
             chances=self._beliefs(fitted),
         )
 
@@ -319,11 +278,10 @@ class _Batch:
         places = self._places
         unwritten = (places.leaves_at == NEVER) | (places.warned_at != NEVER)
         rows, at = np.nonzero(done[:, None] & (places.count > 0) & unwritten)
-        self._write_off(rows, at, self._now[rows], evicted=False)
+        self._write_off(rows, at, self._progress.now[rows], evicted=False)
         stay = np.flatnonzero(~done)
-        self._jobs, self._now, self._work = self._jobs[stay], self._now[stay], self._work[stay]
-        self._unsaved, self._running_s = self._unsaved[stay], self._running_s[stay]
-        self._paused_until = self._paused_until[stay]
+        self._jobs = self._jobs[stay]
+        self._progress.keep(stay)
         self._places = self._places.rows(stay)
 
     def _write_off(self, rows: Codes, at: Codes, end: Codes, *, evicted: bool) -> None:

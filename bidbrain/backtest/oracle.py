@@ -15,7 +15,8 @@ It knows all prices and breaks no rule; it is spared some of them, each time in 
 2. Each of K cores is planned for itself. With I the idle core-seconds, cost = cost + mu I - mu I, and
    I <= K H - Q; so for every mu >= 0: cost >= K V_0 - mu (K H - Q). The best mu of a grid is taken.
 3. A paid second under hourly billing costs a share of an hour begun at most an hour before: at least the
-   lowest price of that hour; no hour need be used whole. Machines on demand cost their list price, at once.
+   lowest price of that hour; no hour need be used whole. Machines on demand, reliable ones too, cost
+   their list price by the second.
 4. A refunded hour is a free ride: from a request, b seconds idle, up to a later and higher price, within the
    hour less the notice; or at the end of an hour paid for, without b.
 5. Time is cut into cells and a plan forgets where in a cell it is. A stretch of paid or idle time is charged
@@ -75,6 +76,8 @@ class Cells:
         if rules.quantum_s == HOUR_S:
             per_core = _trailing_minimum(per_core, HOUR_S // grid_s + 1)
         listed = float((setting.on_demand / setting.cores).min())
+        if setting.reliable.count:
+            listed = min(listed, setting.reliable.price / setting.reliable.cores)
         rate = np.minimum(per_core.min(axis=0), listed) / HOUR_S
         stay = np.arange(len(rate))
         if not rides:

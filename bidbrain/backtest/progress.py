@@ -1,0 +1,89 @@
+"""How far n jobs have come: work done, work that is not safe yet, and pauses.
+
+Mutable on purpose and private to the engine, as ``places.py``. Knows rates of work and moments; refuses to
+know machines.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from bidbrain.backtest.job import Job
+from bidbrain.backtest.tape import NEVER
+from bidbrain.batch import Codes
+from bidbrain.strategies.recovery import Checkpointing, Recovery
+from bidbrain.work import Floats
+
+_WHOLE = 1e-9
+"""Of a clock: work that is this close to whole clocks is whole; sums of floats miss by less."""
+_ALL = 1 - 1e-12
+"""Share of a job's work that is all of it, for the same reason."""
+
+
+class Progress:
+    """Arrays (n,), one entry for each job that is not done."""
+
+    def __init__(self, job: Job, recovery: Recovery, lambda_s: float, begins: Codes) -> None:
+        self._job = job
+        self._checkpoints = recovery if isinstance(recovery, Checkpointing) else None
+        self._pause_s = math.ceil(self._checkpoints.restart_s if self._checkpoints else lambda_s)
+        self.now = begins.copy()
+        self._paused_until = begins.copy()
+        self._work = np.zeros(len(begins))
+        self._unsaved = np.zeros(len(begins))
+        """Work since the last checkpoint."""
+        self._running_s = np.zeros(len(begins))
+        """Since the last checkpoint."""
+
+    def rate(self, ideal: Floats) -> Floats:
+        """Core-seconds of work per second, of what machines do that never checkpoint."""
+        return ideal * (1.0 - self._checkpoints.overhead) if self._checkpoints else ideal
+
+    def finish(self, rate: Floats) -> Codes:
+        """The first second at which all work is done, if nothing else happened."""
+        from_then = np.maximum(self.now, self._paused_until)
+        left = np.maximum(self._job.work * _ALL - self._work, 0.0)
+        needed = np.full(len(left), np.inf)
+        np.divide(left, rate, out=needed, where=rate > 0)
+        soon = needed < 1e12
+        return np.where(soon, from_then + np.ceil(np.where(soon, needed, 0)).astype(np.int64), NEVER)
+
+    def advance(self, rate: Floats, to: Codes) -> None:
+        """Work at ``rate`` until ``to``, but for pauses."""
+        seconds = np.maximum(to - np.maximum(self.now, self._paused_until), 0)
+        self._work += seconds * rate
+        self.now = to
+        if self._checkpoints is not None:
+            interval_s = self._checkpoints.interval_s
+            self._running_s += np.where(rate > 0, seconds, 0)
+            self._unsaved += seconds * rate
+            saved = self._running_s >= interval_s
+            self._running_s = np.where(saved, self._running_s % interval_s, self._running_s)
+            self._unsaved = np.where(saved, self._running_s * rate, self._unsaved)
+
+    def pause(self, rows: Codes) -> None:
+        """Nothing is done for a while: lambda, or a restart."""
+        self._paused_until[rows] = self.now[rows] + self._pause_s
+
+    def lose(self, rows: Codes) -> None:
+        """Machines were taken from ``rows``: what was not saved is done again."""
+        self.pause(rows)
+        if self._checkpoints is not None:
+            rows = np.unique(rows)
+            self._work[rows] -= self._unsaved[rows]
+            self._unsaved[rows], self._running_s[rows] = 0.0, 0.0
+
+    def left(self, rows: Codes) -> Floats:
+        """Core-seconds to go, as a decision knows them: by whole clocks where the job has clocks."""
+        per_clock, work = self._job.core_seconds_per_clock, self._work[rows]
+        if per_clock is not None:
+            work = np.floor(work / per_clock + _WHOLE) * per_clock
+        return np.maximum(self._job.work - work, 0.0)
+
+    def keep(self, rows: Codes) -> None:
+        """Only ``rows`` go on."""
+        self.now, self._paused_until = self.now[rows], self._paused_until[rows]
+        self._work, self._unsaved = self._work[rows], self._unsaved[rows]
+        self._running_s = self._running_s[rows]
