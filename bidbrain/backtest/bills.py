@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bidbrain.backtest.ended import Allotments
 from bidbrain.backtest.job import Accounting
 from bidbrain.backtest.tape import NEVER, Tape
 from bidbrain.batch import Codes, Flags
@@ -22,35 +23,6 @@ from pricing_data.units import HOUR_S
 
 _MINUTE_S = 60
 _MICROS = 1_000_000
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Allotments:
-    """Allocations that ended, each array (r,)."""
-
-    job: Codes
-    market: Codes
-    count: Codes
-    bid: Floats
-    """Infinite on demand."""
-    number: Codes
-    """From 1 within its job, in the order of requests."""
-    requested_at: Codes
-    runs_at: Codes
-    end: Codes
-    """No later than the end of its job."""
-    evicted: Flags
-    at_finish: Flags
-    """Whether it was released because its job was done."""
-
-    @property
-    def on_demand(self) -> Flags:
-        return np.isinf(self.bid)
-
-    @property
-    def traded(self) -> Codes:
-        """(r,): the market to read spot prices of; any where machines are on demand."""
-        return np.where(self.on_demand, 0, self.market)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

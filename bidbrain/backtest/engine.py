@@ -27,7 +27,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from bidbrain.backtest.bills import Allotments
+from bidbrain.backtest.ended import Allotments, Ends
 from bidbrain.backtest.job import DRAIN_S, Job
 from bidbrain.backtest.places import Places
 from bidbrain.backtest.progress import Progress
@@ -87,7 +87,7 @@ class _Batch:
         self._evictions = np.zeros(size, np.int64)
         self._renewals = np.zeros(size, np.int64)
         self._requests = np.zeros(size, np.int64)
-        self._log: list[tuple[Codes | Floats | Flags, ...]] = []
+        self._ends = Ends()
         # of the jobs under way
         self._jobs = np.arange(size)
         self._progress = Progress(job, strategy.recovery, setting.scaling.lambda_s, self._begins)
@@ -285,37 +285,12 @@ class _Batch:
         self._places = self._places.rows(stay)
 
     def _write_off(self, rows: Codes, at: Codes, end: Codes, *, evicted: bool) -> None:
-        places = self._places
-        columns = (places.market, places.count, places.bid, places.number, places.runs_at)
-        flags = np.full(len(rows), evicted)
-        self._log.append((self._jobs[rows], *(column[rows, at] for column in columns), end, flags))
+        self._ends.add(self._jobs[rows], self._places, (rows, at), end, evicted)
 
     def ran(self) -> Ran:
         """After the last step: everything, with ends no later than the job's."""
-        columns = (np.concatenate(column) for column in zip(*self._log, strict=True))
-        job, market, count, bid, number, runs_at, end, evicted = columns
-        finish = np.where(self._done_at == NEVER, self._tape.end, self._done_at)[job]
-        evicted = evicted & (end <= finish)
-        at_finish = ~evicted & (end >= finish)
-        end = np.minimum(end, finish)
-        order = np.lexsort((number, job))
-        ended = Allotments(
-            *(
-                column[order]
-                for column in (
-                    job,
-                    market,
-                    count,
-                    bid,
-                    number,
-                    runs_at - self._job.boot_s,
-                    runs_at,
-                    end,
-                    evicted,
-                    at_finish,
-                )
-            )
-        )
+        finish = np.where(self._done_at == NEVER, self._tape.end, self._done_at)
+        ended = self._ends.allotments(finish, self._job.boot_s)
         return Ran(self._begins, self._done_at, ended, self._evictions, self._renewals)
 
 

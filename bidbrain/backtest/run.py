@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bidbrain.backtest.bills import Allotments, Bills, settle_all
+from bidbrain.backtest.bills import Bills, settle_all
+from bidbrain.backtest.ended import Allotments
 from bidbrain.backtest.engine import Beliefs, Ran, run
 from bidbrain.backtest.job import Job
 from bidbrain.backtest.outcomes import Outcomes

@@ -103,6 +103,15 @@ def test_a_job_that_the_prices_leave_behind_is_not_done() -> None:
     assert found.outcomes.cost[0] > 0
 
 
+def test_where_nothing_can_be_had_nothing_is_paid() -> None:
+    of = scene(0, jobs=2)
+    dear = {m: Series(np.array([NOW - HOUR_S]), np.array([5.0])) for m in MARKETS}
+    tape = Tape.of(PriceHistory.of(dear), MARKETS, NOW, Instant(NOW + LASTS_S))
+    found = ran(replace(of, tape=tape), Standard(32.0, CHECKPOINTS, "standard"))
+    assert np.isinf(found.outcomes.finish_s).all()
+    assert (found.outcomes.cost == 0).all()
+
+
 def test_a_start_outside_of_the_prices_is_an_error() -> None:
     of = scene(0)
     with pytest.raises(ValueError, match="within the prices"):

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bidbrain.backtest.bills import Allotments, settle_all
+from bidbrain.backtest.bills import settle_all
+from bidbrain.backtest.ended import Allotments
 from bidbrain.backtest.job import Accounting
 from bidbrain.backtest.oracle import clairvoyant
 from bidbrain.backtest.run import backtest
