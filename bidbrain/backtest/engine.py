@@ -220,18 +220,26 @@ class _Batch:
             return
         place = self._places.free(rows)
         places, now = self._places, self._progress.now[rows]
-        revocable = np.isfinite(bid) & self._setting.rules.cleared_by_bid
-        warned = self._tape.first_above(market, now, np.where(revocable, bid, np.inf))
         self._requests[self._jobs[rows]] += 1
         places.market[rows, place] = market
         places.count[rows, place] = count
         places.bid[rows, place] = bid
         places.runs_at[rows, place] = now + self._job.boot_s
         places.works_from[rows, place] = now + self._job.boot_s + self._join_s
-        places.warned_at[rows, place] = np.where(revocable, warned, NEVER)
+        places.warned_at[rows, place] = self._warning(market, now, bid)
         places.until[rows, place] = now + self._job.boot_s + HOUR_S
         places.leaves_at[rows, place] = NEVER
         places.number[rows, place] = self._requests[self._jobs[rows]]
+
+    def _warning(self, market: Codes, now: Codes, bid: Floats) -> Codes:
+        """When what is requested now will be warned: at a price above its bid, or for its age."""
+        rules, spot = self._setting.rules, np.isfinite(bid)
+        warned = np.full(len(now), NEVER)
+        if rules.cleared_by_bid:
+            warned = self._tape.first_above(market, now, bid)
+        if rules.max_lifetime_s is not None:
+            warned = np.minimum(warned, now + self._job.boot_s + rules.max_lifetime_s - rules.notice_s)
+        return np.where(spot, warned, NEVER)
 
     # ---- what strategies are shown ------------------------------------------------------------------
 

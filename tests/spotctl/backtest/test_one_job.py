@@ -18,8 +18,8 @@ from bidbrain.model import Action, Limits, Reliable
 from bidbrain.single import Asked
 from bidbrain.strategies.least_cost import BidBrain
 from pricing_data.billing import End
-from pricing_data.market import Market, PriceHistory
-from pricing_data.rules import AWS_2016
+from pricing_data.market import Market, MarketRules, PriceHistory
+from pricing_data.rules import AWS, AWS_2016, GCP
 from pricing_data.traces import read_trace
 from pricing_data.units import HOUR_S, Instant, Seconds, UsdPerHour, parse_instant
 from spotctl.control import events as e
@@ -89,6 +89,17 @@ def check(of: Terms, trace: PriceHistory) -> State:
 def test_the_engine_is_the_control_core_in_fast(seed: int) -> None:
     state = check(terms(clocks=240), random_trace(seed))
     assert state.evicted_allocations > 0, "or little was shown"
+
+
+@pytest.mark.parametrize("rules", [AWS, GCP], ids=lambda rules: rules.name)
+def test_also_where_seconds_are_billed(rules: MarketRules) -> None:
+    check(terms(rules, clocks=240), random_trace(2))
+
+
+def test_also_where_machines_end_at_an_age() -> None:
+    brief = replace(GCP, max_lifetime_s=2 * HOUR_S)
+    state = check(terms(brief, clocks=240), random_trace(3))
+    assert state.evicted_allocations > 0
 
 
 def test_also_where_machines_join_slowly_and_losses_are_dear() -> None:
