@@ -63,14 +63,13 @@ class AwsFeed:
 
     def fetch(self, part: Part, since: Instant | None) -> Iterator[Page]:
         """One region's prices, types or on-demand prices; only prices go on from ``since``."""
-        region = part.name
         if part.kind is Kind.ON_DEMAND:
             client = self._sdk().client("pricing", _PRICE_LIST_REGION)
-            return aws_catalogue.on_demand_pages(client.get_products, region, self._now)
-        client = self._sdk().client("ec2", region)
+            return aws_catalogue.on_demand_pages(client.get_products, part, self._now)
+        client = self._sdk().client("ec2", part.name)
         if part.kind is Kind.TYPES:
-            return aws_catalogue.type_pages(client.describe_instance_types, region, self._now)
-        return aws_prices.pages(client.describe_spot_price_history, region, since, self._now)
+            return aws_catalogue.type_pages(client.describe_instance_types, part, self._now)
+        return aws_prices.pages(client.describe_spot_price_history, part, since, self._now)
 
     def _sdk(self) -> Sdk:
         with self._making:
