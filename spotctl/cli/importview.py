@@ -18,7 +18,8 @@ def sentence(done: Imported) -> str:
         (done.rows_left_out, "left out: not Linux"),
     )
     told = ", ".join(f"{count:,} {what}" for count, what in counts if count) or "nothing"
-    return f"{done.path}: {done.rows_read:,} rows read, {_span(done)}: {told}"
+    beside = f"; {done.list_prices:,} new on-demand prices beside them" if done.list_prices else ""
+    return f"{done.path}: {done.rows_read:,} rows read, {_span(done)}: {told}{beside}"
 
 
 def interrupted(outcomes: Sequence[Imported], asked: int) -> str:
@@ -53,6 +54,7 @@ def _fields(done: Imported) -> dict[str, Any]:
         "known": done.added.known,
         "quarantined": done.added.quarantined,
         "left_out": done.rows_left_out,
+        "list_prices": done.list_prices,
         "first": _time(done.first),
         "last": _time(done.last),
     }

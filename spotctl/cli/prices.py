@@ -98,22 +98,28 @@ def import_(
         list[Path],
         typer.Argument(metavar="FILE...", help="Recorded prices: CSV, gzipped or not, or Parquet."),
     ],
+    as_of: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Since when files without dates hold, like 2014-11-01."),
+    ] = None,
     form: options.FormatOption = options.Format.TABLE,
     as_json: options.JsonOption = False,
 ) -> None:
     """Add recorded price files.
 
-    Each is added whole or not at all; rows that cannot be believed go to quarantine, with the reason.
+    Spot prices, eviction bands, on-demand prices, instance types, and exports of another store. What a file
+    says of one source is added whole or not at all; rows that cannot be believed go to quarantine, with the
+    reason.
     """
     from pricing_data.importing import import_file
     from spotctl.cli import importview, jsonlines
 
-    outcomes, failures = [], []
+    outcomes, failures, since = [], [], _instant("--as-of", as_of)
     with _opened() as store:
         try:
             for file in files:
                 try:
-                    outcomes.append(import_file(store, file, _now()))
+                    outcomes.append(import_file(store, file, _now(), as_of=since))
                     screen.note(importview.sentence(outcomes[-1]))
                 except TraceError as error:
                     failures.append(str(error))
