@@ -219,7 +219,7 @@ def plot(
 ) -> None:
     """Draw prices over time.
 
-    In the terminal, or into a file; PNG needs the package cairosvg.
+    In the terminal, or into a file; PNG needs Pillow: pip install 'spotctl[plot]'.
     """
     from spotctl.cli import plotting
     from spotctl.prices.quotes import between, chosen, quotes
