@@ -25,6 +25,8 @@ from pricing_data.market import Market, Prices, Times
 from pricing_data.units import HOUR_S, Instant, format_instant, parse_instant
 
 SOURCE: Final = "aws DescribeSpotPriceHistory"
+SOME: Final = "aws DescribeSpotPriceHistory of some"
+"""The source where only some types or zones were asked for."""
 PAGE_ROWS: Final = 1000
 PRODUCTS: Final = ("Linux/UNIX", "Linux/UNIX (Amazon VPC)")
 _DAY_S: Final = 24 * HOUR_S
@@ -51,7 +53,7 @@ def pages(
     begin = oldest if since is None else min(max(since - OVERLAP_S, oldest), until)
     while True:
         end = min(begin + SPAN_S, until)
-        yield from _span(describe, _Gathered(part.name, reading), Instant(begin), Instant(end), now)
+        yield from _span(describe, _Gathered(part, reading), Instant(begin), Instant(end), now)
         if end >= until:
             reading.check()
             return
@@ -81,8 +83,9 @@ def _span(
 class _Gathered:
     """The rows of one span, column by column."""
 
-    def __init__(self, region: str, reading: Reading) -> None:
-        self.region = region
+    def __init__(self, part: Part, reading: Reading) -> None:
+        self.region = part.name
+        self._source = part.source
         self.reading = reading
         self._codes_of: dict[_Name, int] = {}
         self._codes: list[int] = []
@@ -113,7 +116,7 @@ class _Gathered:
         region = self.region
         return (
             Batch(
-                source=SOURCE,
+                source=self._source,
                 semantics=Semantics.EVENT_STREAM,
                 markets=tuple(Market("aws", region, zone, name) for zone, name in self._codes_of),
                 codes=np.array(self._codes, np.int64),

@@ -45,6 +45,7 @@ class AzureSettings:
     policy: Any = None
     """In place of the SDK's authentication; see ``AzureClient``."""
     regions: tuple[str, ...] = ()
+    sizes: tuple[str, ...] = ()
     retries: Retries | None = None
 
 
@@ -117,6 +118,9 @@ class AzureFeed:
         if self._settings.regions:
             regions = ", ".join(f"'{region}'" for region in self._settings.regions)
             query += f" | where location in~ ({regions})"
+        if self._settings.sizes:
+            sizes = ", ".join(f"'{size}'" for size in self._settings.sizes)
+            query += f" | where sku.name in~ ({sizes})"
         return query
 
     def _prices(self, part: Part, observed: Instant) -> Iterator[Page]:

@@ -41,6 +41,8 @@ class RetailSettings:
     endpoint: str = "https://prices.azure.com/api/retail/prices"
     regions: tuple[str, ...] = ()
     """One part each; all of Azure in one listing where empty."""
+    sizes: tuple[str, ...] = ()
+    """Empty: all."""
     retries: Retries | None = None
 
 
@@ -66,10 +68,7 @@ class AzureRetailFeed:
     def fetch(self, part: Part, since: Instant | None) -> Iterator[Page]:
         """All prices in force: the list has no others, so ``since`` changes nothing."""
         observed, best, reading = self._now(), dict[Market, Retail](), Reading(part)
-        link, links = self._first(part), PageTokens(str(part))
-        while link:
-            answer = self._retries.ask(partial(_get, str(part), links.fresh(link)))
-            items, link = _page(str(part), answer, self._settings.endpoint)
+        for items in self._pages(part):
             for item in items:
                 found = reading.of(item, partial(retail, now=observed))
                 if found is not None and found.spot == (part.kind is Kind.PRICES):
@@ -80,12 +79,24 @@ class AzureRetailFeed:
         yield Page(0, _batches(part.kind, best, observed), f"{len(best)} sizes' prices", reading.left_out)
         reading.check()
 
-    def _first(self, part: Part) -> str:
+    def _pages(self, part: Part) -> Iterator[list[dict[str, Any]]]:
+        """The items of every page: of one listing, or of one for each size asked for."""
+        links = PageTokens(str(part))
+        for size in self._settings.sizes or ("",):
+            link = self._first(part, size)
+            while link:
+                answer = self._retries.ask(partial(_get, str(part), links.fresh(link)))
+                items, link = _page(str(part), answer, self._settings.endpoint)
+                yield items
+
+    def _first(self, part: Part, size: str) -> str:
         wanted = _LINUX_BY_THE_HOUR
         if part.kind is Kind.PRICES:
             wanted += " and contains(meterName, 'Spot')"
         if part.name != _EVERYWHERE:
             wanted += f" and armRegionName eq '{part.name}'"
+        if size:
+            wanted += f" and armSkuName eq '{size}'"
         query = {
             "api-version": "2023-01-01-preview",
             "currencyCode": "USD",

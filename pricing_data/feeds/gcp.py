@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from pricing_data.errors import CredentialsRejected, FeedBroken, RegionRefused
+from pricing_data.errors import CredentialsRejected, FeedBroken, FeedUnavailable, RegionRefused
 from pricing_data.feeds.asking import PageTokens, Retries
 from pricing_data.feeds.base import Kind, Page, Part
 from pricing_data.feeds.gcp_answers import History
@@ -47,8 +47,9 @@ class GcpSettings:
     credentials: Any = None
     endpoints: Endpoints | None = None
     regions: tuple[str, ...] = ()
+    zones: tuple[str, ...] = ()
     machine_types: tuple[str, ...] = ()
-    """Whose capacity history is asked for, one question per zone and type."""
+    """One question of capacity history is asked per zone and type: some tens of thousands for all of GCP."""
     past_months: int = 3
     """How many past months of the catalogue are read beside today's."""
     retries: Retries | None = None
@@ -107,8 +108,16 @@ class GcpFeed:
                     pages = list(self._listed(TYPES, client.machine_types))
                 rows = [row for page in pages for row in page.rows]
                 missing = tuple(what for page in pages for what in page.left_out)
-                self._known = Offered.of(rows, self._settings.regions, missing)
+                self._known = self._narrowed(Offered.of(rows, self._settings.regions, missing))
             return self._known
+
+    def _narrowed(self, offered: Offered) -> Offered:
+        zones, types = self._settings.zones, self._settings.machine_types
+        found = offered.only(zones, types)
+        if offered.shapes and not found.shapes:
+            named = ", ".join((*types, *zones))
+            raise FeedUnavailable(TYPES, f"nothing there is called {named}", "Check --type and --zone")
+        return found
 
     def _listed(self, where: str, ask: Callable[[str], Listing]) -> Iterator[Listing]:
         """All pages of a listing."""
@@ -150,9 +159,9 @@ class GcpFeed:
         Goes on where it was when the part is asked for again after a failure: there are too many
         questions to begin anew.
         """
-        region, wanted = part.name, self._settings.machine_types
+        region = part.name
         way = self._ways.setdefault(region, _Way(Reading(part)))
-        pairs = [pair for pair in self._offered().pairs(region) if not wanted or pair[1] in wanted]
+        pairs = self._offered().pairs(region)
         with self._client() as client:
             while way.done < len(pairs):
                 some = pairs[way.done : way.done + _HISTORIES_A_PAGE]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -52,6 +52,21 @@ class Offered:
             by_zone.setdefault(zone, set()).add(shape.name)
         zones = {zone: tuple(sorted(names)) for zone, names in sorted(by_zone.items())}
         return cls({shape.name: shape for _, shape in rows}, zones, missing)
+
+    def only(self, zones: Collection[str], types: Collection[str]) -> Offered:
+        """Of these zones and types; of all where none is named."""
+        shapes = {name: shape for name, shape in self.shapes.items() if not types or name in types}
+        kept = {
+            zone: tuple(name for name in names if name in shapes)
+            for zone, names in self.zones.items()
+            if not zones or zone in zones
+        }
+        there = {name for names in kept.values() for name in names}
+        return Offered(
+            {name: shape for name, shape in shapes.items() if name in there},
+            {zone: names for zone, names in kept.items() if names},
+            self.missing,
+        )
 
     @property
     def regions(self) -> tuple[str, ...]:

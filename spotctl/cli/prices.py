@@ -62,6 +62,12 @@ def add_to(app: typer.Typer) -> None:
 def fetch(
     clouds: CloudsOption = None,
     regions: RegionsOption = None,
+    zones: Annotated[
+        list[str] | None, typer.Option("--zone", metavar="ZONE", help="Only this zone; repeatable.")
+    ] = None,
+    types: Annotated[
+        list[str] | None, typer.Option("--type", metavar="TYPE", help="Only this instance type; repeatable.")
+    ] = None,
     since: Annotated[
         str | None, typer.Option(metavar="TIME", help="Go back to then; default: to the newest stored row.")
     ] = None,
@@ -71,12 +77,20 @@ def fetch(
     """Fetch prices, eviction rates and types.
 
     From every cloud that can be asked from here; those that cannot are named with the reason. What was
-    fetched is kept whatever happens next, and the same command goes on from there.
+    fetched is kept whatever happens next, and the same command goes on from there. Regions, zones and types
+    are those of one --cloud. GCP's preemption rates take one question per zone and type: naming some of them
+    saves most of the time.
     """
     from spotctl.cli import fetchview, jsonlines
     from spotctl.prices import fetching
 
-    asked = fetching.Asked(tuple(map(str, clouds or ())), tuple(regions or ()), _instant("--since", since))
+    asked = fetching.Asked(
+        clouds=tuple(map(str, clouds or ())),
+        regions=tuple(regions or ()),
+        zones=tuple(zones or ()),
+        types=tuple(types or ()),
+        since=_instant("--since", since),
+    )
     with _opened() as store, fetchview.watcher() as watcher:
         report = fetching.run(asked, store, watcher.expects, watcher.hears)
     status = fetching.exit_code(report)

@@ -108,7 +108,7 @@ class Cloud:
             raise EC2ClientError("InvalidParameterValue", "only Linux is recorded here")
         start, end, begin, page = self._place(request)
         asked = int(request._get_param("MaxResults", 1000))
-        found = self.traces[region].between(start, end)
+        found = _narrowed(request, self.traces[region].between(start, end))
         until = begin + (asked if self.page_size is None else self.page_size(page))
         rows = found[begin:until]
         self.calls.append((region, start, len(rows)))
@@ -137,6 +137,16 @@ class Cloud:
         if begin + 10 < len(listed):
             answer["NextToken"] = str(begin + 10)
         return json.dumps(answer).encode()
+
+
+def _narrowed(request: SpotInstances, rows: Sequence[Row]) -> Sequence[Row]:
+    """As InstanceTypes and the filter of zones have it."""
+    types = request._get_param("InstanceTypes", [])
+    for asked in request._get_param("Filters", []):
+        if asked["Name"] != "availability-zone":
+            raise EC2ClientError("InvalidParameterValue", f"the filter {asked['Name']} is not known here")
+        rows = [row for row in rows if row[1] in asked["Values"]]
+    return [row for row in rows if not types or row[2] in types]
 
 
 _drop = threading.local()

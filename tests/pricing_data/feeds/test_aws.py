@@ -12,7 +12,7 @@ import pytest
 
 from pricing_data.errors import CredentialsExpired, FeedBroken, FeedThrottled, FeedUnavailable, RegionRefused
 from pricing_data.feeds.aws import AwsFeed
-from pricing_data.feeds.aws_prices import SOURCE
+from pricing_data.feeds.aws_prices import SOME, SOURCE
 from pricing_data.feeds.aws_sdk import AwsSettings
 from pricing_data.feeds.base import Kind
 from pricing_data.fetch import FetchReport, PartReport, Patience, fetch
@@ -101,6 +101,32 @@ def test_what_is_newer_than_the_store_is_all_that_a_second_fetch_asks_for(
     assert _stored(store, "us-east-1") == _expected(rows)
     assert sum(part.new for part in report.parts) < len(rows)
     assert not sum(part.new for part in _fetch(feed, store).parts), "nothing is new the third time"
+
+
+def test_some_types_and_zones_are_fetched_whole_and_leave_no_hole_behind(
+    cloud: Cloud, rows: list[Row]
+) -> None:
+    endpoints = {"ec2": cloud.address, "pricing": cloud.address}
+    some = AwsSettings(
+        regions=_REGIONS, zones=("us-east-1b", "us-east-1c"), types=("c4.xlarge",), endpoints=endpoints
+    )
+    store = MemoryStore()
+    for count in (1, 0):
+        report = _fetch(AwsFeed(lambda: cloud.now, some), store)
+        assert report.complete
+        assert sum(part.new > 0 for part in report.parts) == 2 * count, "the second time all are known"
+    asked = {row for row in _expected(rows) if row[0] in some.zones and row[1] in some.types}
+    stored = {
+        (market.zone, market.instance_type, at, price)
+        for (source, market, at), price in store.prices.items()
+        if source == SOME and market.region == "us-east-1"
+    }
+    assert stored == asked
+    assert {at for _, at, _ in cloud.calls} == {at for _, at, _ in cloud.calls[: len(cloud.calls) // 2]}
+    _fetch(_feed(cloud, _REGIONS), store)
+    assert _stored(store, "us-east-1") == _expected(rows), (
+        "whoever fetches everything starts at the beginning"
+    )
 
 
 def test_the_price_in_force_when_the_history_begins_is_kept(

@@ -134,6 +134,34 @@ def test_a_second_fetch_finds_nothing_new(cloud: Cloud) -> None:
     check(store, cloud.expected)
 
 
+@pytest.mark.parametrize("name", sorted(_PATHS))
+def test_some_types_and_regions_are_all_that_is_asked_for(name: str) -> None:
+    cloud = Cloud(name)
+    kinds = sorted({kind for _, _, kind, _ in cloud.expected.prices})
+    some, regions = kinds[:2], sorted({zone for _, zone, _, _ in cloud.expected.prices})[:1]
+    if name == "gcp":
+        regions = [zone for _, zone, _, _ in cloud.expected.prices if zone.count("-") == 2][:1]
+        narrowing: dict[str, Any] = {"zones": tuple(regions), "machine_types": tuple(some)}
+    else:
+        narrowing = {"regions": tuple(regions), "sizes": tuple(some)}
+    _, store = cloud.fetched(**narrowing)
+    places = {*regions, *(zone[:-2] for zone in regions if zone.count("-") == 2)}
+    asked = {key for key in cloud.expected.prices if key[1] in places and key[2] in some}
+    assert {(source, m.zone, m.instance_type, at) for (source, m, at) in store.prices} == asked
+    assert asked
+    assert {m.instance_type for m, _ in store.rates} <= set(some)
+    assert {m.zone for m, _ in store.rates} <= places
+    asked_for = [request.path for request in cloud.server.requests if "capacityHistory" in request.path]
+    assert len(asked_for) == (2 if name == "gcp" else 0)
+
+
+def test_a_type_that_google_does_not_have_is_said() -> None:
+    report, _ = Cloud("gcp").fetched(machine_types=("n2-standard-3",))
+    ((_, error),) = report.unavailable
+    assert isinstance(error, FeedUnavailable)
+    assert "nothing there is called n2-standard-3" in str(error)
+
+
 @pytest.mark.parametrize("headers", [{}, {"Retry-After": "7"}], ids=["silent", "retry-after"])
 def test_throttled_answers_are_asked_for_again(cloud: Cloud, headers: Mapping[str, str]) -> None:
     for kind in cloud.paths:
