@@ -22,6 +22,7 @@ from pricing_data.findings import StoreFinding
 from pricing_data.market import Market, PriceHistory, Series
 from pricing_data.merging import Months
 from pricing_data.placing import placed
+from pricing_data.quality import Flaw
 from pricing_data.reading import MarketSummary, Quarantined
 from pricing_data.settling import settle
 from pricing_data.tables import ON_DEMAND, RATES, TYPES, UNREADABLE, Kind, Row, Tables
@@ -217,10 +218,15 @@ class PriceStore:
         with self._reading():
             return findings.findings(self._database, self._disk, self._tables.path(UNREADABLE))
 
-    def quarantined(self) -> tuple[Quarantined, ...]:
-        """Every row that is not believed, and why."""
+    def quarantined(self, most: int | None = None) -> tuple[Quarantined, ...]:
+        """The rows that are not believed, and why; ``most`` of them at most. ``findings`` counts them."""
         with self._reading():
-            return reading.quarantined(self._database, self._disk, self._tables.rows(UNREADABLE))
+            return reading.quarantined(self._database, self._disk, self._tables.rows(UNREADABLE), most)
+
+    def newest_failures(self, but: Collection[Flaw] = ()) -> dict[Market, tuple[Instant, Flaw]]:
+        """Of each market with quarantined rows, the newest that has none of the flaws ``but``."""
+        with self._reading():
+            return reading.newest_failures(self._database, self._disk, but)
 
     def frame(
         self,

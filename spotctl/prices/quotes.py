@@ -28,6 +28,7 @@ from spotctl.prices.place import is_stale
 
 GONE: Final = "no longer listed"
 _SAYS_NOTHING_OF_NOW: Final = (Flaw.CONFLICT, Flaw.FUTURE, Flaw.PREHISTORIC)
+"""A second price for a moment leaves the first one in force, and a time that lies ahead is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +63,14 @@ def quotes(store: PriceStore) -> tuple[Quote, ...]:
     """Of all markets, in their order."""
     summaries = store.markets()
     polls = _polls(summaries)
-    failed = newest_failures(store)
+    failed = store.newest_failures(but=_SAYS_NOTHING_OF_NOW)
     return tuple(_quote(summary, polls, failed) for summary in summaries)
 
 
 def _quote(
     summary: MarketSummary,
     polls: Mapping[tuple[str, str, str], Instant],
-    failed: Mapping[Market, tuple[int, str]],
+    failed: Mapping[Market, tuple[Instant, Flaw]],
 ) -> Quote:
     market = summary.market
     observed = summary.observed
@@ -77,8 +78,9 @@ def _quote(
         observed = max(observed, polls[summary.source, market.cloud, market.region])
     else:
         observed = min(observed, Instant(summary.last + SILENCE_S))
-    at, reason = failed.get(market, (summary.last, ""))
-    doubt = f"its newest row failed a check: {reason}" if at > summary.last else ""
+    doubt = ""
+    if market in failed and failed[market][0] > summary.last:
+        doubt = f"its newest row failed a check: {failed[market][1]}"
     return Quote(
         market=market,
         price=summary.price,
@@ -155,17 +157,3 @@ def between(series: Series, first: Instant | None, last: Instant | None) -> Seri
         begin = max(int(np.searchsorted(times, first, side="right")) - 1, 0)
         times, prices = np.maximum(times[begin:], first), prices[begin:]
     return Series(times, prices)
-
-
-def newest_failures(store: PriceStore) -> dict[Market, tuple[int, str]]:
-    """Of each market with quarantined rows: time of the newest, and what is wrong with it.
-
-    A second price for a moment leaves the first one in force, and a time that lies ahead is none.
-    """
-    failures: dict[Market, tuple[int, str]] = {}
-    for row in store.quarantined():
-        if row.market is None or row.at is None or row.reason in _SAYS_NOTHING_OF_NOW:
-            continue
-        if row.at > failures.get(row.market, (row.at - 1, ""))[0]:
-            failures[row.market] = (row.at, str(row.reason))
-    return failures

@@ -12,7 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pricing_data.batch import Batch, ListPrice, OnDemandBatch, Rate, RateBatch, TypeBatch, TypeRow
+from pricing_data.batch import (
+    Batch,
+    ListPrice,
+    OnDemandBatch,
+    Rate,
+    RateBatch,
+    TypeBatch,
+    TypeRow,
+    Unreadable,
+    UnreadableBatch,
+)
 from pricing_data.errors import ExportRefused, StoreDamaged
 from pricing_data.frames import ROWS
 from pricing_data.layouts import Semantics
@@ -105,6 +115,13 @@ def test_bad_rows_are_kept_aside_and_shown(tmp_path: Path) -> None:
     }
     assert {row.reason for row in store.quarantined()} == {Flaw.ZERO, Flaw.NEGATIVE, Flaw.NOT_FINITE}
     assert {row.market for row in store.quarantined()} == {EAST}
+    assert store.quarantined(most=2) == store.quarantined()[:2]
+    assert store.newest_failures() == {EAST: (MAY + 3, Flaw.NOT_FINITE)}
+    assert store.newest_failures(but=[Flaw.NOT_FINITE]) == {EAST: (MAY + 2, Flaw.NEGATIVE)}
+    lines = UnreadableBatch("a", tuple(Unreadable(Flaw.FIELDS, text, 1) for text in "xyz"), MAY)
+    assert store.add_unreadable(lines) == Added(0, 0, 3)
+    assert [row.text for row in store.quarantined(most=5)[3:]] == ["line 1: x", "line 1: y"]
+    assert len(store.newest_failures()) == 1, "lines are of no market"
     assert len(list(tmp_path.rglob("quarantine.parquet"))) == 1
 
 
