@@ -13,7 +13,7 @@ from pricing_data import parquet
 from pricing_data.disk import QUARANTINE, ROWS, Disk
 from pricing_data.layouts import Semantics
 from pricing_data.market import Market, PriceHistory, Series
-from pricing_data.precedence import Account, Claim, rank, reconciled, steps
+from pricing_data.precedence import REPEATS, Account, Claim, rank, reconciled, steps
 from pricing_data.quality import Flaw
 from pricing_data.settling import Pool
 from pricing_data.tables import Row
@@ -128,6 +128,7 @@ def accounts(
                 approximate=bool(pool.approximate[begin:end].any()),
                 times=pool.times[begin:end],
                 prices=pool.prices[begin:end],
+                repeats=name.cloud == REPEATS,
             )
         )
     for market, found in claims.items():

@@ -14,7 +14,7 @@ from typing import Final
 from pricing_data.errors import CredentialsRejected, FeedBroken, RegionRefused
 from pricing_data.feeds import aws_catalogue, aws_prices
 from pricing_data.feeds.aws_sdk import AwsSettings, Sdk, translated
-from pricing_data.feeds.base import Kind, Page, Part
+from pricing_data.feeds.base import Kind, Page, Part, of_some
 from pricing_data.units import Instant
 
 _SOURCES: Final = {
@@ -45,13 +45,9 @@ class AwsFeed:
         """
         wanted = self._settings
         regions = wanted.regions or self._enabled_regions()
-        narrowed = bool(wanted.zones or wanted.types)
-        prices = tuple(
-            Part("aws", Kind.PRICES, region, aws_prices.SOME, None)
-            if narrowed
-            else Part("aws", Kind.PRICES, region, aws_prices.SOURCE, region)
-            for region in regions
-        )
+        source = of_some(aws_prices.SOURCE, wanted.zones, wanted.types)
+        whole = source == aws_prices.SOURCE
+        prices = (Part("aws", Kind.PRICES, name, source, name if whole else None) for name in regions)
         others = (
             Part("aws", kind, region, source) for kind, source in _SOURCES.items() for region in regions
         )

@@ -25,8 +25,6 @@ from pricing_data.market import Market, Prices, Times
 from pricing_data.units import HOUR_S, Instant, format_instant, parse_instant
 
 SOURCE: Final = "aws DescribeSpotPriceHistory"
-SOME: Final = "aws DescribeSpotPriceHistory of some"
-"""The source where only some types or zones were asked for."""
 PAGE_ROWS: Final = 1000
 PRODUCTS: Final = ("Linux/UNIX", "Linux/UNIX (Amazon VPC)")
 _DAY_S: Final = 24 * HOUR_S

@@ -21,7 +21,7 @@ from pricing_data.feeds import azure_rows
 from pricing_data.feeds.asking import PageTokens, Retries
 from pricing_data.feeds.azure_client import AzureClient, Rows
 from pricing_data.feeds.azure_rows import Size
-from pricing_data.feeds.base import AnyBatch, Kind, Page, Part
+from pricing_data.feeds.base import AnyBatch, Kind, Page, Part, of_some
 from pricing_data.feeds.unread import Reading
 from pricing_data.layouts import Semantics
 from pricing_data.market import Market
@@ -63,7 +63,7 @@ class AzureFeed:
     def parts(self) -> tuple[Part, ...]:
         subscriptions = self._settings.subscriptions or self._found_subscriptions()
         return (
-            Part("azure", Kind.PRICES, "history", HISTORY),
+            Part("azure", Kind.PRICES, "history", of_some(HISTORY, self._settings.sizes)),
             Part("azure", Kind.RATES, "all regions", RATES),
             *(Part("azure", Kind.TYPES, subscription, SIZES) for subscription in subscriptions),
         )
@@ -139,7 +139,10 @@ class AzureFeed:
                     steps.setdefault(market, []).extend(prices)
                     reading.understood += len(prices)
                     reading.unread(*unread)
-            batches: tuple[AnyBatch, ...] = (*_price_batch(steps, observed), *reading.batches(observed))
+            batches: tuple[AnyBatch, ...] = (
+                *_price_batch(part.source, steps, observed),
+                *reading.batches(observed),
+            )
             yield Page(len(page.rows), batches, f"{reading.understood} prices", reading.left_out)
         reading.check()
 
@@ -185,7 +188,7 @@ class AzureFeed:
 
 
 def _price_batch(
-    steps: dict[Market, list[tuple[Instant, UsdPerHour]]], observed: Instant
+    source: str, steps: dict[Market, list[tuple[Instant, UsdPerHour]]], observed: Instant
 ) -> tuple[Batch, ...]:
     rows = [(code, at, price) for code, listed in enumerate(steps.values()) for at, price in listed]
     if not rows:
@@ -193,7 +196,7 @@ def _price_batch(
     codes, times, prices = zip(*rows, strict=True)
     return (
         Batch(
-            HISTORY,
+            source,
             Semantics.EVENT_STREAM,
             tuple(steps),
             np.array(codes, np.int64),

@@ -22,7 +22,7 @@ from pricing_data.batch import Batch, ListPrice, OnDemandBatch
 from pricing_data.errors import FeedBroken, FeedError, FeedThrottled, FeedUnreachable, RegionRefused
 from pricing_data.feeds.asking import PageTokens, Retries
 from pricing_data.feeds.azure_rows import Retail, retail
-from pricing_data.feeds.base import AnyBatch, Kind, Page, Part
+from pricing_data.feeds.base import AnyBatch, Kind, Page, Part, of_some
 from pricing_data.feeds.unread import Reading, quoted
 from pricing_data.layouts import Semantics
 from pricing_data.market import Market
@@ -59,8 +59,9 @@ class AzureRetailFeed:
 
     def parts(self) -> tuple[Part, ...]:
         regions = self._settings.regions or (_EVERYWHERE,)
+        source = of_some(SOURCE, self._settings.sizes)
         return tuple(
-            Part("azure", kind, region, SOURCE)
+            Part("azure", kind, region, source)
             for kind in (Kind.PRICES, Kind.ON_DEMAND)
             for region in regions
         )
@@ -76,7 +77,7 @@ class AzureRetailFeed:
                     best[found.market] = found if found.price < known.price else known
             yield Page(len(items), reading.batches(observed))
         reading.understood = len(best)
-        yield Page(0, _batches(part.kind, best, observed), f"{len(best)} sizes' prices", reading.left_out)
+        yield Page(0, _batches(part, best, observed), f"{len(best)} sizes' prices", reading.left_out)
         reading.check()
 
     def _pages(self, part: Part) -> Iterator[list[dict[str, Any]]]:
@@ -106,20 +107,20 @@ class AzureRetailFeed:
         return f"{self._settings.endpoint}?{urlencode(query)}"
 
 
-def _batches(kind: Kind, best: dict[Market, Retail], observed: Instant) -> tuple[AnyBatch, ...]:
+def _batches(part: Part, best: dict[Market, Retail], observed: Instant) -> tuple[AnyBatch, ...]:
     found = [best[market] for market in sorted(best)]
     if not found:
         return ()
-    if kind is Kind.ON_DEMAND:
+    if part.kind is Kind.ON_DEMAND:
         listed = (
             ListPrice("azure", one.market.region, one.market.instance_type, one.price, one.effective)
             for one in found
         )
-        return (OnDemandBatch(SOURCE, tuple(listed), observed),)
+        return (OnDemandBatch(part.source, tuple(listed), observed),)
     seen = np.full(len(found), observed, np.int64)
     prices = np.array([one.price for one in found], np.float64)
     markets = tuple(one.market for one in found)
-    return (Batch(SOURCE, Semantics.POLLED, markets, np.arange(len(found)), seen, prices, seen),)
+    return (Batch(part.source, Semantics.POLLED, markets, np.arange(len(found)), seen, prices, seen),)
 
 
 def _page(where: str, answer: Any, endpoint: str) -> tuple[list[dict[str, Any]], str]:

@@ -104,10 +104,9 @@ def has_price(shape: Shape, offered: Offered, known: Timelines) -> bool:
 
 
 def catalogue_batches(
-    offered: Offered, known: Timelines, month: Month | None, observed: Instant
+    source: str, offered: Offered, known: Timelines, month: Month | None, observed: Instant
 ) -> tuple[AnyBatch, ...]:
     """Today's prices are what a poll saw; a month's carry the moment from which they held."""
-    source = CATALOGUE if month is None else CATALOGUE_MONTHS
     markets: list[Market] = []
     rows: list[tuple[int, Instant, UsdPerHour]] = []
     listed: list[ListPrice] = []
@@ -124,7 +123,9 @@ def catalogue_batches(
     return (*prices, *((OnDemandBatch(source, tuple(listed), observed),) if listed else ()))
 
 
-def history_batches(found: list[tuple[Market, History]], observed: Instant) -> tuple[AnyBatch, ...]:
+def history_batches(
+    source: str, found: list[tuple[Market, History]], observed: Instant
+) -> tuple[AnyBatch, ...]:
     rows: list[tuple[int, Instant, UsdPerHour]] = [
         (code, at, price) for code, (_, history) in enumerate(found) for at, price in _price_rows(history)
     ]
@@ -135,8 +136,8 @@ def history_batches(found: list[tuple[Market, History]], observed: Instant) -> t
         if end <= observed
     )
     markets = tuple(market for market, _ in found)
-    prices = _batch(HISTORY, Semantics.EVENT_STREAM, markets, rows, observed)
-    return (*prices, *((RateBatch(HISTORY, rates),) if rates else ()))
+    prices = _batch(source, Semantics.EVENT_STREAM, markets, rows, observed)
+    return (*prices, *((RateBatch(source, rates),) if rates else ()))
 
 
 def _price_rows(history: History) -> Iterator[tuple[Instant, UsdPerHour]]:

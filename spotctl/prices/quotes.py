@@ -2,10 +2,10 @@
 
 Rule 1: a price that was in force and whose market's newest row failed a check is in doubt: it is shown
 with the reason and never ranked.
-Rule 2: a poller that writes down changes has seen the price of every market of a region at its last poll,
-so the age of such a price counts from there.
-Rule 3: an event stream repeats its prices about daily, so a market without a row for two days was not seen
-since, whenever the recording was made.
+Rule 2: whoever asks a source for the prices of a region learns of all its markets what has not changed, so
+the age of a price counts from when the source last spoke of the region.
+Rule 3: AWS's event streams repeat their prices about daily, so a market without a row for two days was not
+seen since, whoever asked.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from pricing_data.layouts import Semantics
 from pricing_data.market import Market, Series
-from pricing_data.precedence import SILENCE_S
+from pricing_data.precedence import REPEATS, SILENCE_S
 from pricing_data.quality import Flaw
 from pricing_data.reading import MarketSummary
 from pricing_data.store import PriceStore
@@ -62,21 +62,19 @@ class Quote:
 def quotes(store: PriceStore) -> tuple[Quote, ...]:
     """Of all markets, in their order."""
     summaries = store.markets()
-    polls = _polls(summaries)
+    seen = _seen(store, summaries)
     failed = store.newest_failures(but=_SAYS_NOTHING_OF_NOW)
-    return tuple(_quote(summary, polls, failed) for summary in summaries)
+    return tuple(_quote(summary, seen, failed) for summary in summaries)
 
 
 def _quote(
     summary: MarketSummary,
-    polls: Mapping[tuple[str, str, str], Instant],
+    seen: Mapping[tuple[str, str, str], Instant],
     failed: Mapping[Market, tuple[Instant, Flaw]],
 ) -> Quote:
     market = summary.market
-    observed = summary.observed
-    if summary.semantics is Semantics.POLLED:
-        observed = max(observed, polls[summary.source, market.cloud, market.region])
-    else:
+    observed = seen[summary.source, market.cloud, market.region]
+    if summary.semantics is Semantics.EVENT_STREAM and market.cloud == REPEATS:
         observed = min(observed, Instant(summary.last + SILENCE_S))
     doubt = ""
     if market in failed and failed[market][0] > summary.last:
@@ -96,13 +94,13 @@ def _quote(
     )
 
 
-def _polls(summaries: Iterable[MarketSummary]) -> dict[tuple[str, str, str], Instant]:
-    """The last poll of each source and region."""
-    polls: dict[tuple[str, str, str], Instant] = {}
+def _seen(store: PriceStore, summaries: Iterable[MarketSummary]) -> dict[tuple[str, str, str], Instant]:
+    """When each source last spoke of a region."""
+    seen = store.seen()
     for summary in summaries:
         key = (summary.source, summary.market.cloud, summary.market.region)
-        polls[key] = max(polls.get(key, summary.observed), summary.observed)
-    return polls
+        seen[key] = max(seen.get(key, summary.observed), summary.observed)
+    return seen
 
 
 def chosen(

@@ -72,6 +72,17 @@ def test_a_batch_is_kept_by_month_with_its_source_and_comes_back_as_steps(tmp_pa
     assert store.last("other", "aws", "us-east-1") is None
 
 
+def test_a_source_speaks_of_a_region_with_old_rows_too(tmp_path: Path) -> None:
+    """In any order: what counts is when it last spoke."""
+    for turn, order in enumerate(((0, 5), (5, 0))):
+        store = PriceStore(tmp_path / str(turn))
+        rows = [batch((MAY, 0.03), source="feed") for _ in order]
+        for later_s, same in zip(order, rows, strict=True):
+            store.add(replace(same, observed=same.observed + later_s))
+        assert store.seen() == {("feed", "aws", EAST.region): int(rows[0].observed[0]) + 5}
+    assert files(tmp_path / "0")["tables/seen.parquet"] == files(tmp_path / "1")["tables/seen.parquet"]
+
+
 def test_a_market_that_is_gone_has_no_price(tmp_path: Path) -> None:
     store = PriceStore(tmp_path)
     store.add(batch((MAY, 0.03), (MAY + 60, NAN)))

@@ -12,9 +12,9 @@ import pytest
 
 from pricing_data.errors import CredentialsExpired, FeedBroken, FeedThrottled, FeedUnavailable, RegionRefused
 from pricing_data.feeds.aws import AwsFeed
-from pricing_data.feeds.aws_prices import SOME, SOURCE
+from pricing_data.feeds.aws_prices import SOURCE
 from pricing_data.feeds.aws_sdk import AwsSettings
-from pricing_data.feeds.base import Kind
+from pricing_data.feeds.base import Kind, of_some
 from pricing_data.fetch import FetchReport, PartReport, Patience, fetch
 from pricing_data.quality import Flaw
 from pricing_data.store import PriceStore
@@ -119,7 +119,7 @@ def test_some_types_and_zones_are_fetched_whole_and_leave_no_hole_behind(
     stored = {
         (market.zone, market.instance_type, at, price)
         for (source, market, at), price in store.prices.items()
-        if source == SOME and market.region == "us-east-1"
+        if source == of_some(SOURCE, True) and market.region == "us-east-1"
     }
     assert stored == asked
     assert {at for _, at, _ in cloud.calls} == {at for _, at, _ in cloud.calls[: len(cloud.calls) // 2]}

@@ -21,7 +21,7 @@ from pricing_data.errors import (
 )
 from pricing_data.feeds.azure import AzureFeed, AzureSettings
 from pricing_data.feeds.azure_retail import SOURCE as RETAIL_PRICES
-from pricing_data.feeds.base import Feed, Kind
+from pricing_data.feeds.base import Feed, Kind, of_some
 from pricing_data.fetch import FetchReport, Patience, fetch
 from tests.fakes import azure as azure_fake
 from tests.fakes import gcp as gcp_fake
@@ -146,7 +146,8 @@ def test_some_types_and_regions_are_all_that_is_asked_for(name: str) -> None:
         narrowing = {"regions": tuple(regions), "sizes": tuple(some)}
     _, store = cloud.fetched(**narrowing)
     places = {*regions, *(zone[:-2] for zone in regions if zone.count("-") == 2)}
-    asked = {key for key in cloud.expected.prices if key[1] in places and key[2] in some}
+    expected = cloud.expected.prices
+    asked = {(of_some(key[0], True), *key[1:]) for key in expected if key[1] in places and key[2] in some}
     assert {(source, m.zone, m.instance_type, at) for (source, m, at) in store.prices} == asked
     assert asked
     assert {m.instance_type for m, _ in store.rates} <= set(some)

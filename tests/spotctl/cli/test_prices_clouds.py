@@ -166,8 +166,8 @@ def test_ctrl_c_during_an_import_keeps_whole_files(tmp_path: Path, home: Path, c
         if status == 7:
             assert "interrupted: " in said
         elif status == 130:
-            assert said.count("nothing was started") == 1
-            assert not counts
+            assert not counts, "nothing was started"
+            assert "rows read" not in said
         elif status == -signal.SIGINT:  # not in our hands yet, or no longer
             assert len(counts) in (0, len(files))
         else:
