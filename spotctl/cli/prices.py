@@ -100,7 +100,7 @@ def fetch(
         screen.data("\n".join(fetchview.summary(report)))
     if report.interrupted:
         raise typer.Exit(Interrupted.exit_code)
-    if any(part.new or part.quarantined for part in report.parts):
+    if any(part.new or part.known or part.quarantined for part in report.parts):
         with _opened() as store:
             _update_tables(store)
     raise typer.Exit(status)
