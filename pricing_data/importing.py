@@ -28,6 +28,7 @@ from pricing_data.traces import Filter, RawRows, price_rows
 from pricing_data.units import Instant, UsdPerHour
 
 _PARQUET: Final = b"PAR1"
+_NONE: Final = Added(0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +44,8 @@ class Imported:
     first: Instant | None
     last: Instant | None
     """Of the rows that name a time, believed or not; None where none does."""
-    list_prices: int = 0
-    """On-demand prices that were news, where rows state them beside spot prices."""
+    list_prices: Added = _NONE
+    """What became of on-demand prices, where rows state them beside spot prices."""
 
 
 def import_file(
@@ -107,7 +108,7 @@ def _import_prices(store: PriceStore, raw: RawRows, table: Table, said: str, now
     )
     seen = Instant(int(observed.max())) if len(observed) else now
     listed = _list_prices(raw, table, observed)  # first: spot prices are held to them
-    news = store.add_on_demand(OnDemandBatch(said, listed, seen)).new if listed else 0
+    beside = store.add_on_demand(OnDemandBatch(said, listed, seen)) if listed else _NONE
     lines = table.unreadable(raw.unreadable)
     added = store.add(batch) + store.add_unreadable(UnreadableBatch(said, lines, seen))
     return Imported(
@@ -118,7 +119,7 @@ def _import_prices(store: PriceStore, raw: RawRows, table: Table, said: str, now
         rows_left_out=raw.rows_left_out,
         first=Instant(int(rows.times.min())) if len(rows.times) else None,
         last=Instant(int(rows.times.max())) if len(rows.times) else None,
-        list_prices=news,
+        list_prices=beside,
     )
 
 

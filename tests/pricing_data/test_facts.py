@@ -158,10 +158,10 @@ def test_a_polled_log_states_on_demand_prices_too(tmp_path: Path) -> None:
         "2024-02-05T00:00:00Z,n9,us-east1,0.1,0.3",
     ]
     result, store = imported("\n".join(lines), tmp_path)
-    assert (result.rows_read, result.added, result.list_prices) == (6, Added(5, 0, 1), 3)
+    assert (result.rows_read, result.added, result.list_prices) == (6, Added(5, 0, 1), Added(3, 0, 1))
     held = store.catalogue().caps("gcp", "us-east1", "n9")
     assert [price for _, price in held] == [1.0, 2.0, 0.1]
     assert Flaw.NOT_FINITE in {row.reason for row in store.quarantined()}, "free is no price"
     assert [at for at, _ in held] == [parse_instant(lines[row][:20]) for row in (1, 3, 6)]
     again = import_file(store, tmp_path / "facts.csv", NOW, source="mine")
-    assert (again.added, again.list_prices) == (Added(0, 6, 0), 0)
+    assert (again.added, again.list_prices) == (Added(0, 6, 0), Added(0, 4, 0))
