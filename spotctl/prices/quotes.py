@@ -21,6 +21,7 @@ from pricing_data.market import Market, Series
 from pricing_data.precedence import REPEATS, SILENCE_S
 from pricing_data.quality import Flaw
 from pricing_data.reading import MarketSummary
+from pricing_data.rules import AUCTIONS_ENDED
 from pricing_data.store import PriceStore
 from pricing_data.units import Instant, UsdPerHour
 from spotctl.errors import UsageError
@@ -75,6 +76,8 @@ def _quote(
     market = summary.market
     observed = seen[summary.source, market.cloud, market.region]
     if summary.semantics is Semantics.EVENT_STREAM and market.cloud == REPEATS:
+        if summary.last < AUCTIONS_ENDED:  # a recording: nobody can ask AWS for that time again
+            observed = summary.observed
         observed = min(observed, Instant(summary.last + SILENCE_S))
     doubt = ""
     if market in failed and failed[market][0] > summary.last:
