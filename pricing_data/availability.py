@@ -26,10 +26,10 @@ from typing import Final, TypeVar
 
 import numpy as np
 
+from pricing_data.csvfile import text_of
 from pricing_data.errors import TraceError
 from pricing_data.market import Market
 from pricing_data.spells import Observations, Spells
-from pricing_data.traces import text_of
 from pricing_data.units import Instant, parse_instant
 
 _IDENTITY: Final = ("cloud", "region", "zone", "instance_type")

@@ -17,6 +17,7 @@ from pricing_data.tables import Row
 Check = Callable[[Row], Flaw | None]
 
 _LONGEST_TEXT: Final = 2000
+_MOST_CORES: Final = 1_000_000
 
 
 def rate(row: Row) -> Flaw | None:
@@ -34,7 +35,8 @@ def instance_type(row: Row) -> Flaw | None:
     vcpus, memory_gib, gpus = row[2:5]
     if not all(map(usable, row[:2])):
         return Flaw.NAME
-    return None if vcpus > 0 and 0 < memory_gib < math.inf and gpus >= 0 else Flaw.SIZE
+    counts = 0 < vcpus <= _MOST_CORES and 0 <= gpus <= _MOST_CORES
+    return None if counts and 0 < memory_gib < math.inf else Flaw.SIZE
 
 
 def list_price(row: Row) -> Flaw | None:

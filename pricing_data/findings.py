@@ -18,14 +18,13 @@ from pricing_data import parquet
 from pricing_data.disk import QUARANTINE, ROWS, Disk
 from pricing_data.layouts import Semantics
 from pricing_data.market import Market
-from pricing_data.precedence import SILENCE_S
+from pricing_data.precedence import REPEATS, SILENCE_S
 from pricing_data.quality import EXAMPLES_KEPT, Flaw
 from pricing_data.reading import line_text, row_text
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-_SPEAKS_DAILY: Final = "aws"
 _DAY_S: Final = 86400
 _HEARD_WITHIN_H: Final = 26
 """A region that somebody records has a row at least so often, whatever is the matter with one market."""
@@ -86,7 +85,7 @@ def findings(database: DuckDBPyConnection, disk: Disk, unreadable: Path) -> tupl
             *_lines(cursor, unreadable),
             *_rows(cursor, disk.files(QUARANTINE), "reason"),
             *_rows(cursor, disk.files(ROWS), parquet.quoted(Flaw.APPROXIMATE), "approximate"),
-            *_gaps(cursor, disk.files(ROWS, _SPEAKS_DAILY)),
+            *_gaps(cursor, disk.files(ROWS, REPEATS)),
         ]
     return tuple(sorted(_together(found), key=lambda finding: (finding.source, finding.kind)))
 

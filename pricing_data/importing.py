@@ -1,4 +1,4 @@
-"""Files of prices -> the store: recorded files of every layout that is known, and exports of our own.
+"""Files -> the store: recorded ones of every layout that is known, and exports of our own.
 
 A file is added in whole batches, one for each source it names, and each of its rows is accounted for.
 Refuses to judge: rows are the store's to believe or to set aside. Refuses to read a clock: ``now`` is only
@@ -7,26 +7,28 @@ asked for so that a time to come can be told from one that was.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
-from pricing_data import parquet
-from pricing_data.batch import Batch, Unreadable, UnreadableBatch
+from pricing_data import exports
+from pricing_data.batch import Batch, ListPrice, OnDemandBatch, RateBatch, UnreadableBatch
+from pricing_data.csvfile import Table, parsed_prices, read_lines
 from pricing_data.errors import TraceError
+from pricing_data.exports import Export
+from pricing_data.facts import FACT_LAYOUTS, FactLayout, fact_layout, read_facts
 from pricing_data.frames import ROWS
-from pricing_data.layouts import Semantics
-from pricing_data.market import Market, Times
+from pricing_data.layouts import LAYOUTS, Semantics, recognised
+from pricing_data.market import Times
 from pricing_data.quality import Mask
 from pricing_data.store import Added, PriceStore
-from pricing_data.traces import Filter, RawRows, read_rows
-from pricing_data.units import Instant
+from pricing_data.traces import Filter, RawRows, price_rows
+from pricing_data.units import Instant, UsdPerHour
 
 _PARQUET: Final = b"PAR1"
-_AGAIN: Final = "Export it again."
+_NONE: Final = Added(0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,23 +44,58 @@ class Imported:
     first: Instant | None
     last: Instant | None
     """Of the rows that name a time, believed or not; None where none does."""
+    list_prices: Added = _NONE
+    """What became of on-demand prices, where rows state them beside spot prices."""
 
 
 def import_file(
-    store: PriceStore, path: Path, now: Instant, *, source: str | None = None, only: Filter | None = None
+    store: PriceStore,
+    path: Path,
+    now: Instant,
+    *,
+    source: str | None = None,
+    only: Filter | None = None,
+    as_of: Instant | None = None,
 ) -> Imported:
     """Add a file to ``store``. Raises TraceError where it cannot be read as what it claims to be.
 
     ``source`` is what its rows are said to be from: by default "file", its folder's name and its own. Rows
-    of an export keep the sources they have.
+    of an export keep the sources they have. ``as_of``: since when a file of facts without dates holds.
     """
+    name, said = str(path), source or _said(path)
     if _begins(path) == _PARQUET:
-        return _import_export(store, path, only)
-    raw = read_rows(path, only=only)
+        return _import_export(store, name, said, exports.of_parquet(path), only)
+    table = Table.parse(name, read_lines(path, name))
+    if set(ROWS) <= set(table.header):
+        return _import_export(store, name, said, exports.of_table(table), only)
+    if recognised(table.header) is not None:
+        return _import_prices(store, price_rows(table, name, only=only), table, said, now)
+    layout = fact_layout(table.header)
+    if layout is not None:
+        return _import_facts(store, name, said, table, layout, as_of)
+    layouts = [each.columns for each in (*LAYOUTS, *FACT_LAYOUTS)]
+    known = "; or ".join(",".join(columns) for columns in (*layouts, ROWS))
+    found = f"the columns {','.join(table.header)[:120]!r}"
+    raise TraceError(name, 1, found, f"those of a file that is known: {known}", "Rename its columns.")
+
+
+def _said(path: Path) -> str:
+    """The file as a source, in one line."""
     resolved = path.resolve()
-    said = source or f"file {resolved.parent.name}/{resolved.name}"
-    observed = _observed(raw, now)
-    rows = raw.rows
+    text = f"file {resolved.parent.name}/{resolved.name}"
+    return "".join(sign if sign.isprintable() else "?" for sign in text)
+
+
+def _begins(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_PARQUET))
+    except OSError:
+        return b""  # whoever reads it says what is wrong with it
+
+
+def _import_prices(store: PriceStore, raw: RawRows, table: Table, said: str, now: Instant) -> Imported:
+    observed, rows = _observed(raw, now), raw.rows
     batch = Batch(
         source=said,
         semantics=raw.semantics,
@@ -69,30 +106,41 @@ def import_file(
         observed=observed,
         approximate=raw.approximate,
     )
-    lines = tuple(
-        Unreadable(flaw, raw.lines[line - 1], line)
-        for flaw, where in raw.unreadable.items()
-        for line in where.tolist()
-    )
     seen = Instant(int(observed.max())) if len(observed) else now
+    listed = _list_prices(raw, table, observed)  # first: spot prices are held to them
+    beside = store.add_on_demand(OnDemandBatch(said, listed, seen)) if listed else _NONE
+    lines = table.unreadable(raw.unreadable)
     added = store.add(batch) + store.add_unreadable(UnreadableBatch(said, lines, seen))
     return Imported(
-        path=str(path),
+        path=raw.label,
         sources=(said,),
         rows_read=raw.rows_read,
         added=added,
         rows_left_out=raw.rows_left_out,
         first=Instant(int(rows.times.min())) if len(rows.times) else None,
         last=Instant(int(rows.times.max())) if len(rows.times) else None,
+        list_prices=beside,
     )
 
 
-def _begins(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(len(_PARQUET))
-    except OSError:
-        return b""  # whoever reads it says what is wrong with it
+def _list_prices(raw: RawRows, table: Table, observed: Times) -> tuple[ListPrice, ...]:
+    """The on-demand prices of a polled log, each from when it was first seen."""
+    if not raw.layout.on_demand:
+        return ()
+    place = np.searchsorted(table.numbers, raw.rows.lines)
+    prices, known, listed = parsed_prices(table.columns[raw.layout.on_demand], may_be_empty=True)
+    prices = np.where(known, prices, np.nan)  # which the store sets aside
+    told = np.flatnonzero(listed[place] & (raw.rows.times == observed))
+    order = told[np.lexsort((raw.rows.times[told], raw.rows.codes[told]))]
+    codes, times, prices = raw.rows.codes[order], raw.rows.times[order], prices[place][order]
+    news = np.ones(len(order), np.bool_)
+    news[1:] = (np.diff(codes) != 0) | (np.diff(prices) != 0)
+    rows = zip(codes[news].tolist(), times[news].tolist(), prices[news].tolist(), strict=True)
+    markets = ((raw.markets[code], at, price) for code, at, price in rows)
+    return tuple(
+        ListPrice(market.cloud, market.region, market.instance_type, UsdPerHour(price), Instant(at))
+        for market, at, price in markets
+    )
 
 
 def _observed(raw: RawRows, now: Instant) -> Times:
@@ -108,11 +156,33 @@ def _observed(raw: RawRows, now: Instant) -> Times:
     return np.minimum(times, last)
 
 
-def _import_export(store: PriceStore, path: Path, only: Filter | None) -> Imported:
-    added, read, left_out = Added(0, 0, 0), 0, 0
+def _import_facts(
+    store: PriceStore, name: str, said: str, table: Table, layout: FactLayout, as_of: Instant | None
+) -> Imported:
+    if as_of is None and not layout.dated:
+        advice = "Say since when its figures hold: --as-of DATE."
+        raise TraceError(name, None, f"no dates in a file of {','.join(layout.columns)}", "some", advice)
+    facts = read_facts(table, layout, as_of or Instant(0))
+    ends = [rate.end for rate in facts.rates] or ([] if as_of is None else [as_of])
+    observed = max(ends, default=Instant(0))
+    added = store.add_unreadable(UnreadableBatch(said, facts.unreadable, observed))
+    for batch in facts.batches(said, observed):
+        if isinstance(batch, RateBatch):
+            added += store.add_rates(batch)
+        elif isinstance(batch, OnDemandBatch):
+            added += store.add_on_demand(batch)
+        else:
+            added += store.add_types(batch)
+    first, last = (min(ends), max(ends)) if layout.dated and ends else (None, None)
+    return Imported(name, (said,), table.count, added, facts.rows_left_out, first, last)
+
+
+def _import_export(store: PriceStore, name: str, said: str, export: Export, only: Filter | None) -> Imported:
+    read, left_out = len(export.unreadable), 0
+    added = store.add_unreadable(UnreadableBatch(said, export.unreadable, Instant(0)))
     sources: list[str] = []
     spans: list[int] = []
-    for batch in _batches(path):
+    for batch in export.batches():
         read += len(batch)
         wanted = np.array([only is None or only(market) for market in batch.markets], np.bool_)
         if not wanted.all():
@@ -124,7 +194,7 @@ def _import_export(store: PriceStore, path: Path, only: Filter | None) -> Import
             sources.append(batch.source)
             spans += [int(batch.times.min()), int(batch.times.max())]
     first, last = (Instant(min(spans)), Instant(max(spans))) if spans else (None, None)
-    return Imported(str(path), tuple(dict.fromkeys(sources)), read, added, left_out, first, last)
+    return Imported(name, tuple(dict.fromkeys(sources)), read, added, left_out, first, last)
 
 
 def _taken(batch: Batch, kept: Mask) -> Batch:
@@ -136,71 +206,3 @@ def _taken(batch: Batch, kept: Mask) -> Batch:
         observed=batch.observed[kept],
         approximate=batch.inexact[kept],
     )
-
-
-def _batches(path: Path) -> Iterator[Batch]:
-    """The rows of an export, by source and semantics."""
-    groups, columns = _export(path)
-    codes = columns["code"]
-    kinds = sorted({(group[4], group[5]) for group in groups})
-    for source, semantics in kinds:
-        places = [place for place, group in enumerate(groups) if (group[4], group[5]) == (source, semantics)]
-        code_of = np.full(len(groups), -1, np.int64)
-        code_of[places] = np.arange(len(places))
-        mine = slice(None) if len(kinds) == 1 else np.flatnonzero(code_of[codes] >= 0)
-        yield Batch(
-            source=source,
-            semantics=Semantics(semantics),
-            markets=tuple(Market(*groups[place][:4]) for place in places),
-            codes=code_of[codes[mine]],
-            times=columns["time_s"][mine],
-            prices=np.ma.filled(columns["price_usd_hour"], np.nan)[mine],
-            observed=columns["observed_s"][mine],
-            approximate=columns["approximate"][mine],
-        )
-
-
-def _export(path: Path) -> tuple[list[tuple[str, ...]], dict[str, Any]]:
-    """The distinct names in an export, and its columns; ``code`` is a row's place among the names.
-
-    One thread keeps the rows in the order in which they were sorted, so that nobody has to sort them again.
-    """
-    names = "cloud, region, zone, instance_type, source, semantics"
-    texts = ", ".join(f"coalesce({name}::VARCHAR, '') AS {name}" for name in names.split(", "))
-    moment = "coalesce(epoch({0}_utc)::BIGINT, 0) AS {0}_s"
-    numbers = (
-        f"{moment.format('time')}, price_usd_hour::DOUBLE AS price_usd_hour, "
-        f"coalesce(approximate, false) AS approximate, {moment.format('observed')}"
-    )
-    file = parquet.scan([path])
-    database = parquet.connect()
-    try:
-        with parquet.interruptible():
-            database.execute("SET threads = 1")
-            _check(path, [row[0] for row in database.execute(f"DESCRIBE SELECT * FROM {file}").fetchall()])
-            database.execute(
-                f"CREATE TABLE names AS SELECT row_number() OVER () - 1 AS code, * FROM "
-                f"(SELECT DISTINCT {texts} FROM {file} ORDER BY ALL)"
-            )
-            groups = database.execute(f"SELECT {names} FROM names ORDER BY code").fetchall()
-            columns = database.execute(
-                "SELECT code, time_s, price_usd_hour, approximate, observed_s FROM "
-                f"(SELECT {texts}, {numbers} FROM {file}) JOIN names USING ({names})"
-            ).fetchnumpy()
-    except parquet.errors() as error:
-        found = str(error).splitlines()[0]
-        raise TraceError(str(path), None, found, "a Parquet file that spotctl exported", _AGAIN) from error
-    finally:
-        database.close()
-    strange = sorted({group[5] for group in groups} - set(Semantics))
-    if strange:
-        found = f"the semantics {strange[0][:80]!r}"
-        raise TraceError(str(path), None, found, " or ".join(map(repr, map(str, Semantics))), _AGAIN)
-    return groups, columns
-
-
-def _check(path: Path, columns: list[str]) -> None:
-    missing = [name for name in ROWS if name not in columns]
-    if missing:
-        found = f"no column {missing[0]!r} among {', '.join(columns)[:120]}"
-        raise TraceError(str(path), None, found, f"the columns of an export: {', '.join(ROWS)}", _AGAIN)

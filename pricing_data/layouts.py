@@ -34,6 +34,8 @@ class Layout:
     """Further columns that must be there."""
     semantics: Semantics
     market: Callable[..., Market]
+    on_demand: str = ""
+    """The column of the on-demand price that the poller saw beside the spot price, if there is one."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -114,6 +116,7 @@ LAYOUTS: Final = (
         also=("ondemand_usd_hour",),
         semantics=Semantics.POLLED,
         market=_gcp,
+        on_demand="ondemand_usd_hour",
     ),
     Layout(
         time="snapshot_date",
@@ -135,7 +138,5 @@ LAYOUTS: Final = (
 
 
 def recognised(header: Sequence[str]) -> Layout | None:
-    """The layout whose columns are all in ``header``; None where there is none, or a column stands twice."""
-    if len(set(header)) < len(header):
-        return None
+    """The layout whose columns are all in ``header``; None where there is none."""
     return next((layout for layout in LAYOUTS if set(layout.columns) <= set(header)), None)

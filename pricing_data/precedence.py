@@ -3,8 +3,10 @@
 A rule for reading: nothing is thrown away for it, and it looks at what the sources say, never at which
 came first. A source that says when prices changed goes before one that polled; exact times go before
 approximate ones; then who has more rows; then the name. A source is silent where it has no rows: before
-its first one, after its last one and, where it is an event stream, from any row that is followed by none
-for two days (AWS repeats every price about daily). Only there is the next one listened to.
+its first one, after its last one and, where it is an event stream of AWS's, from any row that is followed by
+none for two days: AWS repeats every price about daily, at auction as today, however flat it is. The other
+clouds' event streams are price lists: what they said holds until they say something else. Only where a source
+is silent is the next one listened to.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ from pricing_data.quality import Ints, Mask
 from pricing_data.units import HOUR_S
 
 SILENCE_S: Final = 48 * HOUR_S
+REPEATS: Final = "aws"
+"""The cloud whose event streams repeat each price about daily, so that silence says something."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,6 +36,8 @@ class Claim:
     approximate: bool
     times: Times
     prices: Prices
+    repeats: bool = True
+    """Whether it would have repeated a price that had not changed, were it an event stream."""
 
     @property
     def rank(self) -> tuple[bool, bool, int, str]:
@@ -40,7 +46,7 @@ class Claim:
     def covers(self, times: Times) -> Mask:
         """Which of ``times`` lie where this source is not silent."""
         begins = np.ones(len(self.times), np.bool_)
-        if self.semantics is Semantics.EVENT_STREAM:
+        if self.semantics is Semantics.EVENT_STREAM and self.repeats:
             begins[1:] = np.diff(self.times) > SILENCE_S
         else:
             begins[1:] = False

@@ -13,7 +13,7 @@ from pricing_data import parquet
 from pricing_data.disk import QUARANTINE, ROWS, Disk
 from pricing_data.layouts import Semantics
 from pricing_data.market import Market, PriceHistory, Series
-from pricing_data.precedence import Account, Claim, rank, reconciled, steps
+from pricing_data.precedence import REPEATS, Account, Claim, rank, reconciled, steps
 from pricing_data.quality import Flaw
 from pricing_data.settling import Pool
 from pricing_data.tables import Row
@@ -128,6 +128,7 @@ def accounts(
                 approximate=bool(pool.approximate[begin:end].any()),
                 times=pool.times[begin:end],
                 prices=pool.prices[begin:end],
+                repeats=name.cloud == REPEATS,
             )
         )
     for market, found in claims.items():
@@ -186,9 +187,9 @@ def last(database: DuckDBPyConnection, disk: Disk, source: str, cloud: str, regi
 
 
 def quarantined(
-    database: DuckDBPyConnection, disk: Disk, unreadable: Sequence[Row]
+    database: DuckDBPyConnection, disk: Disk, unreadable: Sequence[Row], most: int | None
 ) -> tuple[Quarantined, ...]:
-    """Rows by market and time, then lines by file."""
+    """Rows by market and time, then lines by file; the first ``most`` of all, where that is said."""
     rows = [
         Quarantined(
             row[4],
@@ -197,22 +198,41 @@ def quarantined(
             Instant(row[6]),
             row_text(Market(*row[:4]), row[6], row[7]),
         )
-        for row in _aside(database, disk)
+        for row in _aside(database, disk, most)
     ]
-    lines = [Quarantined(row[0], Flaw(row[2]), None, None, line_text(row[1], row[3])) for row in unreadable]
+    lines = [
+        Quarantined(row[0], Flaw(row[2]), None, None, line_text(row[1], row[3]))
+        for row in (unreadable if most is None else unreadable[: most - len(rows)])
+    ]
     return (*rows, *lines)
 
 
-def _aside(database: DuckDBPyConnection, disk: Disk) -> list[Row]:
+def _aside(database: DuckDBPyConnection, disk: Disk, most: int | None) -> list[Row]:
     files = disk.files(QUARANTINE)
     if not files:
         return []
     query = (
         "SELECT cloud, region, zone, instance_type, source, reason, time_s, price_usd_hour "
         f"FROM {parquet.scan(files)} ORDER BY ALL"
-    )
+    ) + ("" if most is None else f" LIMIT {most:d}")
     with database.cursor() as cursor:
         return parquet.fetched(cursor, query, files)
+
+
+def newest_failures(
+    database: DuckDBPyConnection, disk: Disk, but: Collection[Flaw]
+) -> dict[Market, tuple[Instant, Flaw]]:
+    """Of each market with quarantined rows, the newest that has none of the flaws ``but``."""
+    files = disk.files(QUARANTINE)
+    if not files:
+        return {}
+    query = (
+        "SELECT cloud, region, zone, instance_type, max(struct_pack(at := time_s, reason := reason)) "
+        f"FROM {parquet.scan(files)} WHERE NOT list_contains(?::VARCHAR[], reason) GROUP BY ALL"
+    )
+    with database.cursor() as cursor:
+        rows = parquet.fetched(cursor, query, files, [sorted(map(str, but))])
+    return {Market(*row[:4]): (Instant(row[4]["at"]), Flaw(row[4]["reason"])) for row in rows}
 
 
 def line_text(line: int, text: str) -> str:

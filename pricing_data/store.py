@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from pricing_data import checks, findings, frames, parquet, rating, reading
 from pricing_data.batch import Batch, OnDemandBatch, Rate, RateBatch, TypeBatch, UnreadableBatch
 from pricing_data.catalogue import Catalogue, bundled_gpu_names
@@ -22,9 +24,10 @@ from pricing_data.findings import StoreFinding
 from pricing_data.market import Market, PriceHistory, Series
 from pricing_data.merging import Months
 from pricing_data.placing import placed
+from pricing_data.quality import Flaw
 from pricing_data.reading import MarketSummary, Quarantined
-from pricing_data.settling import settle
-from pricing_data.tables import ON_DEMAND, RATES, TYPES, UNREADABLE, Kind, Row, Tables
+from pricing_data.settling import settle, usable
+from pricing_data.tables import ON_DEMAND, RATES, SEEN, TYPES, UNREADABLE, Kind, Row, Tables
 from pricing_data.units import Instant
 
 if TYPE_CHECKING:
@@ -76,6 +79,7 @@ class PriceStore:
                 now = self._learned()
                 entry = self._disk.commit(folder)
                 found = self._months.merge(entry, now.caps, settled if now is catalogue else {})
+                self._tables.add(SEEN, _spoken_of(batch))
         return Added(found.new, len(batch) - found.new - found.quarantined, found.quarantined)
 
     def add_rates(self, batch: RateBatch) -> Added:
@@ -189,6 +193,11 @@ class PriceStore:
         """The believed price steps of one market."""
         return self.history([market]).series(market)
 
+    def seen(self) -> dict[tuple[str, str, str], Instant]:
+        """When each source last spoke of a region, by (source, cloud, region): with old rows or with new."""
+        with self._reading():
+            return {(row[0], row[1], row[2]): Instant(row[3]) for row in self._tables.rows(SEEN)}
+
     def last(self, source: str, cloud: str, region: str) -> Instant | None:
         """The time of the newest row of ``source`` in a region: fetching goes on from there."""
         with self._reading():
@@ -217,10 +226,15 @@ class PriceStore:
         with self._reading():
             return findings.findings(self._database, self._disk, self._tables.path(UNREADABLE))
 
-    def quarantined(self) -> tuple[Quarantined, ...]:
-        """Every row that is not believed, and why."""
+    def quarantined(self, most: int | None = None) -> tuple[Quarantined, ...]:
+        """The rows that are not believed, and why; ``most`` of them at most. ``findings`` counts them."""
         with self._reading():
-            return reading.quarantined(self._database, self._disk, self._tables.rows(UNREADABLE))
+            return reading.quarantined(self._database, self._disk, self._tables.rows(UNREADABLE), most)
+
+    def newest_failures(self, but: Collection[Flaw] = ()) -> dict[Market, tuple[Instant, Flaw]]:
+        """Of each market with quarantined rows, the newest that has none of the flaws ``but``."""
+        with self._reading():
+            return reading.newest_failures(self._database, self._disk, but)
 
     def frame(
         self,
@@ -254,6 +268,18 @@ class PriceStore:
             known = frames.catalogue(self._tables.rows(TYPES), self._tables.rows(ON_DEMAND))
             self._catalogue = (signature, known)
         return self._catalogue[1]
+
+
+def _spoken_of(batch: Batch) -> list[Row]:
+    """Rows of ``tables.SEEN``, of markets that can be named."""
+    newest: dict[tuple[str, str], int] = {}
+    latest = np.full(len(batch.markets), -1, np.int64)
+    np.maximum.at(latest, batch.codes, batch.observed)
+    for market, at in zip(batch.markets, latest.tolist(), strict=True):
+        if at >= 0 and usable(market.cloud) and usable(market.region):
+            key = (market.cloud, market.region)
+            newest[key] = max(at, newest.get(key, at))
+    return [(batch.source, *key, at) for key, at in newest.items()]
 
 
 def _names(market: Market) -> tuple[str, str, str, str]:

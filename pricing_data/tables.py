@@ -1,5 +1,7 @@
 """What the store keeps besides prices: eviction rates, instance types, list prices, lines that are no rows.
 
+And when each source last spoke of a region, for a row that comes again keeps the time when it first came.
+
 Small tables, one Parquet file each, replaced whole. Of several rows with one key the one that was observed
 last is kept (of those, the greatest): published rates are still corrected for days. So a table too is a
 function of the set of rows that were added.
@@ -52,6 +54,12 @@ ON_DEMAND: Final = Kind(
     ("cloud", "region", "instance_type", "valid_from_s", "price_usd_hour", "source", "observed_s"),
     (str, str, str, int, float, str, int),
     keys=4,
+)
+SEEN: Final = Kind(
+    "seen",
+    ("source", "cloud", "region", "observed_s"),
+    (str, str, str, int),
+    keys=3,
 )
 UNREADABLE: Final = Kind(
     "unreadable",

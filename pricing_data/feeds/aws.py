@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 from pricing_data.errors import CredentialsRejected, FeedBroken, RegionRefused
 from pricing_data.feeds import aws_catalogue, aws_prices
 from pricing_data.feeds.aws_sdk import AwsSettings, Sdk, translated
-from pricing_data.feeds.base import Kind, Page, Part
+from pricing_data.feeds.base import Kind, Page, Part, of_some
 from pricing_data.units import Instant
 
 _SOURCES: Final = {
-    Kind.PRICES: aws_prices.SOURCE,
     Kind.TYPES: aws_catalogue.TYPES_SOURCE,
     Kind.ON_DEMAND: aws_catalogue.ON_DEMAND_SOURCE,
 }
@@ -38,13 +38,20 @@ class AwsFeed:
         self._making = threading.Lock()
 
     def parts(self) -> tuple[Part, ...]:
-        """Prices first: a fetch that is cut short has got what changes most."""
-        regions = self._settings.regions or self._enabled_regions()
-        return tuple(
-            Part("aws", kind, region, source, region if kind is Kind.PRICES else None)
-            for kind, source in _SOURCES.items()
-            for region in regions
+        """Prices first: a fetch that is cut short has got what changes most.
+
+        Those of some types or zones are a source of their own, and fetched whole: going on from the newest of
+        them would leave holes in all the others.
+        """
+        wanted = self._settings
+        regions = wanted.regions or self._enabled_regions()
+        source = of_some(aws_prices.SOURCE, wanted.zones, wanted.types)
+        whole = source == aws_prices.SOURCE
+        prices = (Part("aws", Kind.PRICES, name, source, name if whole else None) for name in regions)
+        others = (
+            Part("aws", kind, region, source) for kind, source in _SOURCES.items() for region in regions
         )
+        return (*prices, *others)
 
     def _enabled_regions(self) -> tuple[str, ...]:
         home = self._settings.home_region
@@ -63,14 +70,22 @@ class AwsFeed:
 
     def fetch(self, part: Part, since: Instant | None) -> Iterator[Page]:
         """One region's prices, types or on-demand prices; only prices go on from ``since``."""
-        region = part.name
         if part.kind is Kind.ON_DEMAND:
             client = self._sdk().client("pricing", _PRICE_LIST_REGION)
-            return aws_catalogue.on_demand_pages(client.get_products, region, self._now)
-        client = self._sdk().client("ec2", region)
+            return aws_catalogue.on_demand_pages(client.get_products, part, self._now)
+        client = self._sdk().client("ec2", part.name)
         if part.kind is Kind.TYPES:
-            return aws_catalogue.type_pages(client.describe_instance_types, region, self._now)
-        return aws_prices.pages(client.describe_spot_price_history, region, since, self._now)
+            return aws_catalogue.type_pages(client.describe_instance_types, part, self._now)
+        ask = partial(client.describe_spot_price_history, **self._narrowing())
+        return aws_prices.pages(ask, part, since, self._now)
+
+    def _narrowing(self) -> dict[str, object]:
+        """What is asked of the price history beyond its region and time."""
+        zones, types = self._settings.zones, self._settings.types
+        asked: dict[str, object] = {"InstanceTypes": list(types)} if types else {}
+        if zones:
+            asked["Filters"] = [{"Name": "availability-zone", "Values": list(zones)}]
+        return asked
 
     def _sdk(self) -> Sdk:
         with self._making:

@@ -11,13 +11,15 @@ import json
 import re
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from http.client import HTTPException
 from typing import Any, Final
 
 from pricing_data.batch import Rate, RateBatch
 from pricing_data.errors import FeedBroken, FeedError, FeedThrottled, FeedUnreachable
 from pricing_data.feeds.base import Kind, Page, Part
+from pricing_data.feeds.unread import Reading, reading_a_row, stumbled
 from pricing_data.market import Market
 from pricing_data.units import HOUR_S, Instant, Seconds
 
@@ -26,6 +28,7 @@ ADDRESS: Final = "https://spot-bid-advisor.s3.amazonaws.com/spot-advisor-data.js
 MONTH_S: Final = Seconds(30.0 * 24 * HOUR_S)
 _TIMEOUT_S: Final = 60.0
 _LABEL: Final = re.compile(r"(?:<(?P<below>\d+)|>(?P<above>\d+)|(?P<low>\d+)-(?P<high>\d+))%")
+_Band = tuple[float, float]
 _PART: Final = Part("aws", Kind.RATES, "all regions", SOURCE)
 
 
@@ -46,15 +49,16 @@ class AwsAdvisorFeed:
     def fetch(self, part: Part, since: Instant | None) -> Iterator[Page]:
         """The file as it is today, for the month until it was written."""
         content, written = self._file()
-        observed = self._now()
+        observed, reading = self._now(), Reading(part)
         try:
-            rates = tuple(_rates(json.loads(content), written or observed, observed))
+            rates = tuple(_rates(json.loads(content), written or observed, observed, reading))
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-            what = f"it has no {error.args[0]}" if isinstance(error, KeyError) else str(error)
-            found = f"a file that is not the advisor's: {what}"[:300]
+            found = f"a file that is not the advisor's: {stumbled(error)}"[:300]
             raise FeedBroken(self._address, found, "Check the address, or fetch again later") from error
+        reading.understood = len(rates)
         batches = (RateBatch(SOURCE, rates),) if rates else ()
-        yield Page(rows=len(rates), batches=batches)
+        yield Page(len(rates), (*batches, *reading.batches(observed)), left_out=reading.left_out)
+        reading.check()
 
     def _file(self) -> tuple[bytes, Instant | None]:
         """Its content, and when it was written where the server says so."""
@@ -87,17 +91,22 @@ def _instant(text: str | None) -> Instant | None:
         return None  # then it counts as written when it was read
 
 
-def _rates(content: dict[str, Any], end: Instant, observed: Instant) -> Iterator[Rate]:
+def _rates(content: dict[str, Any], end: Instant, observed: Instant, reading: Reading) -> Iterator[Rate]:
     bands = {entry["index"]: _band(entry["label"]) for entry in content["ranges"]}
     begin = Instant(end - int(MONTH_S))
     for region, systems in content["spot_advisor"].items():
         for name, found in systems.get("Linux", {}).items():
-            low, high = bands[found["r"]]
-            market = Market("aws", region, region, name)
-            yield Rate(market, begin, end, low, high, MONTH_S, observed)
+            band = reading.of((region, name, found), partial(_band_of, bands))
+            if band is not None:
+                yield Rate(Market("aws", region, region, name), begin, end, *band, MONTH_S, observed)
 
 
-def _band(label: str) -> tuple[float, float]:
+def _band_of(bands: Mapping[int, _Band], row: tuple[str, str, dict[str, Any]]) -> _Band:
+    with reading_a_row():
+        return bands[row[2]["r"]]
+
+
+def _band(label: str) -> _Band:
     """The ends of "<5%", "5-10%" or ">20%", as fractions."""
     match = _LABEL.fullmatch(label)
     if match is None:

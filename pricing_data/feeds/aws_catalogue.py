@@ -1,18 +1,20 @@
 """What AWS offers and asks for it: DescribeInstanceTypes and the Price List's GetProducts -> batches.
 
-Linux, shared tenancy, on demand, list price. Refuses to judge prices: one of zero is handed on.
+Linux, shared tenancy, on demand, list price. A row that is not what AWS promises goes to the quarantine and
+keeps no other back. Refuses to judge prices: one of zero is handed on.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final
 
 from pricing_data.batch import ListPrice, OnDemandBatch, TypeBatch, TypeRow
-from pricing_data.errors import FeedBroken
 from pricing_data.feeds.aws_sdk import Answer, answers
-from pricing_data.feeds.base import Page
+from pricing_data.feeds.base import Page, Part
+from pricing_data.feeds.unread import Reading, reading_a_row
 from pricing_data.market import InstanceType
 from pricing_data.units import Instant, UsdPerHour, parse_instant
 
@@ -27,50 +29,48 @@ _WANTED: Final = {
     "capacitystatus": "Used",
     "marketoption": "OnDemand",
 }
-_NOT_UNDERSTOOD: Final = (KeyError, TypeError, ValueError, AttributeError)
 
 
-def type_pages(describe: Callable[..., Answer], region: str, now: Callable[[], Instant]) -> Iterator[Page]:
-    """The instance types of ``region``."""
-    where = f"aws {region} DescribeInstanceTypes"
-    rows: list[TypeRow] = []
-    for answer in answers(where, describe, MaxResults=_PAGE_ROWS):
+def type_pages(describe: Callable[..., Answer], part: Part, now: Callable[[], Instant]) -> Iterator[Page]:
+    """The instance types of the region ``part`` is named after."""
+    reading, rows = Reading(part), list[TypeRow]()
+    for answer in answers(f"aws {part.name} DescribeInstanceTypes", describe, MaxResults=_PAGE_ROWS):
         offered = answer.get("InstanceTypes") or ()
-        try:
-            rows += [_type_row(one) for one in offered]
-        except _NOT_UNDERSTOOD as error:
-            raise _broken(where, error) from error
+        found = (reading.of(one, _type_row) for one in offered)
+        rows += [row for row in found if row is not None]
         yield Page(rows=len(offered))
-    if rows:
-        yield Page(rows=0, batches=(TypeBatch(TYPES_SOURCE, tuple(rows), now()),))
+    reading.understood = len(rows)
+    types = (TypeBatch(TYPES_SOURCE, tuple(rows), now()),) if rows else ()
+    yield Page(0, (*types, *reading.batches(now())), f"{len(rows)} types", reading.left_out)
+    reading.check()
 
 
 def _type_row(described: Answer) -> TypeRow:
-    gpus = described.get("GpuInfo", {}).get("Gpus", ())
-    return TypeRow(
-        InstanceType(
-            cloud="aws",
-            name=described["InstanceType"],
-            vcpus=described["VCpuInfo"]["DefaultVCpus"],
-            memory_gib=described["MemoryInfo"]["SizeInMiB"] / _MIB_PER_GIB,
-            gpus=sum(gpu.get("Count", 0) for gpu in gpus),
-        ),
-        gpu_name=gpus[0].get("Name", "") if gpus else "",
-    )
+    with reading_a_row():
+        gpus = described.get("GpuInfo", {}).get("Gpus", ())
+        return TypeRow(
+            InstanceType(
+                cloud="aws",
+                name=described["InstanceType"],
+                vcpus=described["VCpuInfo"]["DefaultVCpus"],
+                memory_gib=described["MemoryInfo"]["SizeInMiB"] / _MIB_PER_GIB,
+                gpus=sum(gpu.get("Count", 0) for gpu in gpus),
+            ),
+            gpu_name=gpus[0].get("Name", "") if gpus else "",
+        )
 
 
 def on_demand_pages(
-    products: Callable[..., Answer], region: str, now: Callable[[], Instant]
+    products: Callable[..., Answer], part: Part, now: Callable[[], Instant]
 ) -> Iterator[Page]:
-    """The on-demand list prices of ``region``."""
-    where = f"aws {region} GetProducts"
-    prices: list[ListPrice] = []
+    """The on-demand list prices of the region ``part`` is named after."""
+    reading, prices, region = Reading(part), list[ListPrice](), part.name
     filters = [
         {"Type": "TERM_MATCH", "Field": name, "Value": value}
         for name, value in {**_WANTED, "regionCode": region}.items()
     ]
     for answer in answers(
-        where,
+        f"aws {region} GetProducts",
         products,
         ServiceCode="AmazonEC2",
         Filters=filters,
@@ -78,30 +78,33 @@ def on_demand_pages(
         MaxResults=_PAGE_ROWS,
     ):
         listed = answer.get("PriceList") or ()
-        try:
-            for text in listed:
-                prices += _list_prices(json.loads(text), region)
-        except _NOT_UNDERSTOOD as error:
-            raise _broken(where, error) from error
+        for text in listed:
+            found = reading.of(text, partial(_list_prices, region))
+            if found is not None:
+                reading.understood += 1
+                prices += found
         yield Page(rows=len(listed))
-    if prices:
-        yield Page(rows=0, batches=(OnDemandBatch(ON_DEMAND_SOURCE, tuple(prices), now()),))
+    stored = (OnDemandBatch(ON_DEMAND_SOURCE, tuple(prices), now()),) if prices else ()
+    yield Page(0, (*stored, *reading.batches(now())), f"{len(prices)} prices", reading.left_out)
+    reading.check()
 
 
-def _list_prices(product: dict[str, Any], region: str) -> Iterator[ListPrice]:
-    """Those per hour: a product may also have a one-time dimension."""
-    name = product["product"]["attributes"]["instanceType"]
-    if not isinstance(name, str):
-        raise TypeError(f"the instance type {name!r} is no text")
-    for term in product["terms"].get("OnDemand", {}).values():
-        valid_from = parse_instant(term["effectiveDate"])
-        for dimension in term["priceDimensions"].values():
-            if dimension["unit"] == "Hrs":
-                price = UsdPerHour(float(dimension["pricePerUnit"]["USD"]))
-                yield ListPrice("aws", region, name, price, valid_from)
-
-
-def _broken(where: str, error: Exception) -> FeedBroken:
-    what = f"it has no {error.args[0]}" if isinstance(error, KeyError) else str(error)
-    found = f"an answer has a row that is not what AWS promises: {what}"
-    return FeedBroken(where, found[:300], "Nothing of it was stored; fetch again later")
+def _list_prices(region: str, text: str) -> tuple[ListPrice, ...]:
+    """Those per hour of one product, which may also have a one-time dimension."""
+    with reading_a_row():
+        product: dict[str, Any] = json.loads(text)
+        name = product["product"]["attributes"]["instanceType"]
+        if not isinstance(name, str):
+            raise TypeError(f"the instance type {name!r} is no text")
+        return tuple(
+            ListPrice(
+                "aws",
+                region,
+                name,
+                UsdPerHour(float(dimension["pricePerUnit"]["USD"])),
+                parse_instant(term["effectiveDate"]),
+            )
+            for term in product["terms"].get("OnDemand", {}).values()
+            for dimension in term["priceDimensions"].values()
+            if dimension["unit"] == "Hrs"
+        )

@@ -85,6 +85,10 @@ class AwsSettings:
     """Asked which regions there are."""
     regions: tuple[str, ...] = ()
     """Empty: every region that is enabled for the account."""
+    zones: tuple[str, ...] = ()
+    """Whose spot prices are asked for. Empty: of all zones."""
+    types: tuple[str, ...] = ()
+    """Of which instance types. Empty: of all."""
     profile: str | None = None
     endpoints: Mapping[str, str] = field(default_factory=dict)
     """Address by service ("ec2", "pricing") where it is not AWS's own; AWS_ENDPOINT_URL works too."""

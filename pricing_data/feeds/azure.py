@@ -21,7 +21,7 @@ from pricing_data.feeds import azure_rows
 from pricing_data.feeds.asking import PageTokens, Retries
 from pricing_data.feeds.azure_client import AzureClient, Rows
 from pricing_data.feeds.azure_rows import Size
-from pricing_data.feeds.base import AnyBatch, Kind, Page, Part
+from pricing_data.feeds.base import AnyBatch, Kind, Page, Part, of_some
 from pricing_data.feeds.unread import Reading
 from pricing_data.layouts import Semantics
 from pricing_data.market import Market
@@ -45,6 +45,7 @@ class AzureSettings:
     policy: Any = None
     """In place of the SDK's authentication; see ``AzureClient``."""
     regions: tuple[str, ...] = ()
+    sizes: tuple[str, ...] = ()
     retries: Retries | None = None
 
 
@@ -62,7 +63,7 @@ class AzureFeed:
     def parts(self) -> tuple[Part, ...]:
         subscriptions = self._settings.subscriptions or self._found_subscriptions()
         return (
-            Part("azure", Kind.PRICES, "history", HISTORY),
+            Part("azure", Kind.PRICES, "history", of_some(HISTORY, self._settings.sizes)),
             Part("azure", Kind.RATES, "all regions", RATES),
             *(Part("azure", Kind.TYPES, subscription, SIZES) for subscription in subscriptions),
         )
@@ -117,6 +118,9 @@ class AzureFeed:
         if self._settings.regions:
             regions = ", ".join(f"'{region}'" for region in self._settings.regions)
             query += f" | where location in~ ({regions})"
+        if self._settings.sizes:
+            sizes = ", ".join(f"'{size}'" for size in self._settings.sizes)
+            query += f" | where sku.name in~ ({sizes})"
         return query
 
     def _prices(self, part: Part, observed: Instant) -> Iterator[Page]:
@@ -135,7 +139,10 @@ class AzureFeed:
                     steps.setdefault(market, []).extend(prices)
                     reading.understood += len(prices)
                     reading.unread(*unread)
-            batches: tuple[AnyBatch, ...] = (*_price_batch(steps, observed), *reading.batches(observed))
+            batches: tuple[AnyBatch, ...] = (
+                *_price_batch(part.source, steps, observed),
+                *reading.batches(observed),
+            )
             yield Page(len(page.rows), batches, f"{reading.understood} prices", reading.left_out)
         reading.check()
 
@@ -181,7 +188,7 @@ class AzureFeed:
 
 
 def _price_batch(
-    steps: dict[Market, list[tuple[Instant, UsdPerHour]]], observed: Instant
+    source: str, steps: dict[Market, list[tuple[Instant, UsdPerHour]]], observed: Instant
 ) -> tuple[Batch, ...]:
     rows = [(code, at, price) for code, listed in enumerate(steps.values()) for at, price in listed]
     if not rows:
@@ -189,7 +196,7 @@ def _price_batch(
     codes, times, prices = zip(*rows, strict=True)
     return (
         Batch(
-            HISTORY,
+            source,
             Semantics.EVENT_STREAM,
             tuple(steps),
             np.array(codes, np.int64),

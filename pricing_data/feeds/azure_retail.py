@@ -22,7 +22,7 @@ from pricing_data.batch import Batch, ListPrice, OnDemandBatch
 from pricing_data.errors import FeedBroken, FeedError, FeedThrottled, FeedUnreachable, RegionRefused
 from pricing_data.feeds.asking import PageTokens, Retries
 from pricing_data.feeds.azure_rows import Retail, retail
-from pricing_data.feeds.base import AnyBatch, Kind, Page, Part
+from pricing_data.feeds.base import AnyBatch, Kind, Page, Part, of_some
 from pricing_data.feeds.unread import Reading, quoted
 from pricing_data.layouts import Semantics
 from pricing_data.market import Market
@@ -41,6 +41,8 @@ class RetailSettings:
     endpoint: str = "https://prices.azure.com/api/retail/prices"
     regions: tuple[str, ...] = ()
     """One part each; all of Azure in one listing where empty."""
+    sizes: tuple[str, ...] = ()
+    """Empty: all."""
     retries: Retries | None = None
 
 
@@ -57,8 +59,9 @@ class AzureRetailFeed:
 
     def parts(self) -> tuple[Part, ...]:
         regions = self._settings.regions or (_EVERYWHERE,)
+        source = of_some(SOURCE, self._settings.sizes)
         return tuple(
-            Part("azure", kind, region, SOURCE)
+            Part("azure", kind, region, source)
             for kind in (Kind.PRICES, Kind.ON_DEMAND)
             for region in regions
         )
@@ -66,10 +69,7 @@ class AzureRetailFeed:
     def fetch(self, part: Part, since: Instant | None) -> Iterator[Page]:
         """All prices in force: the list has no others, so ``since`` changes nothing."""
         observed, best, reading = self._now(), dict[Market, Retail](), Reading(part)
-        link, links = self._first(part), PageTokens(str(part))
-        while link:
-            answer = self._retries.ask(partial(_get, str(part), links.fresh(link)))
-            items, link = _page(str(part), answer, self._settings.endpoint)
+        for items in self._pages(part):
             for item in items:
                 found = reading.of(item, partial(retail, now=observed))
                 if found is not None and found.spot == (part.kind is Kind.PRICES):
@@ -77,15 +77,27 @@ class AzureRetailFeed:
                     best[found.market] = found if found.price < known.price else known
             yield Page(len(items), reading.batches(observed))
         reading.understood = len(best)
-        yield Page(0, _batches(part.kind, best, observed), f"{len(best)} sizes' prices", reading.left_out)
+        yield Page(0, _batches(part, best, observed), f"{len(best)} sizes' prices", reading.left_out)
         reading.check()
 
-    def _first(self, part: Part) -> str:
+    def _pages(self, part: Part) -> Iterator[list[dict[str, Any]]]:
+        """The items of every page: of one listing, or of one for each size asked for."""
+        links = PageTokens(str(part))
+        for size in self._settings.sizes or ("",):
+            link = self._first(part, size)
+            while link:
+                answer = self._retries.ask(partial(_get, str(part), links.fresh(link)))
+                items, link = _page(str(part), answer, self._settings.endpoint)
+                yield items
+
+    def _first(self, part: Part, size: str) -> str:
         wanted = _LINUX_BY_THE_HOUR
         if part.kind is Kind.PRICES:
             wanted += " and contains(meterName, 'Spot')"
         if part.name != _EVERYWHERE:
             wanted += f" and armRegionName eq '{part.name}'"
+        if size:
+            wanted += f" and armSkuName eq '{size}'"
         query = {
             "api-version": "2023-01-01-preview",
             "currencyCode": "USD",
@@ -95,20 +107,20 @@ class AzureRetailFeed:
         return f"{self._settings.endpoint}?{urlencode(query)}"
 
 
-def _batches(kind: Kind, best: dict[Market, Retail], observed: Instant) -> tuple[AnyBatch, ...]:
+def _batches(part: Part, best: dict[Market, Retail], observed: Instant) -> tuple[AnyBatch, ...]:
     found = [best[market] for market in sorted(best)]
     if not found:
         return ()
-    if kind is Kind.ON_DEMAND:
+    if part.kind is Kind.ON_DEMAND:
         listed = (
             ListPrice("azure", one.market.region, one.market.instance_type, one.price, one.effective)
             for one in found
         )
-        return (OnDemandBatch(SOURCE, tuple(listed), observed),)
+        return (OnDemandBatch(part.source, tuple(listed), observed),)
     seen = np.full(len(found), observed, np.int64)
     prices = np.array([one.price for one in found], np.float64)
     markets = tuple(one.market for one in found)
-    return (Batch(SOURCE, Semantics.POLLED, markets, np.arange(len(found)), seen, prices, seen),)
+    return (Batch(part.source, Semantics.POLLED, markets, np.arange(len(found)), seen, prices, seen),)
 
 
 def _page(where: str, answer: Any, endpoint: str) -> tuple[list[dict[str, Any]], str]:

@@ -59,6 +59,14 @@ class Page:
     """What of the part has no row so far and why, in words ("no price for 3 types (...)"); "" if nothing."""
 
 
+def of_some(source: str, *narrowing: object) -> str:
+    """The source of prices where only some zones or types are asked for, as ``narrowing`` says.
+
+    One of its own: what it does not speak of may still be there.
+    """
+    return f"{source} of some" if any(narrowing) else source
+
+
 class Feed(Protocol):
     """The prices of one cloud. Its methods raise FeedError and nothing else; parts are fetched in threads."""
 

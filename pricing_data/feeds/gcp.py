@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from pricing_data.errors import CredentialsRejected, FeedBroken, RegionRefused
+from pricing_data.errors import CredentialsRejected, FeedBroken, FeedUnavailable, RegionRefused
 from pricing_data.feeds.asking import PageTokens, Retries
-from pricing_data.feeds.base import Kind, Page, Part
+from pricing_data.feeds.base import Kind, Page, Part, of_some
 from pricing_data.feeds.gcp_answers import History
 from pricing_data.feeds.gcp_client import Endpoints, GcpClient, Listing, Month, month_of
 from pricing_data.feeds.gcp_rows import (
@@ -37,6 +37,7 @@ from pricing_data.units import Instant
 
 _HISTORIES_A_PAGE: Final = 20
 _TYPES_NAMED: Final = 5
+_TODAY: Final = "billing catalogue"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +48,9 @@ class GcpSettings:
     credentials: Any = None
     endpoints: Endpoints | None = None
     regions: tuple[str, ...] = ()
+    zones: tuple[str, ...] = ()
     machine_types: tuple[str, ...] = ()
-    """Whose capacity history is asked for, one question per zone and type."""
+    """One question of capacity history is asked per zone and type: some tens of thousands for all of GCP."""
     past_months: int = 3
     """How many past months of the catalogue are read beside today's."""
     retries: Retries | None = None
@@ -74,14 +76,14 @@ class GcpFeed:
             offered = self._offered()
         except RegionRefused as error:
             raise CredentialsRejected(error.where, error.found, error.advice) from error
-        month, past = month_of(self._now()), []
+        month, past, some = month_of(self._now()), [], self._settings.zones or self._settings.machine_types
         for _ in range(self._settings.past_months):
             month = month.before
-            past.append(Part("gcp", Kind.PRICES, str(month), CATALOGUE_MONTHS))
+            past.append(Part("gcp", Kind.PRICES, str(month), of_some(CATALOGUE_MONTHS, some)))
         return (
-            Part("gcp", Kind.PRICES, "billing catalogue", CATALOGUE),
+            Part("gcp", Kind.PRICES, _TODAY, of_some(CATALOGUE, some)),
             Part("gcp", Kind.TYPES, "machine types", TYPES),
-            *(Part("gcp", Kind.RATES, region, HISTORY) for region in offered.regions),
+            *(Part("gcp", Kind.RATES, region, of_some(HISTORY, some)) for region in offered.regions),
             *past,
         )
 
@@ -90,7 +92,7 @@ class GcpFeed:
         observed = self._now()
         if part.source == TYPES:
             yield from self._types(observed)
-        elif part.source == HISTORY:
+        elif part.kind is Kind.RATES:
             yield from self._histories(part, observed)
         else:
             yield from self._catalogue(part, observed)
@@ -107,8 +109,16 @@ class GcpFeed:
                     pages = list(self._listed(TYPES, client.machine_types))
                 rows = [row for page in pages for row in page.rows]
                 missing = tuple(what for page in pages for what in page.left_out)
-                self._known = Offered.of(rows, self._settings.regions, missing)
+                self._known = self._narrowed(Offered.of(rows, self._settings.regions, missing))
             return self._known
+
+    def _narrowed(self, offered: Offered) -> Offered:
+        zones, types = self._settings.zones, self._settings.machine_types
+        found = offered.only(zones, types)
+        if offered.shapes and not found.shapes:
+            named = ", ".join((*types, *zones))
+            raise FeedUnavailable(TYPES, f"nothing there is called {named}", "Check --type and --zone")
+        return found
 
     def _listed(self, where: str, ask: Callable[[str], Listing]) -> Iterator[Listing]:
         """All pages of a listing."""
@@ -130,7 +140,7 @@ class GcpFeed:
 
     def _catalogue(self, part: Part, observed: Instant) -> Iterator[Page]:
         """Priced at the end: the SKUs of one type may stand on different pages."""
-        month = None if part.source == CATALOGUE else Month.parse(part.name)
+        month = None if part.name == _TODAY else Month.parse(part.name)
         offered, skus, reading = self._offered(), list[Sku](), Reading(part)
         with self._client() as client:
             for page in self._listed(CATALOGUE, partial(client.skus, month)):
@@ -141,7 +151,7 @@ class GcpFeed:
         without = _without_price(offered, known)
         left_out = "; ".join(filter(None, (_no_price_for(without), reading.left_out)))
         cursor = f"spot prices of {len(offered.shapes) - len(without)} types"
-        yield Page(0, catalogue_batches(offered, known, month, observed), cursor, left_out)
+        yield Page(0, catalogue_batches(part.source, offered, known, month, observed), cursor, left_out)
         reading.check()
 
     def _histories(self, part: Part, observed: Instant) -> Iterator[Page]:
@@ -150,9 +160,9 @@ class GcpFeed:
         Goes on where it was when the part is asked for again after a failure: there are too many
         questions to begin anew.
         """
-        region, wanted = part.name, self._settings.machine_types
+        region = part.name
         way = self._ways.setdefault(region, _Way(Reading(part)))
-        pairs = [pair for pair in self._offered().pairs(region) if not wanted or pair[1] in wanted]
+        pairs = self._offered().pairs(region)
         with self._client() as client:
             while way.done < len(pairs):
                 some = pairs[way.done : way.done + _HISTORIES_A_PAGE]
@@ -164,7 +174,7 @@ class GcpFeed:
                 ]
                 done = way.done + len(some)
                 rows = way.read(found)
-                batches = (*history_batches(found, observed), *way.reading.batches(observed))
+                batches = (*history_batches(part.source, found, observed), *way.reading.batches(observed))
                 yield Page(rows, batches, f"{done} of {len(pairs)} zones' types", way.left_out)
                 way.done = done
         del self._ways[region]

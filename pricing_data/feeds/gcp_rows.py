@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -53,6 +53,21 @@ class Offered:
         zones = {zone: tuple(sorted(names)) for zone, names in sorted(by_zone.items())}
         return cls({shape.name: shape for _, shape in rows}, zones, missing)
 
+    def only(self, zones: Collection[str], types: Collection[str]) -> Offered:
+        """Of these zones and types; of all where none is named."""
+        shapes = {name: shape for name, shape in self.shapes.items() if not types or name in types}
+        kept = {
+            zone: tuple(name for name in names if name in shapes)
+            for zone, names in self.zones.items()
+            if not zones or zone in zones
+        }
+        there = {name for names in kept.values() for name in names}
+        return Offered(
+            {name: shape for name, shape in shapes.items() if name in there},
+            {zone: names for zone, names in kept.items() if names},
+            self.missing,
+        )
+
     @property
     def regions(self) -> tuple[str, ...]:
         return tuple(sorted({_region(zone) for zone in self.zones}))
@@ -89,10 +104,9 @@ def has_price(shape: Shape, offered: Offered, known: Timelines) -> bool:
 
 
 def catalogue_batches(
-    offered: Offered, known: Timelines, month: Month | None, observed: Instant
+    source: str, offered: Offered, known: Timelines, month: Month | None, observed: Instant
 ) -> tuple[AnyBatch, ...]:
     """Today's prices are what a poll saw; a month's carry the moment from which they held."""
-    source = CATALOGUE if month is None else CATALOGUE_MONTHS
     markets: list[Market] = []
     rows: list[tuple[int, Instant, UsdPerHour]] = []
     listed: list[ListPrice] = []
@@ -109,7 +123,9 @@ def catalogue_batches(
     return (*prices, *((OnDemandBatch(source, tuple(listed), observed),) if listed else ()))
 
 
-def history_batches(found: list[tuple[Market, History]], observed: Instant) -> tuple[AnyBatch, ...]:
+def history_batches(
+    source: str, found: list[tuple[Market, History]], observed: Instant
+) -> tuple[AnyBatch, ...]:
     rows: list[tuple[int, Instant, UsdPerHour]] = [
         (code, at, price) for code, (_, history) in enumerate(found) for at, price in _price_rows(history)
     ]
@@ -120,8 +136,8 @@ def history_batches(found: list[tuple[Market, History]], observed: Instant) -> t
         if end <= observed
     )
     markets = tuple(market for market, _ in found)
-    prices = _batch(HISTORY, Semantics.EVENT_STREAM, markets, rows, observed)
-    return (*prices, *((RateBatch(HISTORY, rates),) if rates else ()))
+    prices = _batch(source, Semantics.EVENT_STREAM, markets, rows, observed)
+    return (*prices, *((RateBatch(source, rates),) if rates else ()))
 
 
 def _price_rows(history: History) -> Iterator[tuple[Instant, UsdPerHour]]:

@@ -8,8 +8,9 @@ understood has the part failed: then it is the answers that changed, not a row t
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, TypeVar
 
 from pricing_data.batch import Unreadable, UnreadableBatch
 from pricing_data.errors import FeedBroken
@@ -19,10 +20,25 @@ from pricing_data.units import Instant
 
 Row = TypeVar("Row")
 Found = TypeVar("Found")
+_STUMBLES: Final = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 
 
 class NotUnderstood(Exception):
     """A row lacks what its table promises. The message says what."""
+
+
+@contextmanager
+def reading_a_row() -> Iterator[None]:
+    """Within it, whatever a row makes its reader stumble over is that the row is not understood, chained."""
+    try:
+        yield
+    except _STUMBLES as error:
+        raise NotUnderstood(stumbled(error)) from error
+
+
+def stumbled(error: Exception) -> str:
+    """What was wrong with the row."""
+    return f"it has no {error.args[0]}" if isinstance(error, KeyError) else str(error)
 
 
 def raw(row: object) -> str:

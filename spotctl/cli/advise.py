@@ -27,7 +27,7 @@ class Cloud(StrEnum):
 
 def add_to(app: typer.Typer) -> None:
     """Give ``app`` the verb of this module."""
-    app.command(epilog="Example: spotctl advise --cpus 8+ --memory 16+ --clouds aws --horizon 2h")(advise)
+    app.command(epilog="Example: spotctl advise --cpus 8+ --memory 16+ --cloud aws --horizon 2h")(advise)
 
 
 def advise(
@@ -43,9 +43,12 @@ def advise(
     horizon: Annotated[
         str, typer.Option(metavar="SPAN", help="How long a machine is wanted for: what beta counts.")
     ] = "1h",
-    clouds: Annotated[list[Cloud] | None, typer.Option(help="Only this cloud; repeatable.")] = None,
+    clouds: Annotated[
+        list[Cloud] | None, typer.Option("--cloud", "--clouds", help="Only this cloud; repeatable.")
+    ] = None,
     regions: Annotated[
-        list[str] | None, typer.Option(metavar="REGION", help="Only this region; repeatable.")
+        list[str] | None,
+        typer.Option("--region", "--regions", metavar="REGION", help="Only this region; repeatable."),
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="How many markets to show.")] = 20,
     form: options.FormatOption = options.Format.TABLE,

@@ -17,7 +17,10 @@ from spotctl.prices.tables import Row
 
 _READ: Final = {
     Basis.CROSSINGS: "beta from price crossings of the last 90 days, with its 95 % interval",
-    Basis.RATE: "beta from a published rate, read as a constant hazard; a band counts at its upper end",
+    Basis.RATE: (
+        "beta from a published rate, read as a constant hazard; a band counts at its upper end. Machines that"
+        " their users ended early count too: one that stays is likelier to be lost"
+    ),
     Basis.OPEN_RATE: "a published rate without an upper end: beta is at least this; ranked after those known",
     Basis.UNKNOWN: "beta ?: no eviction rate is known; ranked last, by the plain price",
 }
@@ -33,6 +36,12 @@ def picture(answer: Advice, wish: Wish, horizon_s: Seconds) -> RenderableType:
         notes.append(
             "aws-2016 rules: the hour of an eviction is free, so bids that are often lost can be cheapest"
         )
+    if any(advised.row.basis == Basis.RATE and advised.row.cloud == "gcp" for advised in answer.ranked):
+        notes.append(
+            "GCP publishes which share of a day's stops were preemptions: as if machines stopped once a day"
+        )
+    if 0 < answer.stale < answer.fitting:
+        notes.append("stale prices are ranked after all others")
     span = words.span(horizon_s)
     title = Text(
         f"{len(answer.ranked)} of {answer.fitting} markets that fit, wanted for {span}", style="bold"
@@ -94,17 +103,29 @@ def _cells(advised: Advised, wish: Wish) -> tuple[str, ...]:
         words.price(row.price),
         bid,
         _beta(row),
-        "-" if math.isnan(row.low) else f"{row.low:.3f}-{row.high:.3f}",
+        "-" if math.isnan(row.low) else f"{_share(row.low)}-{_share(row.high)}",
         f"{advised.usd_per_unit_hour:.5f}" if math.isfinite(advised.usd_per_unit_hour) else "no useful work",
         old,
-        f"{row.source}; {row.evidence}" if row.evidence and row.evidence != row.source else row.source,
+        _origin(row),
     )
+
+
+def _origin(row: Row) -> str:
+    """Who said the price, and who the rate and of which time."""
+    if not row.evidence or row.basis == Basis.CROSSINGS:
+        return row.source
+    return f"{row.source}; beta: {row.evidence}, until {format_instant(Instant(row.evidence_until))[:10]}"
 
 
 def _beta(row: Row) -> str:
     if math.isnan(row.beta):
         return "?"
-    return f">={row.beta:.3f}" if row.basis == Basis.OPEN_RATE else f"{row.beta:.3f}"
+    return f">={_share(row.beta)}" if row.basis == Basis.OPEN_RATE else _share(row.beta)
+
+
+def _share(value: float) -> str:
+    """Three digits after the point, or what it takes to tell a small one from none."""
+    return f"{value:.3f}" if value >= 0.001 or value == 0 else f"{value:.5f}"
 
 
 def _fields(advised: Advised) -> dict[str, Any]:
@@ -134,6 +155,7 @@ def _fields(advised: Advised) -> dict[str, Any]:
         "beta_basis": row.basis,
         "beta_effective_starts": _finite(row.effective),
         "beta_source": row.evidence,
+        "beta_until": format_instant(Instant(row.evidence_until)) if row.evidence else None,
         "bid": _dollars(row.price + row.bid_delta),
         "cost_per_useful_hour": _dollars(advised.usd_per_unit_hour),
     }

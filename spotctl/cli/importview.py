@@ -18,7 +18,12 @@ def sentence(done: Imported) -> str:
         (done.rows_left_out, "left out: not Linux"),
     )
     told = ", ".join(f"{count:,} {what}" for count, what in counts if count) or "nothing"
-    return f"{done.path}: {done.rows_read:,} rows read, {_span(done)}: {told}"
+    beside = "".join(
+        f"; {count:,} on-demand prices beside them {what}"
+        for count, what in ((done.list_prices.new, "new"), (done.list_prices.quarantined, "in quarantine"))
+        if count
+    )
+    return f"{done.path}: {done.rows_read:,} rows read, {_span(done)}: {told}{beside}"
 
 
 def interrupted(outcomes: Sequence[Imported], asked: int) -> str:
@@ -53,6 +58,7 @@ def _fields(done: Imported) -> dict[str, Any]:
         "known": done.added.known,
         "quarantined": done.added.quarantined,
         "left_out": done.rows_left_out,
+        "list_prices": {"new": done.list_prices.new, "quarantined": done.list_prices.quarantined},
         "first": _time(done.first),
         "last": _time(done.last),
     }

@@ -11,7 +11,7 @@ from pricing_data.market import Series
 from pricing_data.units import Instant
 from spotctl.cli.adviseview import age
 from spotctl.errors import UsageError
-from spotctl.prices import chart
+from spotctl.prices import chart, drawing
 from spotctl.prices.chart import Curve
 from spotctl.prices.quotes import Quote
 
@@ -54,11 +54,11 @@ def write(drawn: Sequence[Curve], output: Path) -> None:
     title = ", ".join(curve.name for curve in drawn)
     ending = output.suffix.lower()
     if ending == ".svg":
-        content = chart.svg(drawn, title).encode()
+        content = drawing.svg(drawn, title).encode()
     elif ending in (".html", ".htm"):
-        content = chart.html(drawn, title).encode()
+        content = drawing.html(drawn, title).encode()
     elif ending == ".png":
-        content = _png(chart.svg(drawn, title))
+        content = _png(drawn, title)
     else:
         raise UsageError(f"--output {output}: expected a name that ends in .svg, .html or .png")
     try:
@@ -69,13 +69,12 @@ def write(drawn: Sequence[Curve], output: Path) -> None:
         raise UsageError(f"--output {output}: cannot be written: {error.strerror}") from error
 
 
-def _png(svg: str) -> bytes:
+def _png(drawn: Sequence[Curve], title: str) -> bytes:
     try:
-        import cairosvg  # type: ignore[import-not-found,unused-ignore]
-    except (ImportError, OSError) as error:  # OSError: the package is there, the library cairo is not
+        from spotctl.prices.raster import png
+    except ImportError as error:
         raise UsageError(
-            "PNG needs the package cairosvg and the library cairo: pip install cairosvg; "
+            f"PNG needs Pillow, which cannot be loaded ({error}): pip install 'spotctl[plot]'; "
             "SVG and HTML need nothing"
         ) from error
-    drawn: bytes = cairosvg.svg2png(bytestring=svg.encode(), scale=2)
-    return drawn
+    return png(drawing.drawing(drawn, title))

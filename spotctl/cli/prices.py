@@ -62,6 +62,12 @@ def add_to(app: typer.Typer) -> None:
 def fetch(
     clouds: CloudsOption = None,
     regions: RegionsOption = None,
+    zones: Annotated[
+        list[str] | None, typer.Option("--zone", metavar="ZONE", help="Only this zone; repeatable.")
+    ] = None,
+    types: Annotated[
+        list[str] | None, typer.Option("--type", metavar="TYPE", help="Only this instance type; repeatable.")
+    ] = None,
     since: Annotated[
         str | None, typer.Option(metavar="TIME", help="Go back to then; default: to the newest stored row.")
     ] = None,
@@ -71,12 +77,20 @@ def fetch(
     """Fetch prices, eviction rates and types.
 
     From every cloud that can be asked from here; those that cannot are named with the reason. What was
-    fetched is kept whatever happens next, and the same command goes on from there.
+    fetched is kept whatever happens next, and the same command goes on from there. Regions, zones and types
+    are those of one --cloud. GCP's preemption rates take one question per zone and type: naming some of them
+    saves most of the time.
     """
     from spotctl.cli import fetchview, jsonlines
     from spotctl.prices import fetching
 
-    asked = fetching.Asked(tuple(map(str, clouds or ())), tuple(regions or ()), _instant("--since", since))
+    asked = fetching.Asked(
+        clouds=tuple(map(str, clouds or ())),
+        regions=tuple(regions or ()),
+        zones=tuple(zones or ()),
+        types=tuple(types or ()),
+        since=_instant("--since", since),
+    )
     with _opened() as store, fetchview.watcher() as watcher:
         report = fetching.run(asked, store, watcher.expects, watcher.hears)
     status = fetching.exit_code(report)
@@ -86,7 +100,7 @@ def fetch(
         screen.data("\n".join(fetchview.summary(report)))
     if report.interrupted:
         raise typer.Exit(Interrupted.exit_code)
-    if any(part.new or part.quarantined for part in report.parts):
+    if any(part.new or part.known or part.quarantined for part in report.parts):
         with _opened() as store:
             _update_tables(store)
     raise typer.Exit(status)
@@ -98,22 +112,28 @@ def import_(
         list[Path],
         typer.Argument(metavar="FILE...", help="Recorded prices: CSV, gzipped or not, or Parquet."),
     ],
+    as_of: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Since when files without dates hold, like 2014-11-01."),
+    ] = None,
     form: options.FormatOption = options.Format.TABLE,
     as_json: options.JsonOption = False,
 ) -> None:
     """Add recorded price files.
 
-    Each is added whole or not at all; rows that cannot be believed go to quarantine, with the reason.
+    Spot prices, eviction bands, on-demand prices, instance types, and exports of another store. What a file
+    says of one source is added whole or not at all; rows that cannot be believed go to quarantine, with the
+    reason.
     """
     from pricing_data.importing import import_file
     from spotctl.cli import importview, jsonlines
 
-    outcomes, failures = [], []
+    outcomes, failures, since = [], [], _instant("--as-of", as_of)
     with _opened() as store:
         try:
             for file in files:
                 try:
-                    outcomes.append(import_file(store, file, _now()))
+                    outcomes.append(import_file(store, file, _now(), as_of=since))
                     screen.note(importview.sentence(outcomes[-1]))
                 except TraceError as error:
                     failures.append(str(error))
@@ -213,7 +233,7 @@ def plot(
 ) -> None:
     """Draw prices over time.
 
-    In the terminal, or into a file; PNG needs the package cairosvg.
+    In the terminal, or into a file; PNG needs Pillow: pip install 'spotctl[plot]'.
     """
     from spotctl.cli import plotting
     from spotctl.prices.quotes import between, chosen, quotes

@@ -2,7 +2,8 @@
 
 Pure: a table, a wish and the time of day in, an answer out. Markets whose beta is known come first, by
 expected cost per useful core-hour (or GPU-hour). Those of which only a lower end is published follow, then
-those of which nothing is known, by their plain price: an unknown risk is never taken for none.
+those of which nothing is known, by their plain price: an unknown risk is never taken for none. Stale prices
+come after all that are not, in the same order: what nobody has seen lately may be had by nobody now.
 """
 
 from __future__ import annotations
@@ -88,8 +89,8 @@ def advise(table: Table, wish: Wish, now: Instant, top: int) -> Advice:
     cost = columns["usd_per_useful_hour"][ranked] / units
     basis = columns["basis"][ranked]
     order = np.select([basis == str(kind) for kind in _ORDER], list(_ORDER.values()))
-    best = np.lexsort((columns["instance_type"][ranked], columns["zone"][ranked], cost, order))
     old = _stale(table, ranked, now)
+    best = np.lexsort((columns["instance_type"][ranked], columns["zone"][ranked], cost, order, old))
     return Advice(
         ranked=tuple(
             Advised(

@@ -1,7 +1,7 @@
-"""Price steps as a picture: for a terminal, as SVG, and as one page of HTML around that.
+"""Curves of prices: what their axes span, and how they look in a terminal. ``drawing`` has them on paper.
 
 Prices hold until the next one: curves are steps, never slopes, and end where the record ends. Pure: values
-in, text out. Refuses to know the store; needs no drawing library and loads nothing from the network.
+in, text out. Refuses to know the store.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import datetime as dt
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import Final
 
 import numpy as np
@@ -19,14 +18,10 @@ import numpy.typing as npt
 from pricing_data.market import Series
 from pricing_data.units import Instant
 
-_COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#555555", "#8c6d31")
-"""Okabe and Ito's, told apart by everybody; then grey and brown."""
 _DAY_S: Final = 86400
 _HOURS: Final = (1 / 60, 1 / 12, 1 / 4, 1, 3, 6, 12)
 _DAYS: Final = (1, 2, 7, 14, 30, 91, 182, 365, 730, 1826)
 _TICKS_S: Final = (*(round(hours * 3600) for hours in _HOURS), *(days * _DAY_S for days in _DAYS))
-_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP = 960, 380, 70, 20, 34
-_ROW: Final = 18
 _DOTS: Final = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])
 """The dots of a braille character, by row and column."""
 
@@ -120,73 +115,3 @@ def _braille(curve: Curve, frame: Frame, width: int, height: int, labels: list[s
         for row, line in enumerate(codes.tolist())
     ]
     return "\n".join([title, *lines])
-
-
-def svg(curves: Sequence[Curve], title: str) -> str:
-    """One picture, all curves on the same axes, with a legend below."""
-    frame = Frame.around(curves)
-    height = _HEIGHT + 40 + _ROW * len(curves)
-    body = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" '
-        f'height="{height}" font-family="sans-serif" font-size="12" fill="#222">',
-        f"<title>{escape(title)}</title>",
-        f'<rect width="{_WIDTH}" height="{height}" fill="white"/>',
-        f'<text x="{_LEFT}" y="20" font-size="14" font-weight="bold">{escape(title)}</text>',
-        *_axes(frame),
-    ]
-    for number, curve in enumerate(curves):
-        colour = _COLOURS[number % len(_COLOURS)]
-        body.append(f'<path d="{_path(curve, frame)}" fill="none" stroke="{colour}" stroke-width="1.3"/>')
-        y = _HEIGHT + 44 + _ROW * number
-        note = f" ({curve.note})" if curve.note else ""
-        body.append(f'<rect x="{_LEFT}" y="{y - 9}" width="18" height="4" fill="{colour}"/>')
-        body.append(f'<text x="{_LEFT + 26}" y="{y - 3}">{escape(curve.name + note)}</text>')
-    return "\n".join([*body, "</svg>"])
-
-
-def html(curves: Sequence[Curve], title: str) -> str:
-    """A page of its own: the SVG, nothing else, nothing fetched."""
-    return "\n".join(
-        [
-            "<!doctype html>",
-            '<html lang="en">',
-            f'<head><meta charset="utf-8"><title>{escape(title)}</title>',
-            "<style>body{margin:2em;font-family:sans-serif}svg{max-width:100%;height:auto}</style></head>",
-            f"<body>{svg(curves, title)}</body>",
-            "</html>",
-        ]
-    )
-
-
-def _axes(frame: Frame) -> list[str]:
-    right, bottom, lines = _WIDTH - _RIGHT, _HEIGHT, []
-    for price in frame.prices():
-        y = bottom - float(frame.up(np.array([price]), bottom - _TOP)[0])
-        lines.append(f'<path d="M{_LEFT} {y:.1f}H{right}" stroke="#ddd"/>')
-        lines.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{price:g}</text>')
-    for at in frame.moments(8):
-        x = _LEFT + float(frame.across(np.array([at]), right - _LEFT)[0])
-        lines.append(f'<path d="M{x:.1f} {bottom}v5" stroke="#888"/>')
-        anchor = "end" if x > right - 35 else "middle"
-        lines.append(f'<text x="{x:.1f}" y="{bottom + 18}" text-anchor="{anchor}">{frame.moment(at)}</text>')
-    lines.append(f'<path d="M{_LEFT} {_TOP}V{bottom}H{right}" fill="none" stroke="#888"/>')
-    lines.append(f'<text x="{right}" y="20" text-anchor="end" fill="#666">$ per hour, UTC</text>')
-    return lines
-
-
-def _path(curve: Curve, frame: Frame) -> str:
-    """Across, then up or down: at most three points for each hundredth of an inch."""
-    across = _LEFT + frame.across(curve.series.times, _WIDTH - _RIGHT - _LEFT)
-    up = _HEIGHT - frame.up(curve.series.prices, _HEIGHT - _TOP)
-    pixels = across.round(1)
-    last = np.append(pixels[1:] != pixels[:-1], True)
-    groups = np.flatnonzero(np.append(True, pixels[1:] != pixels[:-1]))
-    highest, lowest = np.minimum.reduceat(up, groups), np.maximum.reduceat(up, groups)
-    steps = [f"M{pixels[0]:.1f} {up[0]:.1f}"]
-    for x, top, foot, rest in zip(pixels[groups], highest, lowest, up[last], strict=True):
-        steps.append(f"H{x:.1f}")
-        if top != foot:
-            steps += [f"V{top:.1f}", f"V{foot:.1f}"]
-        steps.append(f"V{rest:.1f}")
-    end = _LEFT + float(frame.across(np.array([curve.end]), _WIDTH - _RIGHT - _LEFT)[0])
-    return "".join([*steps, f"H{end:.1f}"])

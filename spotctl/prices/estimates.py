@@ -32,6 +32,7 @@ from spotctl.config import Scaling
 
 HISTORY_S: Final = 90 * 86400
 """How much of a market's record beta rests on: as much as AWS and Azure give."""
+_NEVER: Final = Instant(0)
 _NEARLY_ALL: Final = 1.0 - 1e-9
 _LAMBDA_S: Final = Scaling().lambda_
 
@@ -63,6 +64,8 @@ class Estimate:
     usd_per_useful_hour: float
     source: str
     """Where the evidence is from."""
+    until: Instant = _NEVER
+    """The end of the time that it speaks of; 0 where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,8 @@ class Hazard:
     high: float
     per_s: float
     source: str
+    until: Instant = _NEVER
+    """The end of the time that was counted."""
 
     @property
     def is_open(self) -> bool:
@@ -122,6 +127,7 @@ def from_rate(rules: MarketRules, price: UsdPerHour, rate: Hazard, horizon_s: fl
         bid_delta=math.nan,
         usd_per_useful_hour=_cost(rules, price, horizon_s, worst),
         source=rate.source,
+        until=rate.until,
     )
 
 
@@ -153,6 +159,7 @@ def from_crossings(
         bid_delta=delta,
         usd_per_useful_hour=cost,
         source=source,
+        until=now,
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -29,6 +30,8 @@ from spotctl.errors import UsageError
 from spotctl.timesource import wall_clock
 
 RETAIL: Final = RetailSettings().endpoint
+_REGION: Final = re.compile(r"[a-z]+(-[a-z]+)+-?\d+")
+"""How a zone's name begins: us-east-1 in us-east-1a and us-east-1-bos-1a, us-central1 in us-central1-a."""
 Told = Callable[[Sequence[Part]], None]
 
 
@@ -38,7 +41,9 @@ class Asked:
 
     clouds: tuple[str, ...] = ()
     regions: tuple[str, ...] = ()
-    """Of the one cloud that is asked for: each cloud names its regions in its own way."""
+    """These, zones and types are of the one cloud asked for: each names its own in its own way."""
+    zones: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
     since: Instant | None = None
 
 
@@ -65,27 +70,43 @@ class _Chosen:
 
     def fetch(self, part: Part, since: Instant | None) -> Iterator[Page]:
         """From the start asked for, but never leaving a hole behind what is stored."""
-        if part.region is not None and self.since is not None:
+        if self.since is not None:
             since = self.since if since is None else min(self.since, since)
         return self.feed.fetch(part, since)
 
 
 def feeds(asked: Asked, told: Told) -> tuple[Feed, ...]:
-    """Those of each cloud asked for. Raises UsageError for regions without their cloud."""
-    if asked.regions and len(asked.clouds) != 1:
-        raise UsageError("--region: name the cloud too, with --cloud; each names its regions in its own way")
+    """Those of each cloud asked for. Raises UsageError where what is named is of no one cloud."""
+    regions, zones, types = _checked(asked), asked.zones, asked.types
+    resources = os.environ.get("SPOTCTL_AZURE_RESOURCES") or None
+    retail = RetailSettings(_address("SPOTCTL_AZURE_RETAIL", RETAIL), regions, types)
     made: tuple[Feed, ...] = (
-        AwsFeed(_now, AwsSettings(regions=asked.regions)),
+        AwsFeed(_now, AwsSettings(regions=regions, zones=zones, types=types)),
         AwsAdvisorFeed(_now, _address("SPOTCTL_AWS_ADVISOR", ADDRESS)),
-        AzureRetailFeed(_now, RetailSettings(_address("SPOTCTL_AZURE_RETAIL", RETAIL), asked.regions)),
-        AzureFeed(
-            _now,
-            AzureSettings(endpoint=os.environ.get("SPOTCTL_AZURE_RESOURCES") or None, regions=asked.regions),
-        ),
-        GcpFeed(_now, GcpSettings(endpoints=_google(), regions=asked.regions)),
+        AzureRetailFeed(_now, retail),
+        AzureFeed(_now, AzureSettings(endpoint=resources, regions=regions, sizes=types)),
+        GcpFeed(_now, GcpSettings(endpoints=_google(), regions=regions, zones=zones, machine_types=types)),
     )
     wanted = (feed for feed in made if not asked.clouds or feed.cloud in asked.clouds)
     return tuple(_Chosen(feed, asked.since, told) for feed in wanted)
+
+
+def _checked(asked: Asked) -> tuple[str, ...]:
+    """The regions asked for, or those of the zones; empty: all."""
+    for option, named in (("--region", asked.regions), ("--zone", asked.zones), ("--type", asked.types)):
+        if named and len(asked.clouds) != 1:
+            raise UsageError(f"{option}: name the cloud too, with --cloud; each has names of its own")
+    if not asked.zones:
+        return asked.regions
+    if asked.regions:
+        raise UsageError("--zone: a zone names its region; leave --region out")
+    if asked.clouds == ("azure",):
+        raise UsageError("--zone: Azure's prices are those of regions; use --region")
+    regions = {zone: _REGION.match(zone) for zone in asked.zones}
+    strange = [zone for zone, match in regions.items() if match is None]
+    if strange:
+        raise UsageError(f"--zone: found {strange[0]!r}; expected a zone like us-east-1a or us-central1-a")
+    return tuple(dict.fromkeys(match[0] for match in regions.values() if match is not None))
 
 
 def run(asked: Asked, store: PriceStore, told: Told, progress: Progress) -> FetchReport:

@@ -2,10 +2,10 @@
 
 Rule 1: a price that was in force and whose market's newest row failed a check is in doubt: it is shown
 with the reason and never ranked.
-Rule 2: a poller that writes down changes has seen the price of every market of a region at its last poll,
-so the age of such a price counts from there.
-Rule 3: an event stream repeats its prices about daily, so a market without a row for two days was not seen
-since, whenever the recording was made.
+Rule 2: whoever asks a source for the prices of a region learns of all its markets what has not changed, so
+the age of a price counts from when the source last spoke of the region.
+Rule 3: AWS's event streams repeat their prices about daily, so a market without a row for two days was not
+seen since, whoever asked.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ import numpy as np
 
 from pricing_data.layouts import Semantics
 from pricing_data.market import Market, Series
-from pricing_data.precedence import SILENCE_S
+from pricing_data.precedence import REPEATS, SILENCE_S
 from pricing_data.quality import Flaw
 from pricing_data.reading import MarketSummary
+from pricing_data.rules import AUCTIONS_ENDED
 from pricing_data.store import PriceStore
 from pricing_data.units import Instant, UsdPerHour
 from spotctl.errors import UsageError
@@ -28,6 +29,7 @@ from spotctl.prices.place import is_stale
 
 GONE: Final = "no longer listed"
 _SAYS_NOTHING_OF_NOW: Final = (Flaw.CONFLICT, Flaw.FUTURE, Flaw.PREHISTORIC)
+"""A second price for a moment leaves the first one in force, and a time that lies ahead is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,24 +63,25 @@ class Quote:
 def quotes(store: PriceStore) -> tuple[Quote, ...]:
     """Of all markets, in their order."""
     summaries = store.markets()
-    polls = _polls(summaries)
-    failed = newest_failures(store)
-    return tuple(_quote(summary, polls, failed) for summary in summaries)
+    seen = _seen(store, summaries)
+    failed = store.newest_failures(but=_SAYS_NOTHING_OF_NOW)
+    return tuple(_quote(summary, seen, failed) for summary in summaries)
 
 
 def _quote(
     summary: MarketSummary,
-    polls: Mapping[tuple[str, str, str], Instant],
-    failed: Mapping[Market, tuple[int, str]],
+    seen: Mapping[tuple[str, str, str], Instant],
+    failed: Mapping[Market, tuple[Instant, Flaw]],
 ) -> Quote:
     market = summary.market
-    observed = summary.observed
-    if summary.semantics is Semantics.POLLED:
-        observed = max(observed, polls[summary.source, market.cloud, market.region])
-    else:
+    observed = seen[summary.source, market.cloud, market.region]
+    if summary.semantics is Semantics.EVENT_STREAM and market.cloud == REPEATS:
+        if summary.last < AUCTIONS_ENDED:  # a recording: nobody can ask AWS for that time again
+            observed = summary.observed
         observed = min(observed, Instant(summary.last + SILENCE_S))
-    at, reason = failed.get(market, (summary.last, ""))
-    doubt = f"its newest row failed a check: {reason}" if at > summary.last else ""
+    doubt = ""
+    if market in failed and failed[market][0] > summary.last:
+        doubt = f"its newest row failed a check: {failed[market][1]}"
     return Quote(
         market=market,
         price=summary.price,
@@ -94,13 +97,13 @@ def _quote(
     )
 
 
-def _polls(summaries: Iterable[MarketSummary]) -> dict[tuple[str, str, str], Instant]:
-    """The last poll of each source and region."""
-    polls: dict[tuple[str, str, str], Instant] = {}
+def _seen(store: PriceStore, summaries: Iterable[MarketSummary]) -> dict[tuple[str, str, str], Instant]:
+    """When each source last spoke of a region."""
+    seen = store.seen()
     for summary in summaries:
         key = (summary.source, summary.market.cloud, summary.market.region)
-        polls[key] = max(polls.get(key, summary.observed), summary.observed)
-    return polls
+        seen[key] = max(seen.get(key, summary.observed), summary.observed)
+    return seen
 
 
 def chosen(
@@ -155,17 +158,3 @@ def between(series: Series, first: Instant | None, last: Instant | None) -> Seri
         begin = max(int(np.searchsorted(times, first, side="right")) - 1, 0)
         times, prices = np.maximum(times[begin:], first), prices[begin:]
     return Series(times, prices)
-
-
-def newest_failures(store: PriceStore) -> dict[Market, tuple[int, str]]:
-    """Of each market with quarantined rows: time of the newest, and what is wrong with it.
-
-    A second price for a moment leaves the first one in force, and a time that lies ahead is none.
-    """
-    failures: dict[Market, tuple[int, str]] = {}
-    for row in store.quarantined():
-        if row.market is None or row.at is None or row.reason in _SAYS_NOTHING_OF_NOW:
-            continue
-        if row.at > failures.get(row.market, (row.at - 1, ""))[0]:
-            failures[row.market] = (row.at, str(row.reason))
-    return failures

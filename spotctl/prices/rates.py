@@ -28,7 +28,10 @@ class Rates:
     def of(cls, published: Iterable[tuple[str, Rate]]) -> Rates:
         """From pairs of source and rate, one for each market."""
         return cls(
-            {rate.market: Hazard(rate.low, rate.high, rate.per_s, source) for source, rate in published}
+            {
+                rate.market: Hazard(rate.low, rate.high, rate.per_s, source, rate.end)
+                for source, rate in published
+            }
         )
 
     def of_market(self, market: Market) -> Hazard | None:

@@ -188,5 +188,6 @@ def _row(
         bid_delta=estimate.bid_delta,
         usd_per_useful_hour=estimate.usd_per_useful_hour,
         evidence=estimate.source,
+        evidence_until=estimate.until,
         unranked=quote.doubt or ("" if rules is not None else "no billing rules are known for this cloud"),
     )

@@ -20,9 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 from pricing_data.market import Market
+from pricing_data.units import Instant
 from spotctl.prices.estimates import Basis, Estimate
 
-_VERSION: Final = 1
+_VERSION: Final = 2
 _KINDS: Final = {str: np.str_, int: np.int64, float: np.float64}
 
 
@@ -59,6 +60,8 @@ class Row:
     bid_delta: float
     usd_per_useful_hour: float
     evidence: str
+    evidence_until: int
+    """Instant; 0 where there is no evidence."""
     unranked: str
     """Why this market must not be ranked; empty if it may."""
 
@@ -77,6 +80,7 @@ class Row:
             self.bid_delta,
             self.usd_per_useful_hour,
             self.evidence,
+            Instant(self.evidence_until),
         )
 
 

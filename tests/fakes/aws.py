@@ -84,6 +84,8 @@ class Cloud:
     """By region: what happens to every call that nothing else is said of."""
     page_size: Callable[[int], int] | None = None
     """Number of the page -> rows given, where it is not as many as were asked for."""
+    writes: Callable[[Row], dict[str, str]] | None = None
+    """How a row stands in an answer, where that is not as AWS writes it."""
     same_token: bool = False
     """Every page names the same next one."""
     latency_s: float = 0.0
@@ -106,11 +108,11 @@ class Cloud:
             raise EC2ClientError("InvalidParameterValue", "only Linux is recorded here")
         start, end, begin, page = self._place(request)
         asked = int(request._get_param("MaxResults", 1000))
-        found = self.traces[region].between(start, end)
+        found = _narrowed(request, self.traces[region].between(start, end))
         until = begin + (asked if self.page_size is None else self.page_size(page))
         rows = found[begin:until]
         self.calls.append((region, start, len(rows)))
-        answer: dict[str, Any] = {"SpotPriceHistory": [_as_aws(row) for row in rows]}
+        answer: dict[str, Any] = {"SpotPriceHistory": list(map(self.writes or as_aws, rows))}
         if until < len(found):
             answer["NextToken"] = _token(start, end, *((0, 0) if self.same_token else (until, page + 1)))
         if wrong is not None and wrong.dropped:
@@ -137,6 +139,16 @@ class Cloud:
         return json.dumps(answer).encode()
 
 
+def _narrowed(request: SpotInstances, rows: Sequence[Row]) -> Sequence[Row]:
+    """As InstanceTypes and the filter of zones have it."""
+    types = request._get_param("InstanceTypes", [])
+    for asked in request._get_param("Filters", []):
+        if asked["Name"] != "availability-zone":
+            raise EC2ClientError("InvalidParameterValue", f"the filter {asked['Name']} is not known here")
+        rows = [row for row in rows if row[1] in asked["Values"]]
+    return [row for row in rows if not types or row[2] in types]
+
+
 _drop = threading.local()
 
 
@@ -144,7 +156,8 @@ def _token(*place: object) -> str:
     return base64.b64encode(json.dumps(place).encode()).decode()
 
 
-def _as_aws(row: Row) -> dict[str, str]:
+def as_aws(row: Row) -> dict[str, str]:
+    """A row as it stands in AWS's answers."""
     at, zone, name, price = row
     return {
         "AvailabilityZone": zone,

@@ -98,11 +98,12 @@ class AzureCloud:
             return [{"subscriptionId": name} for name in sorted(self.sizes)][:1]
         assert query.startswith("SpotResources")
         rows = self.prices if "skuspotpricehistory/ostype/location" in query else self.rates
-        match = re.search(r"location in~ \(([^)]*)\)", query)
-        if match is None:
-            return rows
-        regions = {name.strip(" '").lower() for name in match[1].split(",")}
-        return [row for row in rows if row["location"].lower() in regions]
+        for column, name in (("location", "location"), ("sku.name", "skuName")):
+            match = re.search(rf"where {column} in~ \(([^)]*)\)", query)
+            if match is not None:
+                named = {text.strip(" '").lower() for text in match[1].split(",")}
+                rows = [row for row in rows if row[name].lower() in named]
+        return rows
 
     def _skus(self, base: str, subscription: str, query: Mapping[str, str]) -> Reply:
         if subscription not in self.sizes:

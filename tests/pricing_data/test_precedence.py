@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
@@ -46,6 +47,13 @@ def test_where_the_better_source_is_silent_the_other_is_heard() -> None:
     assert not np.any((heard >= 10 * HOUR) & (heard <= 20 * HOUR))
     assert {0, 8 * HOUR, 24 * HOUR, 112 * HOUR} <= set(heard.tolist())
     assert np.all(np.diff(account.times) > 0)
+
+
+def test_a_price_list_is_not_silent_until_it_speaks_again() -> None:
+    changes = replace(claim("changes", [0, 1000 * HOUR], 1.0), repeats=False)
+    polls = claim("polls", [k * HOUR for k in range(0, 1200, 100)], 2.0, polled=True)
+    account = reconciled([polls, changes])
+    assert account.times[account.by == 1].tolist() == [1100 * HOUR]
 
 
 def test_a_poller_speaks_for_all_the_time_between_its_polls() -> None:

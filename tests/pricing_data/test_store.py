@@ -12,7 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pricing_data.batch import Batch, ListPrice, OnDemandBatch, Rate, RateBatch, TypeBatch, TypeRow
+from pricing_data.batch import (
+    Batch,
+    ListPrice,
+    OnDemandBatch,
+    Rate,
+    RateBatch,
+    TypeBatch,
+    TypeRow,
+    Unreadable,
+    UnreadableBatch,
+)
 from pricing_data.errors import ExportRefused, StoreDamaged
 from pricing_data.frames import ROWS
 from pricing_data.layouts import Semantics
@@ -62,6 +72,17 @@ def test_a_batch_is_kept_by_month_with_its_source_and_comes_back_as_steps(tmp_pa
     assert store.last("other", "aws", "us-east-1") is None
 
 
+def test_a_source_speaks_of_a_region_with_old_rows_too(tmp_path: Path) -> None:
+    """In any order: what counts is when it last spoke."""
+    for turn, order in enumerate(((0, 5), (5, 0))):
+        store = PriceStore(tmp_path / str(turn))
+        rows = [batch((MAY, 0.03), source="feed") for _ in order]
+        for later_s, same in zip(order, rows, strict=True):
+            store.add(replace(same, observed=same.observed + later_s))
+        assert store.seen() == {("feed", "aws", EAST.region): int(rows[0].observed[0]) + 5}
+    assert files(tmp_path / "0")["tables/seen.parquet"] == files(tmp_path / "1")["tables/seen.parquet"]
+
+
 def test_a_market_that_is_gone_has_no_price(tmp_path: Path) -> None:
     store = PriceStore(tmp_path)
     store.add(batch((MAY, 0.03), (MAY + 60, NAN)))
@@ -105,6 +126,13 @@ def test_bad_rows_are_kept_aside_and_shown(tmp_path: Path) -> None:
     }
     assert {row.reason for row in store.quarantined()} == {Flaw.ZERO, Flaw.NEGATIVE, Flaw.NOT_FINITE}
     assert {row.market for row in store.quarantined()} == {EAST}
+    assert store.quarantined(most=2) == store.quarantined()[:2]
+    assert store.newest_failures() == {EAST: (MAY + 3, Flaw.NOT_FINITE)}
+    assert store.newest_failures(but=[Flaw.NOT_FINITE]) == {EAST: (MAY + 2, Flaw.NEGATIVE)}
+    lines = UnreadableBatch("a", tuple(Unreadable(Flaw.FIELDS, text, 1) for text in "xyz"), MAY)
+    assert store.add_unreadable(lines) == Added(0, 0, 3)
+    assert [row.text for row in store.quarantined(most=5)[3:]] == ["line 1: x", "line 1: y"]
+    assert len(store.newest_failures()) == 1, "lines are of no market"
     assert len(list(tmp_path.rglob("quarantine.parquet"))) == 1
 
 

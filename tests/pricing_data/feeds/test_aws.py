@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 from collections.abc import Iterator
@@ -13,11 +14,12 @@ from pricing_data.errors import CredentialsExpired, FeedBroken, FeedThrottled, F
 from pricing_data.feeds.aws import AwsFeed
 from pricing_data.feeds.aws_prices import SOURCE
 from pricing_data.feeds.aws_sdk import AwsSettings
-from pricing_data.feeds.base import Kind
+from pricing_data.feeds.base import Kind, of_some
 from pricing_data.fetch import FetchReport, PartReport, Patience, fetch
+from pricing_data.quality import Flaw
 from pricing_data.store import PriceStore
 from pricing_data.units import Instant, parse_instant
-from tests.fakes.aws import END, Cloud, Row, Trace, Trouble, recorded_2021, serving
+from tests.fakes.aws import END, Cloud, Row, Trace, Trouble, as_aws, recorded_2021, serving
 from tests.pricing_data.feeds.memory import MemoryStore
 
 _REGIONS = ("us-east-1", "us-west-2")
@@ -101,6 +103,32 @@ def test_what_is_newer_than_the_store_is_all_that_a_second_fetch_asks_for(
     assert not sum(part.new for part in _fetch(feed, store).parts), "nothing is new the third time"
 
 
+def test_some_types_and_zones_are_fetched_whole_and_leave_no_hole_behind(
+    cloud: Cloud, rows: list[Row]
+) -> None:
+    endpoints = {"ec2": cloud.address, "pricing": cloud.address}
+    some = AwsSettings(
+        regions=_REGIONS, zones=("us-east-1b", "us-east-1c"), types=("c4.xlarge",), endpoints=endpoints
+    )
+    store = MemoryStore()
+    for count in (1, 0):
+        report = _fetch(AwsFeed(lambda: cloud.now, some), store)
+        assert report.complete
+        assert sum(part.new > 0 for part in report.parts) == 2 * count, "the second time all are known"
+    asked = {row for row in _expected(rows) if row[0] in some.zones and row[1] in some.types}
+    stored = {
+        (market.zone, market.instance_type, at, price)
+        for (source, market, at), price in store.prices.items()
+        if source == of_some(SOURCE, True) and market.region == "us-east-1"
+    }
+    assert stored == asked
+    assert {at for _, at, _ in cloud.calls} == {at for _, at, _ in cloud.calls[: len(cloud.calls) // 2]}
+    _fetch(_feed(cloud, _REGIONS), store)
+    assert _stored(store, "us-east-1") == _expected(rows), (
+        "whoever fetches everything starts at the beginning"
+    )
+
+
 def test_the_price_in_force_when_the_history_begins_is_kept(
     cloud: Cloud, feed: AwsFeed, rows: list[Row]
 ) -> None:
@@ -177,6 +205,52 @@ def test_a_refused_region_is_reported_and_the_others_are_fetched(
     assert by_name["us-west-2"].retries == 0
     assert by_name["us-east-1"].done
     assert _stored(store, "us-east-1") == _expected(rows)
+
+
+_SPOILS = (
+    {"SpotPrice": "cheap"},
+    {"SpotPrice": "NaN"},
+    {"Timestamp": None},
+    {"InstanceType": None},
+)
+
+
+def _spoilt(row: Row) -> dict[str, str]:
+    """Every g4dn row, in one way or another."""
+    at, zone, name, _ = row
+    written = {**as_aws(row), **_SPOILS[(len(zone) + parse_instant(at)) % len(_SPOILS)]}
+    return as_aws(row) if name != "g4dn.xlarge" else {k: v for k, v in written.items() if v is not None}
+
+
+def test_rows_that_are_none_are_put_aside_and_keep_no_other_back(
+    cloud: Cloud, feed: AwsFeed, rows: list[Row], tmp_path: Path
+) -> None:
+    cloud.writes = _spoilt
+    store = PriceStore(tmp_path)
+    spoilt = {json.dumps(_spoilt(row), sort_keys=True) for row in rows if row[2] == "g4dn.xlarge"}
+    sound = {row for row in _expected(rows) if row[1] != "g4dn.xlarge"}
+    for fetched in (1, 2):
+        report = fetch([feed], store, kinds=[Kind.PRICES], patience=_HASTE)
+        assert report.complete
+        aside = [row.text for row in store.quarantined() if row.reason is Flaw.NOT_UNDERSTOOD]
+        assert {text[text.index("{") :] for text in aside} == spoilt
+        assert len(store.frame(until=END)) == len(_REGIONS) * len(sound)
+        if fetched == 1:
+            said = report.parts[0].left_out
+            assert f"{len(spoilt)} rows were not understood and are in quarantine, such as " in said
+    assert not any(part.new or part.quarantined for part in report.parts), "the second time all are known"
+    flaws = {one.kind: one.count for one in store.findings() if one.kind.quarantines}
+    assert flaws == {Flaw.NOT_UNDERSTOOD: len(spoilt)}
+
+
+def test_a_region_of_which_no_row_is_one_has_failed(cloud: Cloud, feed: AwsFeed) -> None:
+    cloud.writes = lambda row: {key: text for key, text in as_aws(row).items() if key != "SpotPrice"}
+    store = MemoryStore()
+    report = _fetch(feed, store)
+    assert {type(part.failure) for part in report.parts} == {FeedBroken}
+    assert "it has no SpotPrice" in str(report.parts[0].failure)
+    assert store.unreadable
+    assert not store.prices
 
 
 def test_pages_that_never_end_are_noticed_and_nothing_of_them_is_stored(cloud: Cloud, feed: AwsFeed) -> None:

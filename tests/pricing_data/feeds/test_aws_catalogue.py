@@ -17,12 +17,13 @@ import boto3
 import pytest
 from botocore.stub import Stubber
 
+from pricing_data.batch import OnDemandBatch, TypeBatch, UnreadableBatch
 from pricing_data.errors import FeedBroken, FeedError, FeedThrottled, FeedUnreachable
 from pricing_data.feeds import aws_catalogue
 from pricing_data.feeds.aws import AwsFeed
 from pricing_data.feeds.aws_advisor import MONTH_S, AwsAdvisorFeed
 from pricing_data.feeds.aws_sdk import AwsSettings
-from pricing_data.feeds.base import Kind
+from pricing_data.feeds.base import Kind, Part
 from pricing_data.fetch import Patience, fetch
 from pricing_data.units import Instant, parse_instant
 from tests.fakes.aws import Cloud, serving
@@ -30,6 +31,7 @@ from tests.pricing_data.feeds.memory import MemoryStore
 
 _NOW = parse_instant("2026-11-20")
 _ONCE = Patience(attempts=1)
+_ON_DEMAND = Part("aws", Kind.ON_DEMAND, "us-east-1", aws_catalogue.ON_DEMAND_SOURCE)
 
 
 def _product(name: str, price: str, unit: str = "Hrs") -> str:
@@ -66,16 +68,41 @@ def test_the_made_up_price_list_has_the_shape_that_aws_documents() -> None:
     client = boto3.client("pricing", region_name="us-east-1")
     with Stubber(client) as stubbed:
         stubbed.add_response("get_products", {"FormatVersion": "aws_v1", "PriceList": [_product("a", "1")]})
-        (page, last) = aws_catalogue.on_demand_pages(client.get_products, "us-east-1", lambda: _NOW)
+        (page, last) = aws_catalogue.on_demand_pages(client.get_products, _ON_DEMAND, lambda: _NOW)
     assert page.rows == 1
     assert len(last.batches) == 1
 
 
-@pytest.mark.parametrize("listed", ["{", "[]", "{}", '"a"', "null", _product("m5.large", "cheap")])
-def test_a_price_list_that_is_none_is_refused(listed: str) -> None:
+_NO_PRODUCTS = ["{", "[]", "{}", '"a"', "null", "[" * 100_000, _product("m5.large", "cheap")]
+
+
+@pytest.mark.parametrize("listed", _NO_PRODUCTS)
+def test_an_item_that_is_no_product_keeps_no_other_back(listed: str) -> None:
     answer = {"PriceList": [_product("m5.xlarge", "1"), listed]}
-    with pytest.raises(FeedBroken, match="us-east-1 GetProducts"):
-        list(aws_catalogue.on_demand_pages(lambda **_: answer, "us-east-1", lambda: _NOW))
+    *_, last = aws_catalogue.on_demand_pages(lambda **_: answer, _ON_DEMAND, lambda: _NOW)
+    prices, aside = last.batches
+    assert isinstance(prices, OnDemandBatch)
+    assert [one.instance_type for one in prices.prices] == ["m5.xlarge"]
+    assert isinstance(aside, UnreadableBatch)
+    assert json.dumps(listed) in aside.rows[0].text
+    assert "1 rows were not understood" in last.left_out
+
+
+def test_a_type_without_a_size_keeps_no_other_back() -> None:
+    sound = {"InstanceType": "a", "VCpuInfo": {"DefaultVCpus": 2}, "MemoryInfo": {"SizeInMiB": 512}}
+    answer = {"InstanceTypes": [sound, {"InstanceType": "b"}]}
+    part = Part("aws", Kind.TYPES, "us-east-1", aws_catalogue.TYPES_SOURCE)
+    *_, last = aws_catalogue.type_pages(lambda **_: answer, part, lambda: _NOW)
+    types, aside = last.batches
+    assert isinstance(types, TypeBatch)
+    assert [row.instance_type.name for row in types.types] == ["a"]
+    assert isinstance(aside, UnreadableBatch)
+    assert aside.rows[0].text == 'it has no VCpuInfo: {"InstanceType": "b"}'
+
+
+def test_answers_without_one_sound_row_are_a_failure() -> None:
+    with pytest.raises(FeedBroken, match="us-east-1 on-demand prices"):
+        list(aws_catalogue.on_demand_pages(lambda **_: {"PriceList": ["{"]}, _ON_DEMAND, lambda: _NOW))
 
 
 def _advisor(recorded_data: Path, date: str) -> dict[str, Any]:
@@ -156,6 +183,19 @@ def test_an_address_without_the_advisors_file_is_said(
     failure = report.parts[0].failure
     assert isinstance(failure, expected)
     assert address in str(failure)
+
+
+def test_an_entry_of_the_advisors_that_is_none_keeps_no_other_back() -> None:
+    ranges = [{"index": 0, "label": "<5%"}]
+    entries: dict[str, Any] = {"m5.large": {"r": 0}, "m5.xlarge": {"r": 9}, "odd": None, "odder": {"r": []}}
+    content = {"ranges": ranges, "spot_advisor": {"us-east-1": {"Linux": entries}}}
+    store = MemoryStore()
+    with _file(json.dumps(content).encode()) as address:
+        report = fetch([AwsAdvisorFeed(lambda: _NOW, address)], store)
+    assert report.complete
+    assert [market.instance_type for market, _ in store.rates] == ["m5.large"]
+    assert len(store.unreadable) == 3
+    assert "3 rows were not understood" in report.parts[0].left_out
 
 
 def test_half_an_advisors_file_is_no_file() -> None:

@@ -21,7 +21,7 @@ from pricing_data.errors import (
 )
 from pricing_data.feeds.azure import AzureFeed, AzureSettings
 from pricing_data.feeds.azure_retail import SOURCE as RETAIL_PRICES
-from pricing_data.feeds.base import Feed, Kind
+from pricing_data.feeds.base import Feed, Kind, of_some
 from pricing_data.fetch import FetchReport, Patience, fetch
 from tests.fakes import azure as azure_fake
 from tests.fakes import gcp as gcp_fake
@@ -132,6 +132,35 @@ def test_a_second_fetch_finds_nothing_new(cloud: Cloud) -> None:
     assert report.complete
     assert sum(part.new for part in report.parts) == 0
     check(store, cloud.expected)
+
+
+@pytest.mark.parametrize("name", sorted(_PATHS))
+def test_some_types_and_regions_are_all_that_is_asked_for(name: str) -> None:
+    cloud = Cloud(name)
+    kinds = sorted({kind for _, _, kind, _ in cloud.expected.prices})
+    some, regions = kinds[:2], sorted({zone for _, zone, _, _ in cloud.expected.prices})[:1]
+    if name == "gcp":
+        regions = [zone for _, zone, _, _ in cloud.expected.prices if zone.count("-") == 2][:1]
+        narrowing: dict[str, Any] = {"zones": tuple(regions), "machine_types": tuple(some)}
+    else:
+        narrowing = {"regions": tuple(regions), "sizes": tuple(some)}
+    _, store = cloud.fetched(**narrowing)
+    places = {*regions, *(zone[:-2] for zone in regions if zone.count("-") == 2)}
+    expected = cloud.expected.prices
+    asked = {(of_some(key[0], True), *key[1:]) for key in expected if key[1] in places and key[2] in some}
+    assert {(source, m.zone, m.instance_type, at) for (source, m, at) in store.prices} == asked
+    assert asked
+    assert {m.instance_type for m, _ in store.rates} <= set(some)
+    assert {m.zone for m, _ in store.rates} <= places
+    asked_for = [request.path for request in cloud.server.requests if "capacityHistory" in request.path]
+    assert len(asked_for) == (2 if name == "gcp" else 0)
+
+
+def test_a_type_that_google_does_not_have_is_said() -> None:
+    report, _ = Cloud("gcp").fetched(machine_types=("n2-standard-3",))
+    ((_, error),) = report.unavailable
+    assert isinstance(error, FeedUnavailable)
+    assert "nothing there is called n2-standard-3" in str(error)
 
 
 @pytest.mark.parametrize("headers", [{}, {"Retry-After": "7"}], ids=["silent", "retry-after"])

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from PIL import Image
 from typer.testing import CliRunner, Result
 
 from pricing_data.units import Instant, format_instant
@@ -216,9 +217,25 @@ def test_plots_go_to_the_terminal_and_to_files(auctions: Path, tmp_path: Path) -
     for ending, begin in ((".svg", "<svg "), (".html", "<!doctype html>")):
         assert spotctl("prices", "plot", "c4.xlarge", "-o", f"x{ending}").exit_code == 0
         assert (tmp_path / f"x{ending}").read_text().startswith(begin)
+    assert spotctl("prices", "plot", "c4.xlarge", "-o", "x.png").exit_code == 0
+    with Image.open(tmp_path / "x.png") as picture:
+        assert (picture.format, picture.width) == ("PNG", 1920)
+        assert len(set(picture.convert("RGB").get_flattened_data())) > 3, "curves of three colours"
     assert spotctl("prices", "plot", "c4.xlarge", "-o", "x.gif").exit_code == 2
     assert spotctl("prices", "plot", "c4.xlarge", "--to", "2015-01-01").exit_code == 2
     assert spotctl("prices", "plot").exit_code == 2
+
+
+def test_png_without_its_package_says_what_to_install(
+    auctions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spotctl("prices", "import", str(auctions))
+    monkeypatch.delitem(sys.modules, "spotctl.prices.raster", raising=False)
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    result = spotctl("prices", "plot", "c4.xlarge", "-o", "x.png")
+    assert result.exit_code == 2
+    assert "pip install 'spotctl[plot]'" in result.stderr
+    assert not (tmp_path / "x.png").exists()
 
 
 def test_what_is_exported_can_be_imported_elsewhere(
@@ -228,10 +245,11 @@ def test_what_is_exported_can_be_imported_elsewhere(
     assert spotctl("prices", "export", "--format", "parquet", "-o", "all.parquet").exit_code == 0
     lines = spotctl("prices", "export", "c4.xlarge@us-east-1b").stdout
     assert len(list(csv.DictReader(io.StringIO(lines)))) == 30
+    (tmp_path / "all.csv").write_text(spotctl("prices", "export").stdout)
     before = answer("prices", "show")["prices"]
     monkeypatch.setenv("SPOTCTL_HOME", str(tmp_path / "elsewhere"))
-    (done,) = answer("prices", "import", "all.parquet")["files"]
-    assert done["new"] == 150
+    first, second = answer("prices", "import", "all.parquet", "all.csv")["files"]
+    assert (first["new"], second["new"], second["known"]) == (150, 0, 150)
     after = answer("prices", "show")["prices"]
     for quote in (*before, *after):
         del quote["age_seconds"], quote["doubt"]  # what was in quarantine is not exported
@@ -288,11 +306,12 @@ def test_wishes_that_make_no_sense_are_refused(arguments: tuple[str, str]) -> No
     assert arguments[0] in result.stderr
 
 
-def test_unknown_beta_is_ranked_last_and_never_made_up(auctions: Path, tmp_path: Path) -> None:
+def test_unknown_beta_is_never_made_up(auctions: Path, tmp_path: Path) -> None:
     """The same type, cheaper, under today's rules: no rate is known."""
     today = tmp_path / "today.csv"
     today.write_text(HEADER + row("c", "c4.xlarge", days_ago(0.1), "0.001"))
     spotctl("prices", "import", str(auctions), str(today))
-    *_, last = answer("advise")["ranked"]
+    last, *stale = answer("advise")["ranked"]
+    assert all(market["stale"] for market in stale), "even a known risk comes after it at such a price"
     assert (last["zone"], last["beta"], last["beta_basis"]) == ("us-east-1c", None, "unknown")
     assert (last["bid"], last["stale"]) == (None, False)

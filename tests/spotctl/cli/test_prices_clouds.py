@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -149,32 +150,51 @@ def _file(path: Path, number: int, rows: int) -> Path:
 
 @pytest.mark.process
 def test_ctrl_c_during_an_import_keeps_whole_files(tmp_path: Path, home: Path, campaign: bool) -> None:
-    """Whenever it comes: after the first file is said to be in, one more moment later each time."""
-    rows, rounds = 20_000, 40 if campaign else 3
+    """At any moment: before the first file is in, or after any of them, and what follows completes it."""
+    rows, random = 20_000, Random(20161120)
     files = [str(_file(tmp_path / f"{number}.csv", number, rows)) for number in range(8)]
     command = [sys.executable, "-m", "spotctl", "prices", "import", *files]
+    moments = [(random.randrange(len(files)), random.uniform(0, 0.4)) for _ in range(20 if campaign else 2)]
     ended = []
-    for turn in range(rounds):
-        here = home / str(turn)
-        with subprocess.Popen(
-            command, cwd=ROOT, env=_bare(here), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-        ) as running:
-            assert running.stderr is not None
-            first = running.stderr.readline()
-            time.sleep(0.04 * turn)
-            running.send_signal(signal.SIGINT)
-            said = first + running.stderr.read()
-            status = running.wait(timeout=60)
-        assert "20,000 rows read" in first
+    for turn, (files_before, later_s) in enumerate([(0, 0.4), *moments]):
+        store = home / str(turn) / "prices"
+        status, said = _interrupted(command, _bare(store.parent), files_before, later_s)
         assert "a bug in spotctl" not in said
-        if said.count("rows read") < len(files):  # after that it may be ending by itself
-            ended.append(status)
-            assert "interrupted: " in said, said
-        store = PriceStore(here / "prices")
-        counts = [summary.rows for summary in store.markets()]
-        assert set(counts) <= {rows}
+        counts = _rows(store)
+        assert set(counts) <= {rows}, "whole files"
         assert len(counts) >= said.count("rows read")
-    assert set(ended) == {7}
-    ran = subprocess.run(command, cwd=ROOT, env=_bare(home / "0"), capture_output=True, timeout=60)
-    assert ran.returncode == 0
-    assert [summary.rows for summary in PriceStore(home / "0" / "prices").markets()] == [rows] * 8
+        if status == 7:
+            assert "interrupted: " in said
+        elif status == 130:
+            assert not counts, "nothing was started"
+            assert "rows read" not in said
+        elif status == -signal.SIGINT:  # not in our hands yet, or no longer
+            assert len(counts) in (0, len(files))
+        else:
+            assert (status, len(counts)) == (0, len(files)), "it had ended by itself"
+        ended.append(status)
+        ran = subprocess.run(command, cwd=ROOT, env=_bare(store.parent), capture_output=True, timeout=120)
+        assert ran.returncode == 0
+        assert _rows(store) == [rows] * len(files)
+    assert 7 in ended
+
+
+def _interrupted(
+    command: list[str], environment: dict[str, str], files_before: int, later_s: float
+) -> tuple[int, str]:
+    """Exit status and chatter of an import that gets SIGINT ``later_s`` after so many files are in."""
+    quiet = subprocess.DEVNULL
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=quiet, stderr=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stderr is not None
+        said = "".join(running.stderr.readline() for _ in range(files_before))
+        time.sleep(later_s)
+        running.send_signal(signal.SIGINT)
+        said += running.stderr.read()
+        return running.wait(timeout=60), said
+
+
+def _rows(store: Path) -> list[int]:
+    """Of each market; opening the store finishes what was begun."""
+    return [summary.rows for summary in PriceStore(store).markets()]

@@ -127,6 +127,33 @@ def test_the_next_fetch_goes_on_from_there(aws: Cloud) -> None:
     assert min(start for _, start, _ in aws.calls) < first - 2 * 86400
 
 
+def test_one_type_in_one_zone_is_all_that_is_asked_for(aws: Cloud) -> None:
+    asked = ("--cloud", "aws", "--zone", ZONES[0], "--type", "c5.xlarge")
+    report = json.loads(spotctl("prices", "fetch", *asked, "--json").stdout)
+    assert part(report, "prices")["new"] == len(aws.traces["us-east-1"].rows) // 2
+    (status, everything) = fetched()
+    assert (status, part(everything, "prices")["new"]) == (0, len(aws.traces["us-east-1"].rows))
+    stored = json.loads(spotctl("prices", "show", "--json").stdout)["prices"]
+    assert {price["source"] for price in stored} == {"aws DescribeSpotPriceHistory"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (("--region", "us-east-1"), "--region: name the cloud too"),
+        (("--zone", "us-east-1a"), "--zone: name the cloud too"),
+        (("--type", "m5.large", "--cloud", "aws", "--cloud", "gcp"), "--type: name the cloud too"),
+        (("--cloud", "aws", "--zone", "us-east-1a", "--region", "us-east-1"), "leave --region out"),
+        (("--cloud", "azure", "--zone", "eastus-1"), "use --region"),
+        (("--cloud", "aws", "--zone", "1a"), "expected a zone like us-east-1a"),
+    ],
+)
+def test_names_that_are_of_no_one_cloud_are_a_mistake(asked: tuple[str, ...], said: str) -> None:
+    result = spotctl("prices", "fetch", *asked)
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
 def test_what_could_not_be_got_is_said_beside_what_was(aws: Cloud) -> None:
     aws.always["us-east-1"] = Trouble(code="AuthFailure")
     result = spotctl("prices", "fetch", "--cloud", "aws", "--region", "us-east-1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import xml.etree.ElementTree as ET
 
@@ -9,10 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
 from pricing_data.market import Series
 from pricing_data.units import Instant
-from spotctl.prices.chart import Curve, Frame, html, svg, terminal
+from spotctl.prices.chart import Curve, Frame, terminal
+from spotctl.prices.drawing import drawing, html, svg
+from spotctl.prices.raster import png
 
 DAY_S = 86400
 
@@ -68,6 +72,32 @@ def test_the_svg_is_well_formed_and_says_what_it_shows() -> None:
     assert "a<b>&c@z" in texts
     assert "two <markets>" in texts
     assert any("$ per hour" in text for text in texts)
+
+
+def test_the_png_shows_what_the_drawing_has() -> None:
+    """The step up in the middle, where the SVG has it, in the first curve's colour and in no other place."""
+    picture = Image.open(io.BytesIO(png(drawing([curve([1.0, 1.0, 3.0, 3.0])], "x"))))
+    dots = np.asarray(picture.convert("RGB")).astype(int)
+    blue = np.abs(dots - (0x00, 0x72, 0xB2)).sum(axis=2) < 60
+    height, width = blue.shape
+    assert (width, height) == (1920, 876)
+    plot = blue[: 2 * 380]
+    columns = [np.flatnonzero(plot[:, x]) for x in (400, 800, 1200, 1700)]
+    low, same, high, end = (int(column.mean()) for column in columns)
+    assert all(len(column) <= 4 for column in columns)
+    assert low == same > 400 > 150 > high == end
+    assert not plot[:, :139].any()
+    assert not plot[:, 1882:].any()
+
+
+def test_the_png_has_texts() -> None:
+    """Without one system font: of two titles each has its own dots, above the axes."""
+    pictures = [
+        np.asarray(Image.open(io.BytesIO(png(drawing([curve([1.0, 2.0])], title)))))[:60]
+        for title in ("a", "b")
+    ]
+    assert all((picture < 128).any() for picture in pictures)
+    assert (pictures[0] != pictures[1]).any()
 
 
 def test_the_page_needs_nothing_else() -> None:

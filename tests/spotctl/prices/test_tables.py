@@ -120,8 +120,9 @@ def test_of_several_rates_the_nearest_and_newest_counts(store: PriceStore) -> No
     store.add_rates(RateBatch("a", (zone,)))
     store.add_rates(RateBatch("a, before", (rate(CHEAP, 0.5, 0.6, days=0),)))
     rates = Rates.of(store.newest_rates(AVERAGED_S))
-    assert rates.of_market(CHEAP) == Hazard(0.1, 0.2, MONTH_S, "a")
-    assert rates.of_market(DEAR) == Hazard(0.0, 0.05, MONTH_S, "b")
+    until = Instant(START + DAY_S)
+    assert rates.of_market(CHEAP) == Hazard(0.1, 0.2, MONTH_S, "a", until)
+    assert rates.of_market(DEAR) == Hazard(0.0, 0.05, MONTH_S, "b", until)
     assert rates.of_market(RISKY) is None
     assert store.rate_counts() == {"aws": 4}
 
@@ -209,6 +210,18 @@ def test_prices_grow_stale_by_what_kind_of_record_they_are_from() -> None:
         assert advise(table, Wish(), Instant(int(START + days * DAY_S)), 10).stale == stale
 
 
+def test_stale_prices_rank_after_all_others(store: PriceStore) -> None:
+    """However low they are, as those of recordings that are years old."""
+    before = advise(refresh.current_table(HOUR).table, Wish(), NOW, 10)
+    cheapest = before.ranked[0].row.market
+    later = Instant(NOW + 5 * DAY_S)
+    others = {found.row.market: found.row.price for found in before.ranked[1:]}
+    store.add(prices({market: [(later, price)] for market, price in others.items()}))
+    answer = advise(refresh.current_table(HOUR).table, Wish(), later, 10)
+    assert answer.ranked[-1].row.market == cheapest
+    assert [found.stale for found in answer.ranked] == [False] * len(others) + [True]
+
+
 def test_a_table_never_outlives_a_change_of_the_store(store: PriceStore) -> None:
     before = refresh.current_table(HOUR).table
     assert refresh.current_table(HOUR).table.fingerprint == before.fingerprint
@@ -242,20 +255,21 @@ def test_crossings_of_unchanged_markets_are_taken_over(tmp_path: Path) -> None:
     store = PriceStore(tmp_path / "prices")
     start = parse_instant("2016-06-01")
     hourly = [(start + n * HOUR_S, 0.1 if n % 24 else 0.5) for n in range(240)]
-    store.add(prices({CHEAP: hourly, DEAR: hourly}))
+    elsewhere = Market("aws", "us-west-2", "us-west-2a", DEAR.instance_type)
+    store.add(prices({CHEAP: hourly, elsewhere: hourly}))
     path = tmp_path / "advice" / "3600.npz"
     refresh.refresh_tables(store)
     first = Table.load(path)
     assert first is not None
     marked = {**first.columns, "beta": np.full(2, 0.123)}
     Table(first.fingerprint, HOUR, marked).save(path)
-    store.add(prices({DEAR: [(start + 300 * HOUR_S, 0.2)]}))
+    store.add(prices({elsewhere: [(start + 300 * HOUR_S, 0.2)]}))
     refresh.refresh_tables(store)
     second = Table.load(path)
     assert second is not None
     betas = {row.market: row.beta for row in second}
     assert betas[CHEAP] == 0.123
-    assert betas[DEAR] != 0.123
+    assert betas[elsewhere] != 0.123
 
 
 # ---- quotes -------------------------------------------------------------------------------------
