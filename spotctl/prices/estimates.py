@@ -22,7 +22,7 @@ import numpy as np
 
 from bidbrain.cost import Survival, expected_charge
 from bidbrain.eviction.base import Lifetime
-from bidbrain.eviction.confidence import evicted_share
+from bidbrain.eviction.confidence import coming_week
 from bidbrain.eviction.first_passage import Steps
 from bidbrain.eviction.price_crossing import PriceCrossing
 from bidbrain.model import BID_DELTAS
@@ -56,7 +56,7 @@ class Estimate:
     """NaN where unknown."""
     low: float
     high: float
-    """The 95 % interval, or the ends of the published band; NaN where unknown."""
+    """What the coming week should keep to, at 95 %, or the ends of the published band; NaN where unknown."""
     effective: float
     """Independent starts that the interval takes the history for; NaN for rates."""
     bid_delta: float
@@ -149,7 +149,7 @@ def from_crossings(
         return unknown(price)
     costs = [(_cost(rules, price, horizon_s, Lifetime(fitted, market, delta)), delta) for delta in deltas]
     cost, delta = min(costs)
-    share = evicted_share(Steps.of(recent, now), delta, horizon_s, max(horizon_s, model.window_s))
+    share = coming_week(Steps.of(recent, now), delta, horizon_s, max(horizon_s, model.window_s))
     return Estimate(
         basis=Basis.CROSSINGS,
         beta=share.value,
