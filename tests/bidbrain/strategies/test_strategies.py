@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bidbrain.backtest.run import backtest
 from bidbrain.batch import Setting
 from bidbrain.eviction.price_crossing import PriceCrossing
 from bidbrain.model import Action, Observation, Scaling
@@ -81,8 +82,6 @@ def test_youngs_interval() -> None:
 def test_with_checkpoints_bidbrain_bids_higher_than_with_agileml() -> None:
     """An eviction costs it half an interval more, so it is shyer of them."""
     of = scene(4, jobs=6)
-    from bidbrain.backtest.run import backtest
-
     evictions = [
         backtest(
             strategy, of.setting, of.job, of.tape, lambda _: of.tables, of.starts
