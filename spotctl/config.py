@@ -15,7 +15,7 @@ from pricing_data.units import MicroUsd, Seconds
 Argument: TypeAlias = str | int | float | bool | tuple[str | int | float | bool, ...]
 
 DEFAULT_STRATEGY: Final = "proteus"
-STRATEGIES: Final = (DEFAULT_STRATEGY, "standard", "failover", "tierml", "on-demand")
+STRATEGIES: Final = (DEFAULT_STRATEGY, "standard-agileml", "failover-agileml", "tierml", "on-demand")
 """The names of ``bidbrain.strategies.menu.LIVE``; here too because reading a job file must not load numpy."""
 _SIGMA: Final = Seconds(60.0)
 _LAMBDA: Final = Seconds(120.0)

@@ -19,8 +19,8 @@ _Maker: TypeAlias = Callable[[float], Strategy]
 
 LIVE: Final[Mapping[str, _Maker]] = {
     DEFAULT: lambda _: BidBrain(),
-    "standard": lambda cores: Standard(cores, ELASTIC, "standard", uses_reliable=True),
-    "failover": lambda cores: Failover(cores, ELASTIC),
+    "standard-agileml": lambda cores: Standard(cores, ELASTIC, "standard-agileml", uses_reliable=True),
+    "failover-agileml": lambda cores: Failover(cores, ELASTIC, "failover-agileml", uses_reliable=True),
     "tierml": TierML,
     "on-demand": OnDemand,
 }

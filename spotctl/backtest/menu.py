@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from bidbrain.strategies.base import Strategy
-from bidbrain.strategies.cheapest import Failover, OnDemand, Standard
+from bidbrain.strategies.cheapest import Failover, Standard
 from bidbrain.strategies.least_cost import BidBrain
-from bidbrain.strategies.recovery import ELASTIC, Checkpointing
-from bidbrain.strategies.tierml import TierML
+from bidbrain.strategies.menu import LIVE
+from bidbrain.strategies.recovery import Checkpointing
 from spotctl.errors import UsageError
 
 Maker: TypeAlias = Callable[[float, Checkpointing], Strategy]
@@ -19,15 +19,19 @@ Maker: TypeAlias = Callable[[float, Checkpointing], Strategy]
 BASELINE: Final = "on-demand"
 """What the others are compared with; always run."""
 
+
+def _live(name: str) -> Maker:
+    return lambda cores, _: LIVE[name](cores)
+
+
 MENU: Final[Mapping[str, Maker]] = {
-    BASELINE: lambda cores, _: OnDemand(cores),
+    BASELINE: _live(BASELINE),
     "standard": lambda cores, checkpoints: Standard(cores, checkpoints, "standard"),
-    "standard-agileml": lambda cores, _: Standard(cores, ELASTIC, "standard-agileml", uses_reliable=True),
     "failover": lambda cores, checkpoints: Failover(cores, checkpoints),
-    "tierml": lambda cores, _: TierML(cores),
     "bidbrain-checkpoints": lambda _, checkpoints: BidBrain("bidbrain-checkpoints", checkpoints),
-    "proteus": lambda _, __: BidBrain(),
+    **{name: _live(name) for name in LIVE if name != BASELINE},
 }
+"""Those that a running job can be given, and others that need checkpoints, to compare with."""
 
 
 def named(names: Sequence[str]) -> tuple[str, ...]:

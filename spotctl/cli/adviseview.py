@@ -16,7 +16,9 @@ from spotctl.prices.estimates import Basis
 from spotctl.prices.tables import Row
 
 _READ: Final = {
-    Basis.CROSSINGS: "beta from price crossings of the last 90 days, with what the coming week should keep to",
+    Basis.CROSSINGS: (
+        "beta from price crossings of the last 90 days, with what the coming week should keep to"
+    ),
     Basis.RATE: (
         "beta from a published rate, read as a constant hazard; a band counts at its upper end. Machines that"
         " their users ended early count too: one that stays is likelier to be lost"

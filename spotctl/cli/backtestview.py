@@ -28,6 +28,9 @@ def picture(result: BacktestResult) -> RenderableType:
         f"with refunds at least ${result.oracle.mean:.4f}",
         f"{result.label}; rules {result.rules}; seed {result.seed}; {result.elapsed_s:.1f} s",
     )
+    if any(strategy.deadline_misses for strategy in result.strategies):
+        alone = "late: the strategies alone; a run has a safety net that would buy machines on demand in time"
+        notes = (alone, *notes)
     title = Text(f"{result.job}: {result.starts} starts from {first} to {last}", style="bold")
     return Group(title, table, Text(""), *(Text(note, style="dim") for note in notes))
 
