@@ -23,7 +23,7 @@ def picture(result: BacktestResult) -> RenderableType:
         table.add_column(column, justify="right")
     for strategy in result.strategies:
         table.add_row(*_row(strategy))
-    notes = (
+    notes: tuple[str, ...] = (
         f"least possible, all prices known: ${result.oracle_paid.mean:.4f} a job without refunds; "
         f"with refunds at least ${result.oracle.mean:.4f}",
         f"{result.label}; rules {result.rules}; seed {result.seed}; {result.elapsed_s:.1f} s",
