@@ -61,6 +61,7 @@ BY_HINT = {
     "int": st.integers(),
     "float": NUMBERS,
     "bool": st.booleans(),
+    "bool | None": st.none() | st.booleans(),
 }
 
 

@@ -35,7 +35,7 @@ resources:
   reliable: {instances: 2, instance_type: c5.xlarge, cloud: aws, region: us-east-1}
   spot: {cpus: 4+, memory: 16, max_instances: 8, max_per_allocation: 4, clouds: [aws]}
 objective: {minimize: cost, strategy: tierml, deadline: 6h, budget: "5.00"}
-scaling: {phi: 0.9, sigma: 90s, lambda: 2m, stage3_above: 20}
+scaling: {phi: 0.9, sigma: 90s, lambda: 2m, stage3_above: 20, measure: true}
 training: {staleness: 1, partitions: 3}
 local: {throttle: off, boot: 30s, progress: modelled}
 drain: true
@@ -81,10 +81,8 @@ def test_every_key_of_a_complete_file_is_in_the_spec(folder: Path) -> None:
         stop=Stop(clocks=40, converged=Converged("rmse", 1e-3)),
         reliable=Reliable(2, "c5.xlarge", cloud="aws", region="us-east-1"),
         spot=Spot(8, 4, cpus=Amount(4, True), memory_gib=Amount(16, False), clouds=("aws",)),
-        objective=Objective(
-            "cost", "failover-agileml", deadline=Seconds(6 * 3600), budget=MicroUsd(5_000_000)
-        ),
-        scaling=Scaling(0.9, Seconds(90), Seconds(120), stage3_above=20),
+        objective=Objective("cost", "tierml", deadline=Seconds(6 * 3600), budget=MicroUsd(5_000_000)),
+        scaling=Scaling(0.9, Seconds(90), Seconds(120), stage3_above=20, measure=True),
         training=Training(staleness=1, partitions=3, shards=40),
         drain=True,
         seed=7,
