@@ -15,7 +15,16 @@ from pricing_data.units import MicroUsd, Seconds
 Argument: TypeAlias = str | int | float | bool | tuple[str | int | float | bool, ...]
 
 DEFAULT_STRATEGY: Final = "proteus"
-STRATEGIES: Final = (DEFAULT_STRATEGY, "standard-agileml", "failover-agileml", "tierml", "on-demand")
+NEED_DEADLINE: Final = ("uniform-progress", "greedy")
+"""Strategies that are ways to keep a deadline: ``bidbrain.strategies.menu.NEED_DEADLINE``."""
+STRATEGIES: Final = (
+    DEFAULT_STRATEGY,
+    "standard-agileml",
+    "failover-agileml",
+    "tierml",
+    "on-demand",
+    *NEED_DEADLINE,
+)
 """The names of ``bidbrain.strategies.menu.LIVE``; here too because reading a job file must not load numpy."""
 _SIGMA: Final = Seconds(60.0)
 _LAMBDA: Final = Seconds(120.0)

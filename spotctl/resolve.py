@@ -20,7 +20,7 @@ from pricing_data.snapshots import bundled_market
 from pricing_data.spells import Observations
 from pricing_data.traces import Recording, read_trace
 from pricing_data.units import Instant, format_instant
-from spotctl.config import JobSpec
+from spotctl.config import NEED_DEADLINE, JobSpec
 from spotctl.control.terms import Stop, Terms, Tradable
 from spotctl.errors import UsageError
 
@@ -65,6 +65,7 @@ def resolve(
 
     ``recording``: the prices, where they were read already; else they are what ``options`` say.
     """
+    _check_strategy(spec)
     catalogue = Catalogue.bundled()
     recording = _recording(spec, options, catalogue) if recording is None else recording
     label = recording.label
@@ -104,6 +105,20 @@ def resolve(
     )
     trace = recording.history.only(t.market for t in tradable)
     return Resolved(terms, trace, recording, _capacity(options, tradable))
+
+
+def _check_strategy(spec: JobSpec) -> None:
+    """Strategies that are ways to keep a deadline need one, and must know how much work it is for."""
+    strategy = spec.objective.strategy
+    if strategy not in NEED_DEADLINE:
+        return
+    keeps = f"objective.strategy: {strategy} is a way to keep a deadline"
+    if spec.objective.deadline is None:
+        raise UsageError(f"{keeps}, and the job has none; set objective.deadline, or name another strategy")
+    if spec.stop.clocks is None:
+        raise UsageError(
+            f"{keeps}, and nobody can say how much work the job is; set stop.clocks, or name another strategy"
+        )
 
 
 def _recording(spec: JobSpec, options: PriceOptions, catalogue: Catalogue) -> Recording:

@@ -2,19 +2,43 @@
 
 Each looks at the clock, the work done and whether spot is up; none learns. All but ``spot_only`` and
 ``on_demand`` are held by the safety net of this package, which reacts a tick later than the paper's
-"R(t) < C(t) + 2d": in their favour, as none of them is ever late with it either.
+"R(t) < C(t) + 2d": in their favour, as none of them is ever late with it either. ``Ruled`` makes any of them
+decide for a running job.
 """
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+
 import numpy as np
 
-from bidbrain.deadline.model import Codes, Floats, Job, Machine, Situations
-from bidbrain.deadline.net import within_net
+from bidbrain.deadline.model import Choice, Codes, Floats, Job, Machine, Situation, Situations
+from bidbrain.deadline.net import margins_after, within_net
 from bidbrain.deadline.simulator import Rule
-from bidbrain.deadline.spells import Beliefs
+from bidbrain.deadline.spells import Belief, Beliefs
+from pricing_data.units import HOUR_S, Seconds, Usd
 
 _NOTHING, _SPOT, _ON_DEMAND = (int(machine) for machine in Machine)
+
+
+@dataclass(frozen=True, slots=True)
+class Ruled:
+    """``rule`` for one running job: the counterpart of ``LeastCost``."""
+
+    name: str
+    job: Job
+    rule: Rule
+
+    def choose(self, now: Situation, belief: Belief) -> Choice:
+        """What the live job runs until its next decision, a tick from now at the latest."""
+        rows = now.rows(self.job)
+        machine = Machine(int(self.rule(rows, belief.rows())[0]))
+        margin_s = float(margins_after(self.job, rows, self.job.tick_s)[machine, 0])
+        market = "up" if now.spot_up else "away"
+        hand = f"{max(margin_s, 0.0) / HOUR_S:.1f} h stay in hand"
+        why = f"{self.name} says {machine}: spot is {market}, {hand}"
+        return Choice(machine, Usd(math.nan), Seconds(margin_s), why)
 
 
 def on_demand(now: Situations, _: Beliefs) -> Codes:

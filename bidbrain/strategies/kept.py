@@ -1,8 +1,8 @@
 """A strategy for spot machines, kept within a deadline and a budget: the deadline policy on a live footprint.
 
     N        target   machines that are meant to work together: the job's most
-    d        overhead from a request to work: start, sigma, and lambda for what was running
-    choice   spot, on-demand or nothing, by ``bidbrain.deadline``: least cost within the safety net
+    choice   spot, on-demand or nothing, by ``bidbrain.deadline``: at least cost within the safety net, or by
+             another rule within the same net
 
 The policy thinks of one footprint, all spot or all on-demand. Here that becomes machines: on spot the
 wrapped strategy decides as it always does; on demand, what is missing to N is had on demand, and spot
@@ -16,26 +16,30 @@ Without a deadline nothing of this applies: a strategy is then cheapest alone.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Final, Protocol
+from typing import Protocol, TypeAlias
 
-from bidbrain.deadline.feasibility import Promise, least_budget, least_deadline_s
 from bidbrain.deadline.model import Choice, Job, Machine, Situation
 from bidbrain.deadline.policy import LeastCost
-from bidbrain.deadline.spells import PRIOR, Belief
+from bidbrain.deadline.spells import Belief
 from bidbrain.footprint import bid_at, held, reckon
-from bidbrain.model import Action, Decision, Holding, Observation, Offer, Weighed
-from bidbrain.schedule import DECISION_PERIOD_S
+from bidbrain.model import Action, Decision, Holding, Observation, Weighed
 from bidbrain.single import Single
-from pricing_data.market import Market
-from pricing_data.units import HOUR_S, Instant, Seconds, Usd, UsdPerHour
-
-_PRICE_STEP: Final = 0.1
-"""Spot prices are rounded up to the next of a scale of 10 % steps, so that one plan serves many decisions."""
-
-
-UNLIMITED: Final = Usd(math.inf)
+from bidbrain.strategies.pledge import (
+    Pledge,
+    Target,
+    fair_offers,
+    look,
+    on_demand_held,
+    pledged_job,
+    seen,
+    situation,
+    spot_held,
+    target,
+)
+from pricing_data.units import HOUR_S, Seconds
 
 
 class Deciding(Protocol):
@@ -46,90 +50,33 @@ class Deciding(Protocol):
     def renew_or_terminate(self, observation: Observation, holding_id: str) -> Decision: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Pledge:
-    """What was promised for a job, and what it has seen of the market since it began."""
+class Choosing(Protocol):
+    """A deadline policy, made for one job."""
 
-    start: Instant
-    deadline: Instant
-    work: float
-    """Core-seconds, the whole job's."""
-    start_s: Seconds
-    """From a request to a running machine."""
-    budget_left: Usd = UNLIMITED
-    """Dollars not yet owed."""
-    belief: Belief | None = None
-    """Folded by ``seen``; None before the first look."""
+    def choose(self, now: Situation, belief: Belief) -> Choice: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """The footprint that the deadline is reckoned with."""
-
-    market: Market
-    """Where its machines are had on demand: the lowest list price per core."""
-    count: int
-    speed: float
-    """Core-seconds per second, reliable machines included where they work."""
-    on_demand: UsdPerHour
-    """Of all its machines together."""
-    spot: UsdPerHour
-    """The same cores in the cheapest spot market; the on-demand price where there is none below it."""
+Policy: TypeAlias = Callable[[Job], Choosing]
 
 
-def target(observation: Observation) -> Target:
-    """The most machines the job may have, of the type cheapest on demand; ValueError without offers."""
-    if not observation.offers:
-        raise ValueError("a deadline needs a market whose on-demand price is known")
-    offer = min(observation.offers, key=lambda o: (o.on_demand / o.cores, o.market))
-    count, reliable, scaling = observation.limits.max_instances, observation.reliable, observation.scaling
-    beside = reliable.count if scaling.stage(count, reliable.count) < 3 else 0
-    cores = count * offer.cores + beside * reliable.cores
-    on_demand = UsdPerHour(count * offer.on_demand)
-    below = [o.price / o.cores for o in _fair(observation)]
-    spot = min([count * offer.cores * price for price in below], default=on_demand)
-    speed = cores * scaling.efficiency(count + beside)
-    return Target(offer.market, count, speed, on_demand, UsdPerHour(min(spot, on_demand)))
-
-
-def look(observation: Observation) -> bool | None:
-    """Whether spot machines live, or could be had for less than their list price; None: only asking tells.
-
-    Where markets clear by bid their prices tell. Elsewhere a market that lately refused tells, and no other.
-    """
-    if _spot(observation):
-        return True
-    if observation.rules.cleared_by_bid or not _fair(observation):
-        return bool(_fair(observation))
-    return None
-
-
-def seen(belief: Belief | None, up: bool, at_s: Seconds) -> Belief:
-    """What is held of the market after a look at ``at_s`` seconds into the job."""
-    return Belief.begin(PRIOR, up, at_s) if belief is None else belief.seen(up, at_s)
-
-
-def promise(observation: Observation, pledge: Pledge) -> Promise:
-    """Whether the pledge can be kept by machines on demand alone, started now; and what could."""
-    goal = target(observation)
-    job = _job(observation, pledge, goal)
-    deadline_s = least_deadline_s(job)
-    billed = replace(job, tick_s=Seconds(max(job.tick_s, observation.rules.quantum_s)))
-    reliable = _reliable_cost(observation, deadline_s)
-    return Promise(job, pledge.budget_left, deadline_s, Usd(least_budget(billed) + reliable))
+@lru_cache(maxsize=16)
+def least_cost(job: Job) -> LeastCost:
+    """``LeastCost.of``, which takes long enough to be remembered."""
+    return LeastCost.of(job)
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """``strategy`` within the pledge of each decision."""
+    """``strategy`` within the pledge of each decision; ``policy`` chooses when it may buy."""
 
     strategy: Deciding
+    policy: Policy = least_cost
 
     def decide(self, observation: Observation, pledge: Pledge) -> Decision:
         """What to do now. Machines on demand come and go one allocation a decision."""
         goal = target(observation)
-        choice = choose(observation, pledge, goal)
-        rented = _rented(observation)
+        choice = self._choose(observation, pledge, goal)
+        rented = on_demand_held(observation)
         if choice.machine is Machine.ON_DEMAND:
             missing = goal.count - observation.live
             if missing < 1:
@@ -138,19 +85,19 @@ class Kept:
             return replace(wanted, market=goal.market, count=missing)
         if rented and observation.rules.quantum_s >= HOUR_S:
             return _plain(observation, Action.HOLD, choice)  # its hour is paid for
-        if rented and (choice.machine is Machine.NOTHING or _spot(observation)):
+        if rented and (choice.machine is Machine.NOTHING or spot_held(observation)):
             return _about(observation, Action.TERMINATE, choice, rented[0])
         if choice.machine is Machine.NOTHING:
             return _plain(observation, Action.HOLD, choice)
         # What runs on demand stays until spot machines are granted; until then it is as if it were gone.
-        on_spot = replace(observation, footprint=_spot(observation))
+        on_spot = replace(observation, footprint=spot_held(observation))
         decision = _grown(on_spot, pledge, self.strategy.decide(on_spot))
         return replace(decision, why=f"{decision.why} {_sentence(choice)}")
 
     def renew_or_terminate(self, observation: Observation, pledge: Pledge, holding_id: str) -> Decision:
         """Before a holding's hour ends. Raises KeyError where there is no such holding."""
         holding = observation.holding(holding_id)
-        choice = choose(observation, pledge, target(observation))
+        choice = self._choose(observation, pledge, target(observation))
         wanted = choice.machine is Machine.ON_DEMAND
         if holding.on_demand:
             return _about(observation, Action.RENEW if wanted else Action.TERMINATE, choice, holding)
@@ -166,6 +113,15 @@ class Kept:
         why = "Without it the footprint is too slow for the deadline."
         return replace(decision, action=Action.RENEW, why=why)
 
+    def _choose(self, observation: Observation, pledge: Pledge, goal: Target) -> Choice:
+        """Spot, on-demand or nothing until the next decision."""
+        looked = look(observation)
+        up = looked is not False
+        at_s = Seconds(float(observation.now - pledge.start))
+        job = pledged_job(observation, pledge, goal)
+        now = situation(observation, pledge, goal, job, up)
+        return self.policy(job).choose(now, seen(pledge.belief, up, at_s))
+
 
 def _grown(observation: Observation, pledge: Pledge, decision: Decision) -> Decision:
     """``decision`` or, where it holds a footprint too slow for the deadline, the cheapest way to grow.
@@ -175,7 +131,7 @@ def _grown(observation: Observation, pledge: Pledge, decision: Decision) -> Deci
     needed = _speed_needed(observation, pledge)
     if decision.action is not Action.HOLD or _speed(observation) >= needed:
         return decision
-    fair = {offer.market for offer in _fair(observation)}
+    fair = {offer.market for offer in fair_offers(observation)}
     more = [w for w in decision.weighed if w.market in fair and math.isfinite(w.cost_per_work)]
     if not more:
         return decision
@@ -195,7 +151,7 @@ def _grown(observation: Observation, pledge: Pledge, decision: Decision) -> Deci
 
 def _speed_needed(observation: Observation, pledge: Pledge) -> float:
     """Core-seconds per second that do the work in time, with what one more start and the reserve take."""
-    job = _job(observation, pledge, target(observation))
+    job = pledged_job(observation, pledge, target(observation))
     left_s = float(pledge.deadline - observation.now) - job.overhead_s - job.reserve_s
     return observation.work_left / left_s if left_s > 0 else math.inf
 
@@ -209,84 +165,6 @@ def _speed(observation: Observation, more: Weighed | None = None) -> float:
     beside = reliable.count if scaling.stage(count, reliable.count) < 3 else 0
     cores = sum(n * cores for n, cores in members) + beside * reliable.cores
     return cores * scaling.efficiency(count + beside)
-
-
-def choose(observation: Observation, pledge: Pledge, goal: Target) -> Choice:
-    """Spot, on-demand or nothing until the next decision."""
-    looked = look(observation)
-    up = looked is not False
-    at_s = Seconds(float(observation.now - pledge.start))
-    job = _job(observation, pledge, goal)
-    return _policy(job).choose(_situation(observation, pledge, goal, job, up), seen(pledge.belief, up, at_s))
-
-
-@lru_cache(maxsize=16)
-def _policy(job: Job) -> LeastCost:
-    return LeastCost.of(job)
-
-
-def _job(observation: Observation, pledge: Pledge, goal: Target) -> Job:
-    scaling, limits = observation.scaling, observation.limits
-    losses = math.ceil(limits.max_instances / limits.max_per_allocation)
-    return Job(
-        work_s=Seconds(pledge.work / goal.speed),
-        deadline_s=Seconds(float(pledge.deadline - pledge.start)),
-        overhead_s=Seconds(pledge.start_s + scaling.sigma_s + scaling.lambda_s),
-        tick_s=Seconds(float(DECISION_PERIOD_S)),
-        spot=UsdPerHour(min(_rounded(goal.spot), goal.on_demand)),
-        on_demand=goal.on_demand,
-        # A decision may be one period late twice: to see what is missing, and to fill it up. Each spot
-        # allocation that works on beside machines on demand may yet be lost.
-        reserve_s=2.0 * DECISION_PERIOD_S + losses * scaling.lambda_s,
-    )
-
-
-def _situation(observation: Observation, pledge: Pledge, goal: Target, job: Job, up: bool) -> Situation:
-    spot, rented = _spot(observation), _rented(observation)
-    running = Machine.SPOT if spot else Machine.ON_DEMAND if rented else Machine.NOTHING
-    time_left_s = max(float(pledge.deadline - observation.now), 0.0)
-    reliable = _reliable_cost(observation, time_left_s)
-    rounding = goal.on_demand * observation.rules.quantum_s / HOUR_S
-    return Situation(
-        at_s=Seconds(float(observation.now - pledge.start)),
-        work_left_s=Seconds(observation.work_left / goal.speed),
-        running=running,
-        overhead_left_s=Seconds(max((_starting(observation, job, h) for h in spot or rented), default=0.0)),
-        spot_up=up,
-        budget_left=pledge.budget_left - reliable - rounding,
-    )
-
-
-def _starting(observation: Observation, job: Job, holding: Holding) -> float:
-    """Seconds until a machine works: all of the overhead while nobody knows when it will run."""
-    if holding.started is None:
-        return float(job.overhead_s)
-    return max(observation.scaling.sigma_s - holding.age_s(observation.now), 0.0)
-
-
-def _reliable_cost(observation: Observation, seconds: float) -> float:
-    """Dollars for the reliable machines from now on, billing steps begun counted whole."""
-    rules, reliable = observation.rules, observation.reliable
-    billed_s = math.ceil(seconds / rules.quantum_s) * rules.quantum_s
-    return reliable.count * reliable.price * billed_s / HOUR_S
-
-
-def _spot(observation: Observation) -> tuple[Holding, ...]:
-    return tuple(h for h in observation.footprint if h.counts_for and not h.on_demand)
-
-
-def _rented(observation: Observation) -> tuple[Holding, ...]:
-    return tuple(h for h in observation.footprint if h.counts_for and h.on_demand)
-
-
-def _fair(observation: Observation) -> list[Offer]:
-    """Where spot machines can be had for less than on demand."""
-    return [offer for offer in observation.offers if offer.open and offer.price < offer.on_demand]
-
-
-def _rounded(price: float) -> float:
-    steps = math.ceil(math.log(price) / math.log1p(_PRICE_STEP) - 1e-9) if price > 0 else None
-    return 0.0 if steps is None else float(round((1 + _PRICE_STEP) ** steps, 9))
 
 
 def _about(observation: Observation, action: Action, choice: Choice, holding: Holding) -> Decision:

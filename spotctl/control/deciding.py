@@ -11,8 +11,9 @@ from math import inf
 from bidbrain.deadline.feasibility import Promise
 from bidbrain.model import Decision, Observation, Offer, Reliable
 from bidbrain.strategies.base import Strategy
-from bidbrain.strategies.kept import Kept, Pledge, look, promise
-from bidbrain.strategies.menu import LIVE
+from bidbrain.strategies.kept import Kept
+from bidbrain.strategies.menu import LIVE, kept
+from bidbrain.strategies.pledge import Pledge, look, promise
 from pricing_data.units import Seconds, Usd, later
 from spotctl.control import events as e
 from spotctl.control.spending import spent
@@ -26,7 +27,7 @@ def decided(state: State) -> e.Decided:
     seen, pledged = observation(state), pledge(state)
     if pledged is None:
         return e.Decided(state.now, _strategy(state).decide(seen))
-    return e.Decided(state.now, Kept(_strategy(state)).decide(seen, pledged), look(seen))
+    return e.Decided(state.now, _kept(state).decide(seen, pledged), look(seen))
 
 
 def renewed(state: State, holding: str) -> e.Decided:
@@ -82,11 +83,19 @@ def _renewal(state: State, holding: str) -> Decision:
     seen, pledged = observation(state), pledge(state)
     if pledged is None:
         return _strategy(state).renew_or_terminate(seen, holding)
-    return Kept(_strategy(state)).renew_or_terminate(seen, pledged, holding)
+    return _kept(state).renew_or_terminate(seen, pledged, holding)
 
 
 def _strategy(state: State) -> Strategy:
-    """For as many cores as the job's most machines of the type that is cheapest on demand have."""
+    return LIVE[state.terms.strategy](_cores(state))
+
+
+def _kept(state: State) -> Kept:
+    return kept(state.terms.strategy, _cores(state))
+
+
+def _cores(state: State) -> float:
+    """Of the job's most machines, in the type that is cheapest on demand."""
     terms = state.terms
     cheapest = min(terms.spot, key=lambda tradable: tradable.on_demand / tradable.cores)
-    return LIVE[terms.strategy](float(terms.limits.max_instances * cheapest.cores))
+    return float(terms.limits.max_instances * cheapest.cores)

@@ -11,7 +11,7 @@ from bidbrain.eviction.price_crossing import PriceCrossing
 from bidbrain.measure import Change, Measured, Stamp
 from bidbrain.model import Action
 from bidbrain.schedule import RENEWAL_LEAD_S, next_decision_at
-from bidbrain.strategies.kept import seen
+from bidbrain.strategies.pledge import seen
 from pricing_data.billing import End
 from pricing_data.market import MarketRules, PriceHistory
 from pricing_data.spells import Observations

@@ -12,7 +12,7 @@ import numpy as np
 from bidbrain.model import Limits, Scaling
 from pricing_data.market import Market, MarketRules, PriceHistory, Series
 from pricing_data.rules import AWS_2016
-from pricing_data.spells import Observations
+from pricing_data.spells import Observations, Spells
 from pricing_data.units import HOUR_S, Instant, Seconds, UsdPerHour
 from spotctl.control import events as e
 from spotctl.control.drive import drive, start
@@ -30,6 +30,9 @@ START = Instant(1_465_000_000)
 ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
 MARKETS = tuple(Market("aws", "us-east-1", zone, "m4.xlarge") for zone in ZONES)
 RELIABLE = Tradable(Market("aws", "us-east-1", "us-east-1a", "c4.xlarge"), UsdPerHour(0.199), 4)
+
+Away = list[tuple[int, int]]
+"""When spot is away: [from, to), in order."""
 
 
 def terms(rules: MarketRules = AWS_2016, *, clocks: int = 60, work: float = 2400.0) -> Terms:
@@ -76,6 +79,15 @@ def scripted_trace(*steps: tuple[int, int, float], quiet: float = 0.035) -> Pric
         times = np.concatenate([past, [START], [at for at, _ in later]]).astype(np.int64)
         series[market] = Series(times, np.concatenate([prices, [quiet], [price for _, price in later]]))
     return PriceHistory.of(series)
+
+
+def capacity_between(away: Away) -> Observations:
+    """Capacity at all other times, until long after; in the weeks before, it was away for an hour a day."""
+    past = [(START - day * 86400, START - day * 86400 + HOUR_S) for day in range(20, 0, -1)]
+    outages = [*past, *away]
+    borders = [START - 21 * 86400, *(moment for outage in outages for moment in outage), START + 90 * 86400]
+    lost = [True] * len(outages) + [False]
+    return Observations.of({m: Spells.of(borders[::2], borders[1::2], lost) for m in MARKETS})
 
 
 class Silent:

@@ -65,6 +65,22 @@ def months(kind: str, zone: str = "us-east-1a", last_day: int = 60) -> list[Row]
     return [(day, zone, kind, 0.04 + day / 10_000) for day in range(last_day + 1)]
 
 
+# ---- the strategy ----------------------------------------------------------------------------------
+
+
+def test_a_way_to_keep_a_deadline_needs_one(job: MakeJob, tmp_path: Path) -> None:
+    options = PriceOptions(trace=trace(tmp_path, months("c4.xlarge")))
+    spec = job()
+    greedy = replace(spec.objective, strategy="greedy")
+    assert resolve(replace(spec, objective=greedy), options, "r", seed=1).terms.strategy == "greedy"
+    boundless = replace(spec, objective=replace(greedy, deadline=None))
+    with pytest.raises(UsageError, match=r"greedy is a way to keep a deadline.*set objective\.deadline"):
+        resolve(boundless, options, "r", seed=1)
+    endless = replace(spec, objective=greedy, stop=replace(spec.stop, clocks=None))
+    with pytest.raises(UsageError, match=r"how much work the job is; set stop\.clocks"):
+        resolve(endless, options, "r", seed=1)
+
+
 # ---- the start -------------------------------------------------------------------------------------
 
 

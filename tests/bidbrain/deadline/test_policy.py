@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bidbrain.deadline.baselines import Ruled, greedy, uniform_progress
 from bidbrain.deadline.model import Codes, Flags, Job, Machine, Situation, Situations
 from bidbrain.deadline.plan import AGE_CLASSES, Plan, plan_tick_s
 from bidbrain.deadline.policy import LeastCost
@@ -44,7 +46,22 @@ def test_the_live_choice_is_the_benchmark_s(of: Job, seed: int) -> None:
     assert live == [Machine(int(machines[2])) for machines in answers[: len(live)]]
 
 
-def live_course(policy: LeastCost, up: Flags) -> list[Machine]:
+@pytest.mark.parametrize("rule", [uniform_progress, greedy])
+@settings(max_examples=30, deadline=None)
+@given(of=jobs(), seed=st.integers(0, 1000))
+def test_the_baselines_choose_live_as_in_the_benchmark(
+    rule: Callable[[Job], Rule], of: Job, seed: int
+) -> None:
+    up = np.random.default_rng(seed).random((1, of.ticks)) < 0.6
+    noted, answers = recorded(rule(of))
+    simulate(of, up, noted)
+
+    live = live_course(Ruled("baseline", of, rule(of)), up[0])
+
+    assert live == [Machine(int(machines[0])) for machines in answers[: len(live)]]
+
+
+def live_course(policy: LeastCost | Ruled, up: Flags) -> list[Machine]:
     """What a live job runs until its work is done, by the arithmetic of one machine at a time."""
     of = policy.job
     work_s, running, overhead_s = float(of.work_s), Machine.NOTHING, 0.0

@@ -10,7 +10,7 @@ import pytest
 from bidbrain.deadline.feasibility import Promise
 from pricing_data.market import PriceHistory, Series
 from pricing_data.rules import AWS, AWS_2016
-from pricing_data.spells import Observations, Spells
+from pricing_data.spells import Observations
 from pricing_data.units import HOUR_S, MicroUsd, Seconds
 from spotctl.control import events as e
 from spotctl.control.deciding import promised
@@ -19,7 +19,16 @@ from spotctl.control.spending import spent
 from spotctl.control.state import State
 from spotctl.control.terms import Terms
 from spotctl.providers.simulated import UNLIMITED
-from tests.spotctl.build import MARKETS, START, random_trace, replay, scripted_trace, terms
+from tests.spotctl.build import (
+    MARKETS,
+    START,
+    Away,
+    capacity_between,
+    random_trace,
+    replay,
+    scripted_trace,
+    terms,
+)
 
 RULES = {rules.name: rules for rules in (AWS_2016, AWS)}
 DEAR = 2.0
@@ -35,9 +44,6 @@ def of(promise_for: Terms, trace: PriceHistory) -> Promise:
     found = promised(begin(e.JobStarted(START, far), trace))
     assert found is not None
     return found
-
-
-Away = list[tuple[int, int]]
 
 
 def outages(rng: np.random.Generator) -> Away:
@@ -63,15 +69,6 @@ def dear_while(away: Away, trace: PriceHistory) -> PriceHistory:
             inside |= (times >= begins) & (times < ends)
         series[market] = Series(times, np.where(inside, DEAR, known.prices[np.maximum(index, 0)]))
     return PriceHistory.of(series)
-
-
-def capacity_between(away: Away) -> Observations:
-    """Capacity at all other times, until long after; in the weeks before, it was away for an hour a day."""
-    past = [(START - day * 86400, START - day * 86400 + HOUR_S) for day in range(20, 0, -1)]
-    outages = [*past, *away]
-    borders = [START - 21 * 86400, *(moment for outage in outages for moment in outage), START + 90 * 86400]
-    lost = [True] * len(outages) + [False]
-    return Observations.of({m: Spells.of(borders[::2], borders[1::2], lost) for m in MARKETS})
 
 
 def flat_trace() -> PriceHistory:
