@@ -1,9 +1,9 @@
 """What feeds and importers hand to the store: rows of one source, column by column, nothing judged yet.
 
-Five kinds: prices (``Batch``), eviction rates (``RateBatch``), instance types (``TypeBatch``), on-demand list
-prices (``OnDemandBatch``) and what nobody could read (``UnreadableBatch``). A batch is stored whole or not at
-all. Refuses to know where it will be kept, and refuses to drop rows: what cannot be believed is the store's
-to set aside, with the reason.
+Seven kinds: prices (``Batch``), eviction rates (``RateBatch``), instance types (``TypeBatch``), on-demand
+list prices (``OnDemandBatch``), sightings of capacity (``ProbeBatch``, ``LifetimeBatch``) and what nobody
+could read (``UnreadableBatch``). A batch is stored whole or not at all. Refuses to know where it will be
+kept, and refuses to drop rows: what cannot be believed is the store's to set aside, with the reason.
 """
 
 from __future__ import annotations
@@ -78,6 +78,42 @@ class Rate:
 class RateBatch:
     source: str
     rates: tuple[Rate, ...]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Probe:
+    """At ``at`` somebody could have had ``available`` instances of ``market``."""
+
+    market: Market
+    at: Instant
+    available: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeBatch:
+    source: str
+    probes: tuple[Probe, ...]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Lifetime:
+    """A machine of ``market`` ran from ``begin`` to ``end``, and was ``lost`` then or watched no further."""
+
+    market: Market
+    begin: Instant
+    end: Instant
+    lost: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LifetimeBatch:
+    """Machines have no names: lifetimes that are alike are as many machines.
+
+    A later batch of the same source says what became of machines that began when those of an earlier did.
+    """
+
+    source: str
+    lifetimes: tuple[Lifetime, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Which rates, types and list prices make sense. Prices are judged in ``settling.py``.
+"""Which rates, types, list prices and sightings make sense. Prices are judged in ``settling.py``.
 
 A check says what is wrong with a row of its table, or None.
 """
@@ -49,6 +49,26 @@ def list_price(row: Row) -> Flaw | None:
     if not math.isfinite(price):
         return Flaw.NOT_FINITE
     return None if price > 0 else (Flaw.NEGATIVE if price < 0 else Flaw.ZERO)
+
+
+def probe(row: Row) -> Flaw | None:
+    """A row of ``tables.PROBES``."""
+    at, available = row[5:7]
+    if not all(map(usable, row[:4])):
+        return Flaw.NAME
+    if not EARLIEST <= at < LATEST:
+        return Flaw.TIME
+    return None if available >= 0 else Flaw.COUNT
+
+
+def lifetime(row: Row) -> Flaw | None:
+    """A row of ``tables.LIFETIMES``."""
+    begin, end = row[5], row[7]
+    if not all(map(usable, row[:4])):
+        return Flaw.NAME
+    if not EARLIEST <= begin < LATEST or not EARLIEST <= end < LATEST:
+        return Flaw.TIME
+    return None if begin <= end else Flaw.BACKWARDS
 
 
 def storable(text: str) -> str:

@@ -14,7 +14,15 @@ from typing import Final
 import numpy as np
 
 from pricing_data import exports
-from pricing_data.batch import Batch, ListPrice, OnDemandBatch, RateBatch, UnreadableBatch
+from pricing_data.batch import (
+    Batch,
+    LifetimeBatch,
+    ListPrice,
+    OnDemandBatch,
+    ProbeBatch,
+    RateBatch,
+    UnreadableBatch,
+)
 from pricing_data.csvfile import Table, parsed_prices, read_lines
 from pricing_data.errors import TraceError
 from pricing_data.exports import Export
@@ -23,6 +31,7 @@ from pricing_data.frames import ROWS
 from pricing_data.layouts import LAYOUTS, Semantics, recognised
 from pricing_data.market import Times
 from pricing_data.quality import Mask
+from pricing_data.sightings import LIFETIME_COLUMNS, PROBE_COLUMNS, is_of_sightings, read_sightings
 from pricing_data.store import Added, PriceStore
 from pricing_data.traces import Filter, RawRows, price_rows
 from pricing_data.units import Instant, UsdPerHour
@@ -70,10 +79,12 @@ def import_file(
         return _import_export(store, name, said, exports.of_table(table), only)
     if recognised(table.header) is not None:
         return _import_prices(store, price_rows(table, name, only=only), table, said, now)
+    if is_of_sightings(table.header):
+        return _import_sightings(store, name, said, table, only, now)
     layout = fact_layout(table.header)
     if layout is not None:
         return _import_facts(store, name, said, table, layout, as_of)
-    layouts = [each.columns for each in (*LAYOUTS, *FACT_LAYOUTS)]
+    layouts = [*(each.columns for each in (*LAYOUTS, *FACT_LAYOUTS)), PROBE_COLUMNS, LIFETIME_COLUMNS]
     known = "; or ".join(",".join(columns) for columns in (*layouts, ROWS))
     found = f"the columns {','.join(table.header)[:120]!r}"
     raise TraceError(name, 1, found, f"those of a file that is known: {known}", "Rename its columns.")
@@ -175,6 +186,25 @@ def _import_facts(
             added += store.add_types(batch)
     first, last = (min(ends), max(ends)) if layout.dated and ends else (None, None)
     return Imported(name, (said,), table.count, added, facts.rows_left_out, first, last)
+
+
+def _import_sightings(
+    store: PriceStore, name: str, said: str, table: Table, only: Filter | None, now: Instant
+) -> Imported:
+    found = read_sightings(table, now)
+    probes = tuple(probe for probe in found.probes if only is None or only(probe.market))
+    lifetimes = tuple(life for life in found.lifetimes if only is None or only(life.market))
+    begins = [probe.at for probe in probes] or [life.begin for life in lifetimes]
+    ends = [probe.at for probe in probes] or [life.end for life in lifetimes]
+    last = max(ends, default=None)
+    lines = table.unreadable(found.flawed)
+    added = store.add_unreadable(UnreadableBatch(said, lines, Instant(0) if last is None else last))
+    if probes:
+        added += store.add_probes(ProbeBatch(said, probes))
+    if lifetimes:
+        added += store.add_lifetimes(LifetimeBatch(said, lifetimes))
+    left_out = len(found.probes) + len(found.lifetimes) - len(probes) - len(lifetimes)
+    return Imported(name, (said,), table.count, added, left_out, min(begins, default=None), last)
 
 
 def _import_export(store: PriceStore, name: str, said: str, export: Export, only: Filter | None) -> Imported:

@@ -16,8 +16,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pricing_data import checks, findings, frames, parquet, rating, reading
-from pricing_data.batch import Batch, OnDemandBatch, Rate, RateBatch, TypeBatch, UnreadableBatch
+from pricing_data import checks, findings, frames, parquet, rating, reading, records
+from pricing_data.batch import (
+    Batch,
+    LifetimeBatch,
+    OnDemandBatch,
+    ProbeBatch,
+    Rate,
+    RateBatch,
+    TypeBatch,
+    UnreadableBatch,
+)
 from pricing_data.catalogue import Catalogue, bundled_gpu_names
 from pricing_data.disk import Disk
 from pricing_data.findings import StoreFinding
@@ -27,7 +36,19 @@ from pricing_data.placing import placed
 from pricing_data.quality import Flaw
 from pricing_data.reading import MarketSummary, Quarantined
 from pricing_data.settling import settle, usable
-from pricing_data.tables import ON_DEMAND, RATES, SEEN, TYPES, UNREADABLE, Kind, Row, Tables
+from pricing_data.spells import Observations
+from pricing_data.tables import (
+    LIFETIMES,
+    ON_DEMAND,
+    PROBES,
+    RATES,
+    SEEN,
+    TYPES,
+    UNREADABLE,
+    Kind,
+    Row,
+    Tables,
+)
 from pricing_data.units import Instant
 
 if TYPE_CHECKING:
@@ -84,37 +105,23 @@ class PriceStore:
 
     def add_rates(self, batch: RateBatch) -> Added:
         """Store eviction rates; a later observation of the same interval replaces the one before."""
-        rows = [
-            (
-                *_names(rate.market),
-                batch.source,
-                rate.begin,
-                rate.end,
-                rate.low,
-                rate.high,
-                rate.per_s,
-                rate.observed,
-            )
-            for rate in batch.rates
-        ]
-        return self._add_rows(RATES, batch.source, rows, checks.rate)
+        return self._add_rows(RATES, batch.source, records.rates(batch), checks.rate)
 
     def add_types(self, batch: TypeBatch) -> Added:
         """Store instance types; the newest description of a type is the one the catalogue shows."""
-        rows = [
-            (t.cloud, t.name, t.vcpus, t.memory_gib, t.gpus, row.gpu_name, batch.source, batch.observed)
-            for row in batch.types
-            for t in (row.instance_type,)
-        ]
-        return self._add_rows(TYPES, batch.source, rows, checks.instance_type)
+        return self._add_rows(TYPES, batch.source, records.types(batch), checks.instance_type)
 
     def add_on_demand(self, batch: OnDemandBatch) -> Added:
         """Store list prices, and judge the prices of the months since anew that they are a cap for."""
-        rows = [
-            (p.cloud, p.region, p.instance_type, p.valid_from, p.price, batch.source, batch.observed)
-            for p in batch.prices
-        ]
-        return self._add_rows(ON_DEMAND, batch.source, rows, checks.list_price)
+        return self._add_rows(ON_DEMAND, batch.source, records.list_prices(batch), checks.list_price)
+
+    def add_probes(self, batch: ProbeBatch) -> Added:
+        """Store what was seen of markets' capacity."""
+        return self._add_rows(PROBES, batch.source, records.probes(batch), checks.probe)
+
+    def add_lifetimes(self, batch: LifetimeBatch) -> Added:
+        """Store for how long machines ran."""
+        return self._add_rows(LIFETIMES, batch.source, records.lifetimes(batch), checks.lifetime)
 
     def add_unreadable(self, batch: UnreadableBatch) -> Added:
         """Keep what says nothing anybody understands, as it came."""
@@ -221,6 +228,18 @@ class PriceStore:
         with self._reading():
             return rating.counts(self._database, self._tables.path(RATES))
 
+    def observations(self, markets: Collection[Market] | None = None, nodes: int = 1) -> Observations:
+        """The spells of ``markets`` (or all): where ``nodes`` instances were there, and of machines."""
+        with self._reading():
+            probed, lived = self._tables.rows(PROBES), self._tables.rows(LIFETIMES)
+        return records.seen(probed, lived, markets, nodes)
+
+    def sighting_counts(self) -> dict[str, tuple[int, int]]:
+        """How many probes and how many lifetimes there are, by cloud."""
+        with self._reading():
+            probes, lives = (rating.counts(self._database, self._tables.path(k)) for k in (PROBES, LIFETIMES))
+        return {cloud: (probes.get(cloud, 0), lives.get(cloud, 0)) for cloud in sorted({*probes, *lives})}
+
     def findings(self) -> tuple[StoreFinding, ...]:
         """Bad rows, gaps and approximate times: counted by source, with examples."""
         with self._reading():
@@ -280,7 +299,3 @@ def _spoken_of(batch: Batch) -> list[Row]:
             key = (market.cloud, market.region)
             newest[key] = max(at, newest.get(key, at))
     return [(batch.source, *key, at) for key, at in newest.items()]
-
-
-def _names(market: Market) -> tuple[str, str, str, str]:
-    return market.cloud, market.region, market.zone, market.instance_type

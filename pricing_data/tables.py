@@ -1,4 +1,4 @@
-"""What the store keeps besides prices: eviction rates, instance types, list prices, lines that are no rows.
+"""What the store keeps besides prices: rates, types, list prices, sightings, lines that are no rows.
 
 And when each source last spoke of a region, for a row that comes again keeps the time when it first came.
 
@@ -55,6 +55,20 @@ ON_DEMAND: Final = Kind(
     (str, str, str, int, float, str, int),
     keys=4,
 )
+PROBES: Final = Kind(
+    "probes",
+    (*_MARKET, "source", "time_s", "available", "observed_s"),
+    (str, str, str, str, str, int, int, int),
+    keys=7,
+)
+"""Two answers of one source for one moment are both kept; whoever reads them decides."""
+LIFETIMES: Final = Kind(
+    "lifetimes",
+    (*_MARKET, "source", "begin_s", "rank", "end_s", "lost", "observed_s"),
+    (str, str, str, str, str, int, int, int, int, int),
+    keys=7,
+)
+"""``rank`` tells apart the machines of one source that began at one moment, by when they ended."""
 SEEN: Final = Kind(
     "seen",
     ("source", "cloud", "region", "observed_s"),

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pricing_data.availability import Reason, read_availability, read_grid
+from pricing_data.availability import read_availability, read_grid
 from pricing_data.errors import TraceError
 from pricing_data.market import Market
+from pricing_data.quality import Flaw
 from pricing_data.spells import Observations, Spells
 from pricing_data.units import Instant, parse_instant
 
@@ -67,11 +68,11 @@ def test_bad_rows_are_counted_and_the_rest_is_used(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress("\n".join([PROBES, *good, *bad]).encode()))
     watched = read_availability(path)
     assert dict(watched.quarantined) == {
-        Reason.TIME: 1,
-        Reason.COUNT: 2,
-        Reason.NAME: 1,
-        Reason.FIELDS: 1,
-        Reason.CONFLICT: 1,
+        Flaw.TIME: 1,
+        Flaw.COUNT: 2,
+        Flaw.NAME: 1,
+        Flaw.FIELDS: 1,
+        Flaw.OTHER_COUNT: 1,
     }
     assert (watched.rows_read, watched.rows_used, watched.rows_duplicate) == (10, 3, 1)
     assert rows(watched.observations.spells(MARKET)) == [(0, 1200, False)]
@@ -89,7 +90,7 @@ def test_lifetimes_with_their_censoring(tmp_path: Path) -> None:
     path.write_text("\n".join(lines))
     watched = read_availability(path)
     assert rows(watched.observations.spells(MARKET)) == [(0, 3600, True), (0, 1800, False)]
-    assert dict(watched.quarantined) == {Reason.BACKWARDS: 1, Reason.LOST: 1}
+    assert dict(watched.quarantined) == {Flaw.BACKWARDS: 1, Flaw.LOST: 1}
 
 
 @pytest.mark.parametrize(

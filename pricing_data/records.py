@@ -1,0 +1,86 @@
+"""Batches -> rows of the small tables, and sightings back again. ``tables.py`` has the columns.
+
+Refuses to judge (``checks.py`` does) and to know files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from pricing_data.batch import (
+    Lifetime,
+    LifetimeBatch,
+    OnDemandBatch,
+    Probe,
+    ProbeBatch,
+    RateBatch,
+    TypeBatch,
+)
+from pricing_data.market import Market
+from pricing_data.sightings import observations
+from pricing_data.spells import Observations
+from pricing_data.tables import Row
+
+
+def rates(batch: RateBatch) -> list[Row]:
+    """Rows of ``tables.RATES``."""
+    return [
+        (*_names(r.market), batch.source, r.begin, r.end, r.low, r.high, r.per_s, r.observed)
+        for r in batch.rates
+    ]
+
+
+def types(batch: TypeBatch) -> list[Row]:
+    """Rows of ``tables.TYPES``."""
+    return [
+        (t.cloud, t.name, t.vcpus, t.memory_gib, t.gpus, row.gpu_name, batch.source, batch.observed)
+        for row in batch.types
+        for t in (row.instance_type,)
+    ]
+
+
+def list_prices(batch: OnDemandBatch) -> list[Row]:
+    """Rows of ``tables.ON_DEMAND``."""
+    return [
+        (p.cloud, p.region, p.instance_type, p.valid_from, p.price, batch.source, batch.observed)
+        for p in batch.prices
+    ]
+
+
+def probes(batch: ProbeBatch) -> list[Row]:
+    """Rows of ``tables.PROBES``."""
+    return [(*_names(p.market), batch.source, p.at, p.available, p.at) for p in batch.probes]
+
+
+def lifetimes(batch: LifetimeBatch) -> list[Row]:
+    """Rows of ``tables.LIFETIMES``. A machine that still runs is replaced once more is known of it."""
+    rows: list[Row] = []
+    before: tuple[Market, int] | None = None
+    rank = 0
+    for life in sorted(batch.lifetimes):
+        rank = rank + 1 if (life.market, life.begin) == before else 0
+        before = life.market, life.begin
+        rows.append(
+            (*_names(life.market), batch.source, life.begin, rank, life.end, int(life.lost), life.end)
+        )
+    return rows
+
+
+def seen(
+    probed: Iterable[Row], lived: Iterable[Row], markets: Collection[Market] | None, nodes: int
+) -> Observations:
+    """What rows of ``tables.PROBES`` and ``tables.LIFETIMES`` say of ``markets``, or of all."""
+    names = None if markets is None else {_names(market) for market in markets}
+    return observations(
+        (Probe(Market(*row[:4]), row[5], row[6]) for row in probed if names is None or row[:4] in names),
+        (
+            Lifetime(Market(*row[:4]), row[5], row[7], bool(row[8]))
+            for row in lived
+            if names is None or row[:4] in names
+        ),
+        nodes,
+    )
+
+
+def _names(market: Market) -> tuple[str, str, str, str]:
+    return market.cloud, market.region, market.zone, market.instance_type
