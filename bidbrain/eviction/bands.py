@@ -22,8 +22,8 @@ from typing import Final
 import numpy as np
 
 from bidbrain.eviction.base import Evidence
-from bidbrain.eviction.curves import FittedCurves, MarketCurve
-from bidbrain.eviction.hazard import HazardCurve, gamma_limits
+from bidbrain.eviction.curves import FittedCurves
+from bidbrain.eviction.hazard import HazardCurve, MarketCurve, gamma_limits
 from pricing_data.market import Market, PriceHistory
 from pricing_data.spells import Observations
 from pricing_data.units import Instant, Seconds

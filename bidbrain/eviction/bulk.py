@@ -13,16 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 import numpy as np
 
 from bidbrain.eviction.exposure import Indices
-from bidbrain.eviction.hazard import Floats, HazardCurve
+from bidbrain.eviction.hazard import Floats, HazardCurve, MarketCurve
 from pricing_data.spells import Flags
-
-if TYPE_CHECKING:
-    from bidbrain.eviction.curves import MarketCurve
 
 _LOST: Final = 12.0
 """H(a) beyond which the difference of U, good to about 1e-11 s, is no longer good enough."""

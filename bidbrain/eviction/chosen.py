@@ -21,7 +21,7 @@ from bidbrain.eviction.curves import CurveModel, FittedCurves
 from bidbrain.eviction.lifetime_model import Lifetimes
 from bidbrain.eviction.pooled import Pooled
 from bidbrain.eviction.price_crossing import PriceCrossing
-from bidbrain.eviction.scoring import choose
+from bidbrain.eviction.scoring import FitAt, choose
 from pricing_data.market import Market, MarketRules, PriceHistory
 from pricing_data.spells import Observations
 from pricing_data.units import Instant, Seconds
@@ -60,28 +60,28 @@ class Chosen:
             "pooled": Pooled(self.observations),
         }
 
-    def choice(
-        self, candidates: Mapping[str, CurveModel], history: PriceHistory, market: Market, day: Instant
-    ) -> str:
-        """The estimator that was best for ``market`` before ``day``; remembered."""
+    def choice(self, fits: Mapping[str, FitAt], market: Market, day: Instant) -> str:
+        """The one of ``fits`` that was best for ``market`` before ``day``; remembered."""
         if not len(self.observations.spells(market)):
-            return next(iter(candidates))
+            return next(iter(fits))
         key = (market, int(day))
         if key not in self._choices:
-            fits = {name: partial(model.fit, history) for name, model in candidates.items()}
             self._choices[key] = choose(fits, self.observations, market, day)
         return self._choices[key]
 
 
 @dataclass(frozen=True, slots=True)
 class FittedChoice:
-    """Answers of the estimator chosen for each market; of the next that knows it, where that one does not."""
+    """Answers of the estimator chosen for each market; of the next that knows it, where that one does not.
+
+    Markets are judged at the same moments of the past, so what was fitted there for one serves all.
+    """
 
     model: Chosen
     candidates: Mapping[str, CurveModel]
     history: PriceHistory
     now: Instant
-    _fitted: dict[str, FittedCurves] = field(default_factory=dict, repr=False, compare=False)
+    _fitted: dict[tuple[str, Instant], FittedCurves] = field(default_factory=dict, repr=False, compare=False)
     _chosen: dict[Market, FittedCurves] = field(default_factory=dict, repr=False, compare=False)
 
     def survival(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> float:
@@ -115,13 +115,14 @@ class FittedChoice:
     def _of(self, market: Market) -> FittedCurves:
         if market not in self._chosen:
             day = Instant(self.now - self.now % _CHOSEN_EVERY_S)
-            first = self.model.choice(self.candidates, self.history, market, day)
+            fits = {name: partial(self._fit, name) for name in self.candidates}
+            first = self.model.choice(fits, market, day)
             names = [first, *(name for name in self.candidates if name != first)]
-            known = (name for name in names if self._fit(name).known(market) is not None)
-            self._chosen[market] = self._fit(next(known, first))
+            known = (name for name in names if fits[name](self.now).known(market) is not None)
+            self._chosen[market] = fits[next(known, first)](self.now)
         return self._chosen[market]
 
-    def _fit(self, name: str) -> FittedCurves:
-        if name not in self._fitted:
-            self._fitted[name] = self.candidates[name].fit(self.history, self.now)
-        return self._fitted[name]
+    def _fit(self, name: str, at: Instant) -> FittedCurves:
+        if (name, at) not in self._fitted:
+            self._fitted[name, at] = self.candidates[name].fit(self.history, at)
+        return self._fitted[name, at]

@@ -25,9 +25,9 @@ from typing import Final
 import numpy as np
 
 from bidbrain.eviction.base import Evidence
-from bidbrain.eviction.curves import FittedCurves, MarketCurve
+from bidbrain.eviction.curves import FittedCurves
 from bidbrain.eviction.exposure import AGE_EDGES_S, Indices, Rows, rows_of
-from bidbrain.eviction.hazard import Floats, HazardCurve, gamma_limits
+from bidbrain.eviction.hazard import Floats, HazardCurve, MarketCurve, gamma_limits
 from bidbrain.eviction.poisson import ridge_poisson
 from bidbrain.eviction.record import Record
 from pricing_data.market import Market, PriceHistory

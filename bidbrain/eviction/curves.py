@@ -12,24 +12,11 @@ from typing import Protocol
 
 from bidbrain.eviction.base import Beta, Evidence
 from bidbrain.eviction.bulk import CurveChances
-from bidbrain.eviction.hazard import HazardCurve, beta_limits
+from bidbrain.eviction.hazard import MarketCurve, beta_limits
 from pricing_data.market import Market, PriceHistory
 from pricing_data.units import Instant, Seconds
 
 NOTHING = Evidence(Seconds(0.0), Seconds(0.0), "nothing is known of this market")
-
-
-@dataclass(frozen=True, slots=True)
-class MarketCurve:
-    """What was learned of one market."""
-
-    curve: HazardCurve
-    limits: tuple[float, float]
-    """Factors on the cumulative hazard: its 95 % interval."""
-    evidence: Evidence
-    kept_s: float = 0.0
-    """For how long the market's capacity has been there by now, as far as anybody watched: a machine that is
-    started now counts as that old."""
 
 
 class CurveModel(Protocol):

@@ -18,6 +18,7 @@ from typing import Final, Self
 import numpy as np
 import numpy.typing as npt
 
+from bidbrain.eviction.base import Evidence
 from pricing_data.units import Seconds
 
 Floats = npt.NDArray[np.float64]
@@ -114,3 +115,16 @@ def gamma_limits(shape: float) -> tuple[float, float]:
 def beta_limits(hazard: float, limits: tuple[float, float]) -> tuple[float, float]:
     """The interval of 1 - exp(-``hazard``) when the hazard may be off by the factors ``limits``."""
     return -math.expm1(-hazard * limits[0]), -math.expm1(-hazard * limits[1])
+
+
+@dataclass(frozen=True, slots=True)
+class MarketCurve:
+    """What was learned of one market."""
+
+    curve: HazardCurve
+    limits: tuple[float, float]
+    """Factors on the cumulative hazard: its 95 % interval."""
+    evidence: Evidence
+    kept_s: float = 0.0
+    """For how long the market's capacity has been there by now, as far as anybody watched: a machine that is
+    started now counts as that old."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from bidbrain.eviction.base import Evidence
-from bidbrain.eviction.curves import FittedCurves, MarketCurve
-from bidbrain.eviction.hazard import gamma_limits
+from bidbrain.eviction.curves import FittedCurves
+from bidbrain.eviction.hazard import MarketCurve, gamma_limits
 from bidbrain.eviction.lifetimes import Fit, kaplan_meier
 from pricing_data.market import Market, PriceHistory
 from pricing_data.spells import Observations

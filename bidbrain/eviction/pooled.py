@@ -23,9 +23,9 @@ import numpy as np
 import numpy.typing as npt
 
 from bidbrain.eviction.base import Evidence
-from bidbrain.eviction.curves import FittedCurves, MarketCurve
+from bidbrain.eviction.curves import FittedCurves
 from bidbrain.eviction.exposure import Indices, Rows, rows_of
-from bidbrain.eviction.hazard import Floats, HazardCurve, gamma_limits
+from bidbrain.eviction.hazard import Floats, HazardCurve, MarketCurve, gamma_limits
 from pricing_data.market import Market, PriceHistory
 from pricing_data.spells import Observations
 from pricing_data.units import HOUR_S, Instant, Seconds
