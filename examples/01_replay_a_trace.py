@@ -17,7 +17,6 @@ from spotctl.jobfile import load_job
 from spotctl.ledger import Ledger
 from spotctl.report.fold import account
 from spotctl.resolve import PriceOptions, resolve
-from spotctl.settings import LaunchOptions, Settings
 from spotctl.worlds.replay import replay_world
 
 
@@ -31,13 +30,12 @@ class Storyteller:
 
 def main() -> None:
     spec = load_job(Path(__file__).with_name("quickstart.yaml"))
-    settings = Settings.of(spec, LaunchOptions())
-    resolved = resolve(spec, PriceOptions(), run="example", seed=settings.seed)
+    resolved = resolve(spec, PriceOptions(), run="example", seed=spec.seed)
     ledger, observer = Ledger.in_memory(), Storyteller()
 
     begun = events.JobStarted(resolved.terms.start, resolved.terms)
     state = start(begun, resolved.trace, ledger, observer)
-    state = drive(state, replay_world(settings, resolved, asks=lambda: ()).world, ledger, observer)
+    state = drive(state, replay_world(resolved, asks=lambda: ()).world, ledger, observer)
 
     money = account(state)
     assert state.closed is not None

@@ -175,7 +175,7 @@ def _begin(runs: Runs, settings: Settings, observer: Observer) -> Finished:
 
 def _build(settings: Settings, resolved: Resolved, run: Run, interrupts: Interrupts) -> BuiltWorld:
     if settings.world is WorldKind.REPLAY:
-        return replay_world(settings, resolved, interrupts)
+        return replay_world(resolved, interrupts)
     from spotctl.worlds.local import local_world  # processes and sockets, only where they are wanted
 
     return local_world(settings, resolved, run, interrupts)

@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 from bidbrain.strategies.base import Strategy
 from bidbrain.strategies.cheapest import Failover, Standard
 from bidbrain.strategies.least_cost import BidBrain
-from bidbrain.strategies.menu import LIVE
+from bidbrain.strategies.menu import DEFAULT, LIVE, NEED_DEADLINE
 from bidbrain.strategies.recovery import Checkpointing
 from spotctl.errors import UsageError
 
@@ -29,17 +29,44 @@ MENU: Final[Mapping[str, Maker]] = {
     "standard": lambda cores, checkpoints: Standard(cores, checkpoints, "standard"),
     "failover": lambda cores, checkpoints: Failover(cores, checkpoints),
     "bidbrain-checkpoints": lambda _, checkpoints: BidBrain("bidbrain-checkpoints", checkpoints),
-    **{name: _live(name) for name in LIVE if name != BASELINE},
+    **{name: _live(name) for name in LIVE if name not in (BASELINE, *NEED_DEADLINE)},
 }
-"""Those that a running job can be given, and others that need checkpoints, to compare with."""
+"""Those that a running job can be given, and others that need checkpoints, to compare with. Run in batches,
+so without the deadline."""
 
 
-def named(names: Sequence[str]) -> tuple[str, ...]:
-    """The strategies of ``names``, or all, with the baseline first. Raises UsageError for one unknown."""
-    wanted = dict.fromkeys((BASELINE, *(names or MENU)))
-    for name in wanted:
-        if name not in MENU:
-            nearest = difflib.get_close_matches(name, list(MENU), n=1)
+def check(names: Sequence[str]) -> None:
+    """Raises UsageError for a name that is unknown."""
+    known = (*MENU, *NEED_DEADLINE)
+    for name in names:
+        if name not in known:
+            nearest = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {nearest[0]}?" if nearest else ""
-            raise UsageError(f"--strategies: {name!r} is unknown{hint} There are: {', '.join(MENU)}")
-    return tuple(wanted)
+            raise UsageError(f"--strategies: {name!r} is unknown{hint} There are: {', '.join(known)}")
+
+
+def alone(names: Sequence[str]) -> tuple[str, ...]:
+    """Those of ``names``, or all, that are run without a deadline; the baseline first."""
+    return tuple(dict.fromkeys((BASELINE, *(name for name in names or MENU if name in MENU))))
+
+
+def within(deadline_s: float | None, names: Sequence[str], own: str) -> tuple[str, ...]:
+    """Those of ``names`` that are also, or only, run within the deadline; none where the job has none.
+
+    Without names: the default, ``own`` (the job's), and those that are nothing without a deadline. The
+    baseline is in time anyway. Raises UsageError where a name needs a deadline that is missing.
+    """
+    if deadline_s is None:
+        if lacking := [name for name in names if name in NEED_DEADLINE]:
+            raise UsageError(
+                f"--strategies: {lacking[0]} is a way to keep a deadline, and the job has none; "
+                "set objective.deadline, or leave it out"
+            )
+        return ()
+    wanted = dict.fromkeys(names or (DEFAULT, own, *NEED_DEADLINE))
+    return tuple(name for name in wanted if name in LIVE and name != BASELINE)
+
+
+def row(name: str) -> str:
+    """What a strategy run within the deadline is called, beside the one that is run alone."""
+    return name if name in NEED_DEADLINE else f"{name}, kept"

@@ -53,7 +53,8 @@ class BacktestOptions:
 class Prepared:
     """A job, the markets it may use, their prices and beliefs about them, and when it is started."""
 
-    label: str
+    resolved: Resolved
+    """The job as a run of it that starts with the window."""
     setting: Setting
     job: Job
     tape: Tape
@@ -62,6 +63,7 @@ class Prepared:
     cores: float
     """Of all machines that the job may hold, in the type that is cheapest on demand."""
     starts: Codes
+    """Sorted."""
 
     @property
     def window(self) -> tuple[Instant, Instant]:
@@ -91,7 +93,7 @@ def prepare(spec: JobSpec, options: BacktestOptions) -> Prepared:
         deadline_s=terms.deadline_s,
     )
     return Prepared(
-        label=terms.prices,
+        resolved=replace(resolved, terms=terms),
         setting=setting,
         job=job,
         tape=tape,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil
 from typing import Final
@@ -11,9 +12,11 @@ import numpy as np
 from bidbrain.backtest.oracle import clairvoyant
 from bidbrain.backtest.outcomes import Interval, Outcomes, Summary, mean_interval
 from bidbrain.backtest.run import backtest
+from bidbrain.batch import Codes
 from bidbrain.work import Floats
 from pricing_data.units import Instant
-from spotctl.backtest.menu import BASELINE, MENU, named
+from spotctl.backtest.kept import Told, run_kept, starts_of, why_refused
+from spotctl.backtest.menu import BASELINE, MENU, alone, row, within
 from spotctl.backtest.prepare import BacktestOptions, Prepared
 
 _ORACLE_STARTS: Final = 200
@@ -22,10 +25,13 @@ _ORACLE_STARTS: Final = 200
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StrategyResult:
-    """One strategy. What is not known where no job was done is None; jobs cut off by the end of the prices
-    count in nothing but ``unfinished`` and ``deadline_misses``."""
+    """One strategy, alone or kept within the deadline. What is not known where no job was done is None; jobs
+    cut off by the end of the prices count in nothing but ``unfinished`` and ``deadline_misses``."""
 
     name: str
+    kept: bool
+    """Whether it was kept within the job's deadline, as a run is."""
+    starts: int
     costs: Floats
     """Dollars of the jobs that were done."""
     cost: Summary | None
@@ -33,7 +39,7 @@ class StrategyResult:
     """95 %, of the mean."""
     finish_s: Summary | None
     relative_cost: float | None
-    """Mean cost over on-demand's."""
+    """Mean cost over on-demand's from the same starts."""
     deadline_misses: int
     free_fraction: float
     evictions: float
@@ -54,6 +60,8 @@ class BacktestResult:
     """The least that knowing all prices could cost (``bidbrain.backtest.oracle``), refunds included."""
     oracle_paid: Summary
     """The same without refunds."""
+    refused: str
+    """Why a launch would refuse the job; empty where it would not."""
     elapsed_s: float
 
     def strategy(self, name: str) -> StrategyResult:
@@ -61,29 +69,54 @@ class BacktestResult:
         return next(found for found in self.strategies if found.name == name)
 
 
-def run_backtest(name: str, prepared: Prepared, options: BacktestOptions, elapsed_s: float) -> BacktestResult:
-    """Run every strategy that was asked for; ``elapsed_s`` is filled in by who has a clock."""
-    ran = {name: _outcomes(name, prepared) for name in named(options.strategies)}
-    baseline = _mean(ran[BASELINE])
-    setting, job, tape = prepared.setting, prepared.job, prepared.tape
-    some = slice(None, None, ceil(len(prepared.starts) / _ORACLE_STARTS))
-    finished = np.stack([np.where(np.isfinite(o.finish_s), o.finish_s, 0.0)[some] for o in ran.values()])
-    horizon_s, starts = finished.max(axis=0), prepared.starts[some]
-    bounds = [
-        clairvoyant(setting, job, tape, starts, horizon_s, refunds=refunds) for refunds in (True, False)
-    ]
+def run_backtest(
+    name: str, prepared: Prepared, options: BacktestOptions, elapsed_s: float, told: Told
+) -> BacktestResult:
+    """Run every strategy that was asked for; ``elapsed_s`` is filled in by who has a clock.
+
+    ``told`` hears of jobs that are run one by one. Raises UsageError where a strategy needs a deadline.
+    """
+    terms = prepared.resolved.terms
+    to_keep = within(terms.deadline_s, options.strategies, terms.strategy)
+    ran = {name: _outcomes(name, prepared) for name in alone(options.strategies)}
+    kept = run_kept(prepared, to_keep, told) if to_keep else {}
+    seed, some = options.seed, starts_of(prepared.starts)
+    whole, part = _mean(ran[BASELINE], np.arange(len(prepared.starts))), _mean(ran[BASELINE], some)
+    found = (_result(name, outcomes, seed, whole) for name, outcomes in ran.items())
+    found_kept = (_result(row(name), outcomes, seed, part, kept=True) for name, outcomes in kept.items())
+    free, paid = _bounds(prepared, ran.values(), kept.values())
     return BacktestResult(
         job=name,
-        label=prepared.label,
-        rules=setting.rules.name,
+        label=terms.prices,
+        rules=terms.rules.name,
         window=prepared.window,
         starts=len(prepared.starts),
-        seed=options.seed,
-        strategies=tuple(_result(name, o, baseline, options.seed) for name, o in ran.items()),
-        oracle=Summary.of(bounds[0]),
-        oracle_paid=Summary.of(bounds[1]),
+        seed=seed,
+        strategies=(*found, *found_kept),
+        oracle=free,
+        oracle_paid=paid,
+        refused=why_refused(prepared),
         elapsed_s=elapsed_s,
     )
+
+
+def _bounds(prepared: Prepared, ran: Iterable[Outcomes], kept: Iterable[Outcomes]) -> tuple[Summary, Summary]:
+    """The least with and without refunds for whoever is done no later than the last of all strategies."""
+    some = slice(None, None, ceil(len(prepared.starts) / _ORACLE_STARTS))
+    latest_kept_s = max((float(_finished_s(o).max()) for o in kept), default=0.0)
+    horizon_s = np.maximum(np.stack([_finished_s(o)[some] for o in ran]).max(axis=0), latest_kept_s)
+    free, paid = (
+        clairvoyant(
+            prepared.setting, prepared.job, prepared.tape, prepared.starts[some], horizon_s, refunds=refunds
+        )
+        for refunds in (True, False)
+    )
+    return Summary.of(free), Summary.of(paid)
+
+
+def _finished_s(outcomes: Outcomes) -> Floats:
+    """(n,): 0 where a job was never done."""
+    return np.where(np.isfinite(outcomes.finish_s), outcomes.finish_s, 0.0)
 
 
 def _outcomes(name: str, prepared: Prepared) -> Outcomes:
@@ -94,17 +127,22 @@ def _outcomes(name: str, prepared: Prepared) -> Outcomes:
     ).outcomes
 
 
-def _mean(outcomes: Outcomes) -> float | None:
-    done = np.isfinite(outcomes.finish_s)
-    return float(outcomes.cost[done].mean()) if done.any() else None
+def _mean(outcomes: Outcomes, rows: Codes) -> float | None:
+    """Dollars of those jobs of ``rows`` that were done."""
+    costs = outcomes.cost[rows][np.isfinite(outcomes.finish_s[rows])]
+    return float(costs.mean()) if len(costs) else None
 
 
-def _result(name: str, outcomes: Outcomes, baseline: float | None, seed: int) -> StrategyResult:
+def _result(
+    name: str, outcomes: Outcomes, seed: int, baseline: float | None, *, kept: bool = False
+) -> StrategyResult:
     done = np.isfinite(outcomes.finish_s)
     costs, finish_s = outcomes.cost[done], outcomes.finish_s[done]
     some = bool(done.any())
     return StrategyResult(
         name=name,
+        kept=kept,
+        starts=len(outcomes),
         costs=costs,
         cost=Summary.of(costs) if some else None,
         cost_interval=(

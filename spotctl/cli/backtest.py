@@ -56,7 +56,8 @@ def backtest(
     """Run a job from many moments of the past, by every strategy.
 
     Costs and times beside the least that knowing all prices could have cost. The job's work is its clocks;
-    beta is trained on what lies before the window, and no strategy sees later prices than its own now.
+    beta is trained on what lies before the window, and no strategy sees later prices than its own now. A job
+    with a deadline is also run as it would run, kept within it, from some of the starts.
     """
     if plot is not None and plot.suffix.lower() != ".svg":
         raise UsageError(f"--plot {plot}: expected a name that ends in .svg")
@@ -64,7 +65,7 @@ def backtest(
     from dataclasses import replace
 
     from spotctl.backtest import chart
-    from spotctl.backtest.menu import named
+    from spotctl.backtest.menu import check
     from spotctl.backtest.prepare import BacktestOptions, prepare
     from spotctl.backtest.result import run_backtest
     from spotctl.cli import backtestview, jsonlines
@@ -72,7 +73,7 @@ def backtest(
     from spotctl.timesource import stopwatch
 
     wanted = tuple(name.strip() for name in strategies.split(",") if name.strip()) if strategies else ()
-    named(wanted)
+    check(wanted)
     chosen = BacktestOptions(
         traces=tuple(trace or ()),
         markets=tuple(trace_market or ()),
@@ -85,7 +86,8 @@ def backtest(
     )
     began = stopwatch()
     spec = load_job(job)
-    result = run_backtest(spec.name, prepare(spec, chosen), chosen, 0.0)
+    with backtestview.progress() as told:
+        result = run_backtest(spec.name, prepare(spec, chosen), chosen, 0.0, told)
     result = replace(result, elapsed_s=round(stopwatch() - began, 3))
     if plot is not None:
         _write(plot, chart.svg(result))

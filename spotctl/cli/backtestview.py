@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -10,7 +12,21 @@ from rich.text import Text
 
 from bidbrain.backtest.outcomes import Interval, Summary
 from pricing_data.units import HOUR_S, format_instant, format_micros, micros
+from spotctl.backtest.kept import Told
 from spotctl.backtest.result import BacktestResult, StrategyResult
+from spotctl.cli import screen
+
+
+@contextmanager
+def progress() -> Iterator[Told]:
+    """How many jobs were run, redrawn for people on standard error; nothing for anybody else."""
+    with screen.canvas().status("backtesting") if screen.for_people() else nullcontext() as status:
+
+        def told(done: int, total: int) -> None:
+            if status is not None:
+                status.update(f"kept within the deadline: {done} of {total} jobs")
+
+        yield told
 
 
 def picture(result: BacktestResult) -> RenderableType:
@@ -23,16 +39,26 @@ def picture(result: BacktestResult) -> RenderableType:
         table.add_column(column, justify="right")
     for strategy in result.strategies:
         table.add_row(*_row(strategy))
-    notes: tuple[str, ...] = (
+    notes = (
+        *_kept(result),
         f"least possible, all prices known: ${result.oracle_paid.mean:.4f} a job without refunds; "
         f"with refunds at least ${result.oracle.mean:.4f}",
         f"{result.label}; rules {result.rules}; seed {result.seed}; {result.elapsed_s:.1f} s",
     )
-    if any(strategy.deadline_misses for strategy in result.strategies):
-        alone = "late: the strategies alone; a run has a safety net that would buy machines on demand in time"
-        notes = (alone, *notes)
     title = Text(f"{result.job}: {result.starts} starts from {first} to {last}", style="bold")
     return Group(title, table, Text(""), *(Text(note, style="dim") for note in notes))
+
+
+def _kept(result: BacktestResult) -> Iterator[str]:
+    """What the deadline means for which rows; nothing where there is none."""
+    kept = [strategy for strategy in result.strategies if strategy.kept]
+    if kept:
+        names = "; ".join(strategy.name for strategy in kept)
+        yield f"kept within the deadline, as a run is: {names}; from {kept[0].starts} of the starts"
+    if result.refused:
+        yield f"a launch would be refused: {result.refused}"
+    elif any(strategy.deadline_misses for strategy in result.strategies if not strategy.kept):
+        yield "late: strategies alone; a run has a safety net that would buy machines on demand in time"
 
 
 def _row(strategy: StrategyResult) -> tuple[str, ...]:
@@ -68,12 +94,15 @@ def document(result: BacktestResult) -> dict[str, Any]:
         "seed": result.seed,
         "strategies": {strategy.name: _strategy(strategy) for strategy in result.strategies},
         "oracle": {"cost": _dollars(result.oracle), "cost_without_refunds": _dollars(result.oracle_paid)},
+        "refused": result.refused or None,
         "elapsed_seconds": result.elapsed_s,
     }
 
 
 def _strategy(strategy: StrategyResult) -> dict[str, Any]:
     return {
+        "kept": strategy.kept,
+        "starts": strategy.starts,
         "cost": _dollars(strategy.cost),
         "cost_interval": _interval(strategy.cost_interval),
         "finish_seconds": _seconds(strategy.finish_s),

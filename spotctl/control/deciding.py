@@ -16,10 +16,8 @@ from bidbrain.strategies.menu import LIVE, kept
 from bidbrain.strategies.pledge import Pledge, look, promise
 from pricing_data.units import Seconds, Usd, later
 from spotctl.control import events as e
-from spotctl.control.spending import spent
+from spotctl.control.spending import MICROS_PER_USD, spent
 from spotctl.control.state import State
-
-MICROS_PER_USD = 1_000_000
 
 
 def decided(state: State) -> e.Decided:

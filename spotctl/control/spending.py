@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from pricing_data.billing import Charge, settle, settle_on_demand
 from pricing_data.market import Market
 from pricing_data.units import MicroUsd
 from spotctl.control.state import Allocation, Instance, State
+
+MICROS_PER_USD: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,19 +6,18 @@ from math import ceil
 
 from spotctl.providers.simulated import SimulatedProvider
 from spotctl.resolve import Resolved
-from spotctl.settings import Settings
 from spotctl.simulator.training import ModelledTraining
 from spotctl.timesource import VirtualTime
 from spotctl.worlds.built import BuiltWorld
 from spotctl.worlds.trace import Asks, TraceWorld
 
 
-def replay_world(settings: Settings, resolved: Resolved, asks: Asks) -> BuiltWorld:
+def replay_world(resolved: Resolved, asks: Asks) -> BuiltWorld:
     """A world in which the run takes no time and starts no process."""
     terms = resolved.terms
     time = VirtualTime(terms.start)
     provider = SimulatedProvider(
-        resolved.trace, terms.rules, ceil(settings.spec.local.boot), lambda: time.now, resolved.capacity
+        resolved.trace, terms.rules, ceil(terms.start_s), lambda: time.now, resolved.capacity
     )
     world = TraceWorld(time, resolved.trace, provider, ModelledTraining(terms), asks, terms)
     return BuiltWorld(

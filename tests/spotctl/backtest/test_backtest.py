@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from pricing_data.layouts import Semantics
 from pricing_data.traces import read_trace
 from pricing_data.units import HOUR_S, Instant, format_instant, parse_instant
-from spotctl.backtest.menu import MENU, named
+from spotctl.backtest.menu import MENU, alone, check
 from spotctl.backtest.sources import merged
 from spotctl.cli.app import app
 from spotctl.errors import UsageError
@@ -131,7 +131,7 @@ def test_files_of_two_kinds_are_not_mixed(tmp_path: Path) -> None:
 
 
 def test_the_baseline_is_always_run_and_first() -> None:
-    assert named(("proteus", "on-demand")) == ("on-demand", "proteus")
-    assert named(()) == tuple(MENU)
+    assert alone(("proteus", "on-demand")) == ("on-demand", "proteus")
+    assert alone(()) == tuple(MENU)
     with pytest.raises(UsageError, match="There are: on-demand"):
-        named(("nonsense",))
+        check(("nonsense",))

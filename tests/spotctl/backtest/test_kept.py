@@ -1,0 +1,125 @@
+"""Strategies kept within a deadline, beside those that are run alone."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from bidbrain.backtest.outcomes import Outcomes
+from pricing_data.units import HOUR_S, Seconds, parse_instant
+from spotctl.backtest.kept import MOST_STARTS, run_kept, starts_of
+from spotctl.backtest.menu import row, within
+from spotctl.backtest.prepare import BacktestOptions, Prepared, prepare
+from spotctl.backtest.result import run_backtest
+from spotctl.cli.app import app
+from spotctl.errors import UsageError
+from spotctl.jobfile import load_job
+
+JOB = Path(__file__).parents[3] / "examples" / "quickstart.yaml"
+
+
+@pytest.fixture(autouse=True)
+def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A home of its own: the prices of whoever runs the tests are none of theirs."""
+    monkeypatch.setenv("SPOTCTL_HOME", str(tmp_path / "home"))
+
+
+def prepared(hours: float | None, options: BacktestOptions) -> Prepared:
+    spec = load_job(JOB)
+    deadline = None if hours is None else Seconds(hours * HOUR_S)
+    return prepare(replace(spec, objective=replace(spec.objective, deadline=deadline)), options)
+
+
+def unheard(done: int, total: int) -> None:
+    assert done <= total
+
+
+def test_with_time_enough_greedy_is_failover_alone_to_the_micro_dollar() -> None:
+    """The batches and the control core, on the same starts: one strategy, one bill."""
+    options = BacktestOptions(starts=3, strategies=("failover-agileml", "greedy"))
+    result = run_backtest("test", prepared(24.0, options), options, 0.0, unheard)
+    free, kept = result.strategy("failover-agileml"), result.strategy("greedy")
+    assert (free.kept, kept.kept) == (False, True)
+    assert np.array_equal(free.costs, kept.costs)
+    assert free.finish_s == kept.finish_s
+    assert free.relative_cost == kept.relative_cost
+    assert (free.evictions, free.free_fraction) == (kept.evictions, kept.free_fraction)
+
+
+def test_a_deadline_that_presses_is_kept_and_costs() -> None:
+    options = BacktestOptions(starts=4, strategies=("failover-agileml", "uniform-progress"))
+    result = run_backtest("test", prepared(3.7, options), options, 0.0, unheard)
+    kept = result.strategy("uniform-progress")
+    assert (kept.deadline_misses, kept.unfinished) == (0, 0)
+    assert result.refused == ""
+    assert kept.cost is not None
+    assert kept.cost.mean > result.oracle_paid.mean
+
+
+def test_a_deadline_that_cannot_be_promised_says_so() -> None:
+    options = BacktestOptions(starts=1, strategies=("greedy",))
+    result = run_backtest("test", prepared(3.0, options), options, 0.0, unheard)
+    assert result.strategy("greedy").deadline_misses == 1
+    assert "the least that works is" in result.refused
+
+
+def test_jobs_that_the_window_cuts_off_are_unfinished_and_late() -> None:
+    """What begins an hour before the window ends goes on after it, and does not count."""
+    options = BacktestOptions(starts=2, last=parse_instant("2016-07-01T12:00:00Z"))
+    job = prepared(3.7, options)
+    late = replace(job, starts=np.array([job.tape.end - HOUR_S]))
+    (found,) = run_kept(late, ("greedy",), unheard).values()
+    assert isinstance(found, Outcomes)
+    assert np.isinf(found.finish_s).all()
+    assert found.late.all()
+
+
+def test_several_processes_say_the_same_as_one() -> None:
+    told: list[tuple[int, int]] = []
+    job = prepared(6.0, BacktestOptions(starts=12))
+    together = run_kept(job, ("greedy",), lambda done, total: told.append((done, total)))["greedy"]
+    one_by_one = [
+        run_kept(replace(job, starts=job.starts[n : n + 1]), ("greedy",), unheard)["greedy"] for n in (0, 11)
+    ]
+    assert [together.cost[0], together.cost[11]] == [o.cost[0] for o in one_by_one]
+    assert told == [(0, 12), (10, 12), (12, 12)]
+
+
+def test_the_starts_are_a_part_of_the_batches() -> None:
+    starts = np.arange(0, 1000, 7)
+    chosen = starts_of(starts)
+    assert len(chosen) == MOST_STARTS
+    assert (chosen[0], chosen[-1]) == (0, len(starts) - 1)
+    assert starts_of(starts[:3]).tolist() == [0, 1, 2]
+
+
+def test_which_are_kept() -> None:
+    assert within(3600.0, (), "tierml") == ("proteus", "tierml", "uniform-progress", "greedy")
+    assert within(3600.0, ("standard", "tierml", "on-demand"), "proteus") == ("tierml",)
+    assert within(None, ("tierml",), "proteus") == ()
+    assert (row("tierml"), row("greedy")) == ("tierml, kept", "greedy")
+    with pytest.raises(UsageError, match=r"greedy is a way to keep a deadline.*set objective\.deadline"):
+        within(None, ("greedy",), "proteus")
+
+
+def test_the_verb_shows_both(tmp_path: Path) -> None:
+    job = tmp_path / "job.yaml"
+    ratings = JOB.parent / "data" / "ratings.csv.gz"
+    text = JOB.read_text().replace("data/ratings.csv.gz", str(ratings))
+    job.write_text(text + "objective: {deadline: 3h}\n")
+    asked = ("backtest", str(job), "--starts", "2", "--strategies", "standard,greedy")
+    answer = json.loads(CliRunner().invoke(app, [*asked, "--json"]).stdout)
+    assert {name: (s["kept"], s["starts"]) for name, s in answer["strategies"].items()} == {
+        "on-demand": (False, 2),
+        "standard": (False, 2),
+        "greedy": (True, 2),
+    }
+    assert "cannot be promised" in answer["refused"]
+    shown = CliRunner().invoke(app, list(asked)).stdout
+    assert "kept within the deadline, as a run is: greedy; from 2 of the starts" in shown
+    assert "a launch would be refused" in shown
