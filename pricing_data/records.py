@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+import numpy as np
+
 from pricing_data.batch import (
+    Batch,
     Lifetime,
     LifetimeBatch,
     OnDemandBatch,
@@ -17,9 +20,22 @@ from pricing_data.batch import (
     TypeBatch,
 )
 from pricing_data.market import Market
+from pricing_data.settling import usable
 from pricing_data.sightings import observations
 from pricing_data.spells import Observations
 from pricing_data.tables import Row
+
+
+def spoken(batch: Batch) -> list[Row]:
+    """Rows of ``tables.SEEN``, of markets that can be named."""
+    newest: dict[tuple[str, str], int] = {}
+    latest = np.full(len(batch.markets), -1, np.int64)
+    np.maximum.at(latest, batch.codes, batch.observed)
+    for market, at in zip(batch.markets, latest.tolist(), strict=True):
+        if at >= 0 and usable(market.cloud) and usable(market.region):
+            key = (market.cloud, market.region)
+            newest[key] = max(at, newest.get(key, at))
+    return [(batch.source, *key, at) for key, at in newest.items()]
 
 
 def rates(batch: RateBatch) -> list[Row]:

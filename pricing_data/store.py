@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from pricing_data import checks, findings, frames, parquet, rating, reading, records
 from pricing_data.batch import (
     Batch,
@@ -35,7 +33,7 @@ from pricing_data.merging import Months
 from pricing_data.placing import placed
 from pricing_data.quality import Flaw
 from pricing_data.reading import MarketSummary, Quarantined
-from pricing_data.settling import settle, usable
+from pricing_data.settling import settle
 from pricing_data.spells import Observations
 from pricing_data.tables import (
     LIFETIMES,
@@ -100,7 +98,7 @@ class PriceStore:
                 now = self._learned()
                 entry = self._disk.commit(folder)
                 found = self._months.merge(entry, now.caps, settled if now is catalogue else {})
-                self._tables.add(SEEN, _spoken_of(batch))
+                self._tables.add(SEEN, records.spoken(batch))
         return Added(found.new, len(batch) - found.new - found.quarantined, found.quarantined)
 
     def add_rates(self, batch: RateBatch) -> Added:
@@ -234,6 +232,11 @@ class PriceStore:
             probed, lived = self._tables.rows(PROBES), self._tables.rows(LIFETIMES)
         return records.seen(probed, lived, markets, nodes)
 
+    def files_of_capacity(self) -> tuple[Path, ...]:
+        """Where what was seen and published of evictions is kept, as far as there is any."""
+        paths = (self._tables.path(kind) for kind in (LIFETIMES, PROBES, RATES))
+        return tuple(path for path in paths if path.exists())
+
     def sighting_counts(self) -> dict[str, tuple[int, int]]:
         """How many probes and how many lifetimes there are, by cloud."""
         with self._reading():
@@ -287,15 +290,3 @@ class PriceStore:
             known = frames.catalogue(self._tables.rows(TYPES), self._tables.rows(ON_DEMAND))
             self._catalogue = (signature, known)
         return self._catalogue[1]
-
-
-def _spoken_of(batch: Batch) -> list[Row]:
-    """Rows of ``tables.SEEN``, of markets that can be named."""
-    newest: dict[tuple[str, str], int] = {}
-    latest = np.full(len(batch.markets), -1, np.int64)
-    np.maximum.at(latest, batch.codes, batch.observed)
-    for market, at in zip(batch.markets, latest.tolist(), strict=True):
-        if at >= 0 and usable(market.cloud) and usable(market.region):
-            key = (market.cloud, market.region)
-            newest[key] = max(at, newest.get(key, at))
-    return [(batch.source, *key, at) for key, at in newest.items()]

@@ -22,6 +22,9 @@ _STEPS: Final = 60
 _SETTLED: Final = 1e-9
 _LARGEST_STEP: Final = 2.0
 """Rates may change by a factor e^2 in a step: where a step overshoots, exponentials explode."""
+_FASTEST: Final = 0.0
+"""Logarithm of a loss a second: far from all that was seen, such as ages that no spell ever reached, a steep
+fit would go beyond all numbers."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,7 +36,7 @@ class LogLinear:
 
     def rates(self, covariates: Floats) -> Floats:
         """Shape (n,), of covariates (n, k)."""
-        return np.asarray(np.exp(self.intercept + covariates @ self.weights))
+        return np.asarray(np.exp(np.minimum(self.intercept + covariates @ self.weights, _FASTEST)))
 
 
 def ridge_poisson(covariates: Floats, losses: Floats, exposure: Floats, ridge: float) -> LogLinear:

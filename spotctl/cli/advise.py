@@ -57,8 +57,9 @@ def advise(
     """Rank markets by what useful work costs there.
 
     From the price store; offline, or before anything was fetched, from the bundled market. beta is the
-    probability of losing a machine within the horizon, from prices where they clear by bid, else from
-    published rates; where neither exists it is unknown, and such markets come last.
+    probability of losing a machine within the horizon, from prices where they clear by bid, else from what
+    was seen of the market's capacity, else from published rates; where nothing is known it is unknown, and
+    such markets come last.
     """
     seconds = options.duration("--horizon", horizon)
     assert seconds is not None

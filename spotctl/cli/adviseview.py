@@ -19,6 +19,10 @@ _READ: Final = {
     Basis.CROSSINGS: (
         "beta from price crossings of the last 90 days, with what the coming week should keep to"
     ),
+    Basis.CAPACITY: (
+        "beta from what was seen of the market's capacity, of a machine started when it was last seen, with"
+        " what the coming day should keep to"
+    ),
     Basis.RATE: (
         "beta from a published rate, read as a constant hazard; a band counts at its upper end. Machines that"
         " their users ended early count too: one that stays is likelier to be lost"
@@ -37,6 +41,11 @@ def picture(answer: Advice, wish: Wish, horizon_s: Seconds) -> RenderableType:
     if any(advised.row.rules == "aws-2016" for advised in answer.ranked):
         notes.append(
             "aws-2016 rules: the hour of an eviction is free, so bids that are often lost can be cheapest"
+        )
+    if any(advised.row.rules == "aws" and advised.row.basis == Basis.CAPACITY for advised in answer.ranked):
+        notes.append(
+            "aws rules: a first hour that AWS ends is free, so markets that lose machines soon can be cheapest,"
+            " while they have any"
         )
     if any(advised.row.basis == Basis.RATE and advised.row.cloud == "gcp" for advised in answer.ranked):
         notes.append(
@@ -59,6 +68,11 @@ def warnings(answer: Advice, label: str) -> list[str]:
             f"stale: the prices of {answer.stale} of {answer.fitting} markets are older than they should be;"
             " `spotctl prices fetch` gets new ones"
         )
+    if answer.evidence_stale:
+        lines.append(
+            f"stale: beta of {answer.evidence_stale} of {answer.fitting} markets rests on capacity that was"
+            " last seen weeks ago; `spotctl prices import` takes newer probes"
+        )
     lines += [f"not ranked: {count} markets: {reason}" for reason, count in answer.unranked]
     return lines
 
@@ -70,7 +84,12 @@ def document(answer: Advice, wish: Wish, horizon_s: Seconds, label: str) -> dict
         "horizon_seconds": horizon_s,
         "unit": wish.unit,
         "prices": label or "store",
-        "markets": {"known": answer.known, "fitting": answer.fitting, "stale": answer.stale},
+        "markets": {
+            "known": answer.known,
+            "fitting": answer.fitting,
+            "stale": answer.stale,
+            "beta_stale": answer.evidence_stale,
+        },
         "not_ranked": [{"reason": reason, "markets": count} for reason, count in answer.unranked],
         "ranked": [_fields(advised) for advised in answer.ranked],
     }
@@ -108,15 +127,17 @@ def _cells(advised: Advised, wish: Wish) -> tuple[str, ...]:
         "-" if math.isnan(row.low) else f"{_share(row.low)}-{_share(row.high)}",
         f"{advised.usd_per_unit_hour:.5f}" if math.isfinite(advised.usd_per_unit_hour) else "no useful work",
         old,
-        _origin(row),
+        _origin(advised),
     )
 
 
-def _origin(row: Row) -> str:
-    """Who said the price, and who the rate and of which time."""
+def _origin(advised: Advised) -> str:
+    """Who said the price, and what beta is from and of which time."""
+    row = advised.row
     if not row.evidence or row.basis == Basis.CROSSINGS:
         return row.source
-    return f"{row.source}; beta: {row.evidence}, until {format_instant(Instant(row.evidence_until))[:10]}"
+    until = format_instant(Instant(row.evidence_until))[:10]
+    return f"{row.source}; beta: {row.evidence}, until {until}{' (stale)' if advised.evidence_stale else ''}"
 
 
 def _beta(row: Row) -> str:
@@ -157,6 +178,7 @@ def _fields(advised: Advised) -> dict[str, Any]:
         "beta_basis": row.basis,
         "beta_effective_starts": _finite(row.effective),
         "beta_source": row.evidence,
+        "beta_stale": advised.evidence_stale,
         "beta_until": format_instant(Instant(row.evidence_until)) if row.evidence else None,
         "bid": _dollars(row.price + row.bid_delta),
         "cost_per_useful_hour": _dollars(advised.usd_per_unit_hour),

@@ -119,11 +119,11 @@ def import_(
     form: options.FormatOption = options.Format.TABLE,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Add recorded price files.
+    """Add recorded files.
 
-    Spot prices, eviction bands, on-demand prices, instance types, and exports of another store. What a file
-    says of one source is added whole or not at all; rows that cannot be believed go to quarantine, with the
-    reason.
+    Spot prices, eviction bands, probes of capacity, lifetimes of machines, on-demand prices, instance types,
+    and exports of another store. What a file says of one source is added whole or not at all; rows that
+    cannot be believed go to quarantine, with the reason.
     """
     from pricing_data.importing import import_file
     from spotctl.cli import importview, jsonlines

@@ -20,11 +20,14 @@ _NOTHING: Final = "no prices yet: `spotctl prices fetch` or `spotctl prices impo
 
 def picture(found: Standing, now: Instant) -> RenderableType:
     """Regions, then who is believed where several speak, then findings."""
-    if not found.corners and not found.findings:
+    seen = found.probes + found.lifetimes
+    if not found.corners and not found.findings and not seen:
         return Text(_NOTHING)
-    parts: list[RenderableType] = [_corners(found, now)]
+    parts: list[RenderableType] = [_corners(found, now) if found.corners else Text(_NOTHING)]
     if found.rates:
         parts.append(Text(f"{found.rates:,} published eviction rates"))
+    if seen:
+        parts.append(Text(f"{found.probes:,} probes of capacity, {found.lifetimes:,} lifetimes of machines"))
     if found.disputes:
         parts += [
             Text(""),
@@ -91,6 +94,8 @@ def document(found: Standing, now: Instant) -> dict[str, Any]:
         ],
         "disputes": [jsonlines.public(dispute) for dispute in found.disputes],
         "eviction_rates": found.rates,
+        "probes": found.probes,
+        "lifetimes": found.lifetimes,
         "quarantined": found.quarantined,
         "findings": [
             {

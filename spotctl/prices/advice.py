@@ -19,12 +19,12 @@ from pricing_data.layouts import Semantics
 from pricing_data.units import Instant
 from spotctl.config import Amount
 from spotctl.prices.estimates import Basis
-from spotctl.prices.place import STALE_AFTER_S
+from spotctl.prices.place import STALE_AFTER_S, STALE_CAPACITY_S
 from spotctl.prices.tables import Row, Table
 
 Mask = npt.NDArray[np.bool_]
 
-_ORDER: Final = {Basis.CROSSINGS: 0, Basis.RATE: 0, Basis.OPEN_RATE: 1, Basis.UNKNOWN: 2}
+_ORDER: Final = {Basis.CROSSINGS: 0, Basis.CAPACITY: 0, Basis.RATE: 0, Basis.OPEN_RATE: 1, Basis.UNKNOWN: 2}
 NO_CORES: Final = "the catalogue does not know the instance type"
 NO_GPU_NAME: Final = "the catalogue does not know what its GPUs are called; `spotctl prices fetch` tells"
 
@@ -63,6 +63,8 @@ class Advised:
     age_s: int
     """Since the price was last seen."""
     stale: bool
+    evidence_stale: bool
+    """Whether beta rests on capacity that nobody has seen for long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,7 @@ class Advice:
     ranked: tuple[Advised, ...]
     fitting: int
     stale: int
+    evidence_stale: int
     known: int
     """How many markets the store has."""
     unranked: tuple[tuple[str, int], ...]
@@ -90,16 +93,22 @@ def advise(table: Table, wish: Wish, now: Instant, top: int) -> Advice:
     basis = columns["basis"][ranked]
     order = np.select([basis == str(kind) for kind in _ORDER], list(_ORDER.values()))
     old = _stale(table, ranked, now)
+    unseen = _unseen(table, ranked, now)
     best = np.lexsort((columns["instance_type"][ranked], columns["zone"][ranked], cost, order, old))
     return Advice(
         ranked=tuple(
             Advised(
-                row := table.row(int(ranked[place])), float(cost[place]), now - row.observed, bool(old[place])
+                row=(row := table.row(int(ranked[place]))),
+                usd_per_unit_hour=float(cost[place]),
+                age_s=now - row.observed,
+                stale=bool(old[place]),
+                evidence_stale=bool(unseen[place]),
             )
             for place in best[:top]
         ),
         fitting=len(ranked),
         stale=int(np.count_nonzero(old)),
+        evidence_stale=int(np.count_nonzero(unseen)),
         known=len(table),
         unranked=tuple(left_out.most_common()),
     )
@@ -146,3 +155,10 @@ def _stale(table: Table, which: npt.NDArray[np.intp], now: Instant) -> Mask:
     for kind in Semantics:
         stale |= (semantics == str(kind)) & (ages > STALE_AFTER_S[kind])
     return stale
+
+
+def _unseen(table: Table, which: npt.NDArray[np.intp], now: Instant) -> Mask:
+    """Where beta rests on capacity that was last seen too long ago."""
+    by_capacity = table.columns["basis"][which] == str(Basis.CAPACITY)
+    unseen: Mask = by_capacity & (now - table.columns["evidence_until"][which] > STALE_CAPACITY_S)
+    return unseen

@@ -6,8 +6,9 @@
     U      expected useful time: E[min(time to eviction, h)] - beta lambda
     cost   C / U, dollars per useful hour of one instance
 
-Two kinds of evidence, never mixed: price crossings where the price clears by bid, published rates where it
-does not. A market with neither has an unknown beta; no number is made up for it.
+Where the price clears by bid, price crossings are the evidence. Where it does not, what was seen of the
+market's capacity is, or else a published rate. A market with none of them has an unknown beta; no number is
+made up for it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Final
 import numpy as np
 
 from bidbrain.cost import Survival, expected_charge
-from bidbrain.eviction.base import Lifetime
+from bidbrain.eviction.base import Estimates, Lifetime
 from bidbrain.eviction.confidence import coming_week
 from bidbrain.eviction.first_passage import Steps
 from bidbrain.eviction.price_crossing import PriceCrossing
@@ -41,6 +42,7 @@ class Basis(StrEnum):
     """What a beta rests on."""
 
     CROSSINGS = "price crossings"
+    CAPACITY = "observed capacity"
     RATE = "published rate"
     OPEN_RATE = "published rate, no upper end"
     """A band like "more than 20 %": at least this much, nobody says how much more."""
@@ -56,9 +58,10 @@ class Estimate:
     """NaN where unknown."""
     low: float
     high: float
-    """What the coming week should keep to, at 95 %, or the ends of the published band; NaN where unknown."""
+    """What the coming week (of capacity: the coming day) should keep to, at 95 %, or the ends of the
+    published band; NaN where unknown."""
     effective: float
-    """Independent starts that the interval takes the history for; NaN for rates."""
+    """Independent starts that the interval takes the history of prices for; NaN elsewhere."""
     bid_delta: float
     """Dollars per hour above the price; NaN where no bid is needed."""
     usd_per_useful_hour: float
@@ -128,6 +131,26 @@ def from_rate(rules: MarketRules, price: UsdPerHour, rate: Hazard, horizon_s: fl
         usd_per_useful_hour=_cost(rules, price, horizon_s, worst),
         source=rate.source,
         until=rate.until,
+    )
+
+
+def from_capacity(
+    rules: MarketRules, price: UsdPerHour, fitted: Estimates, market: Market, seen: Instant, horizon_s: float
+) -> Estimate:
+    """By what was seen of ``market`` until ``seen``; a machine is taken to start then."""
+    beta = fitted.beta(market, 0.0, 0.0, horizon_s)
+    if not beta.evidence.known:
+        return unknown(price)
+    return Estimate(
+        basis=Basis.CAPACITY,
+        beta=beta.value,
+        low=beta.low,
+        high=beta.high,
+        effective=math.nan,
+        bid_delta=math.nan,
+        usd_per_useful_hour=_cost(rules, price, horizon_s, Lifetime(fitted, market, 0.0)),
+        source=beta.evidence.source,
+        until=seen,
     )
 
 

@@ -16,6 +16,9 @@ _DAY_S: Final = 86400
 STALE_AFTER_S: Final = {Semantics.EVENT_STREAM: _DAY_S, Semantics.POLLED: 8 * _DAY_S}
 """AWS repeats a price about daily; polled logs are mostly weekly, and late by a day now and then."""
 
+STALE_CAPACITY_S: Final = 14 * _DAY_S
+"""What was seen of a market's capacity fades over two weeks: older, it says little about today."""
+
 
 def prices_root() -> Path:
     """The folder of the price store."""

@@ -4,14 +4,15 @@ ROOT/advice/HORIZON.npz     one ``Table`` per horizon that was asked for, in sec
 
 Whatever changes the store calls ``refresh_tables`` afterwards. A table that does not fit the store all the
 same (its writer was killed in between) is made again when it is asked for: advice never rests on an old one.
-What did not change is taken over: prices decide again only where rows were added.
+What did not change is taken over: prices decide again only where rows were added, and what was seen of
+capacity once more was seen or published.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -23,7 +24,8 @@ from pricing_data.rules import default_rules
 from pricing_data.snapshots import bundled_market
 from pricing_data.store import PriceStore
 from pricing_data.units import HOUR_S, Instant, Seconds, UsdPerHour
-from spotctl.prices.estimates import Basis, Estimate, from_crossings, from_rate, unknown
+from spotctl.prices.capacity import Capacity
+from spotctl.prices.estimates import Basis, Estimate, from_capacity, from_crossings, from_rate, unknown
 from spotctl.prices.place import prices_root
 from spotctl.prices.quotes import Quote, quotes
 from spotctl.prices.rates import AVERAGED_S, Rates
@@ -73,7 +75,13 @@ def fingerprint(root: Path) -> str:
     digest = hashlib.sha256()
     for bundled in ("instance_types.csv", "on_demand.csv"):
         digest.update(files("pricing_data.catalogue").joinpath(bundled).read_bytes())
-    for path in sorted(root.rglob("*.parquet")):
+    return f"{digest.hexdigest()} {_state(root, sorted(root.rglob('*.parquet')))}"
+
+
+def _state(root: Path, paths: Iterable[Path]) -> str:
+    """Of files that are replaced whole: their names, sizes and times."""
+    digest = hashlib.sha256()
+    for path in paths:
         about = path.stat()
         digest.update(f"{path.relative_to(root)} {about.st_size} {about.st_mtime_ns}\n".encode())
     return digest.hexdigest()
@@ -110,13 +118,15 @@ def bundled_table(horizon_s: Seconds) -> Table:
 def _made(store: PriceStore, horizon_s: Seconds, before: Table | None) -> Table:
     """A table of the store as it is; ``before`` may be any older one of the same horizon."""
     mark = fingerprint(store.root)  # taken first: a change from now on makes the table unfit
-    known = {} if before is None else {row.market: row for row in before}
-    return Table.of(mark, horizon_s, _rows(store, horizon_s, known))
+    watched = _state(store.root, store.files_of_capacity())
+    same = before is not None and before.watched == watched
+    known = {row.market: row for row in before or () if same or row.basis != Basis.CAPACITY}
+    return Table.of(mark, horizon_s, _rows(store, horizon_s, known), watched)
 
 
 def _rows(store: PriceStore, horizon_s: Seconds, known: Mapping[Market, Row]) -> Iterator[Row]:
     catalogue, gpu_names = store.catalogue(), store.gpu_names()
-    rates = Rates.of(store.newest_rates(AVERAGED_S))
+    capacity = Capacity(store.observations(), Rates.of(store.newest_rates(AVERAGED_S)))
     found = [(quote, _rules(quote), _unchanged(quote, known.get(quote.market))) for quote in quotes(store)]
     asked = [quote.market for quote, rules, before in found if before is None and _by_crossings(quote, rules)]
     history = store.history(asked)
@@ -128,12 +138,22 @@ def _rows(store: PriceStore, horizon_s: Seconds, known: Mapping[Market, Row]) ->
             steps = history.series(quote.market)
             estimate = from_crossings(rules, quote.price, steps, quote.observed, horizon_s, quote.source)
         elif estimate is None:
-            rate = rates.of_market(quote.market)
-            estimate = (
-                unknown(quote.price) if rate is None else from_rate(rules, quote.price, rate, horizon_s)
-            )
+            estimate = _without_bids(quote.market, quote.price, rules, capacity, horizon_s)
         name = gpu_names.get((quote.market.cloud, quote.market.instance_type), "")
         yield _row(quote, rules, estimate, catalogue, name)
+
+
+def _without_bids(
+    market: Market, price: UsdPerHour, rules: MarketRules, capacity: Capacity, horizon_s: Seconds
+) -> Estimate:
+    """What somebody watched before what is published; losses too few to tell anything leave the latter."""
+    seen, rate = capacity.seen(market), capacity.rates.of_market(market)
+    if seen is not None:
+        fitted = capacity.estimates(market, rules)
+        estimate = from_capacity(rules, price, fitted, market, seen, horizon_s)
+        if estimate.basis is not Basis.UNKNOWN:
+            return estimate
+    return unknown(price) if rate is None else from_rate(rules, price, rate, horizon_s)
 
 
 def _rules(quote: Quote) -> MarketRules | None:
@@ -149,11 +169,17 @@ def _by_crossings(quote: Quote, rules: MarketRules | None) -> bool:
 
 
 def _unchanged(quote: Quote, before: Row | None) -> Estimate | None:
-    """The estimate of price crossings made before, where no row was added since."""
-    if before is None or before.basis != Basis.CROSSINGS:
+    """The estimate made before, where what it rests on is the same.
+
+    Crossings rest on every row of the market. Capacity does on the last price alone, and on sightings, which
+    ``before`` has in common.
+    """
+    if before is None or before.price != quote.price or before.since != quote.since:
         return None
-    same = (before.rows, before.since, before.observed) == (quote.rows, quote.since, quote.observed)
-    return before.estimate if same and before.price == quote.price else None
+    same = before.basis == Basis.CAPACITY or (
+        before.basis == Basis.CROSSINGS and (before.rows, before.observed) == (quote.rows, quote.observed)
+    )
+    return before.estimate if same else None
 
 
 def _row(

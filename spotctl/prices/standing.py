@@ -48,6 +48,9 @@ class Standing:
     findings: tuple[StoreFinding, ...]
     rates: int
     """Published eviction rates."""
+    probes: int
+    lifetimes: int
+    """What was seen of capacity."""
 
     @property
     def quarantined(self) -> int:
@@ -68,11 +71,14 @@ def standing(
         by_corner.setdefault((quote.market.cloud, quote.market.region), []).append(quote)
     sources = {source for quote in found for source in quote.sources}
     everything = not clouds and not regions
+    sightings = [counts for cloud, counts in store.sighting_counts().items() if not clouds or cloud in clouds]
     return Standing(
         corners=tuple(_corner(*name, members, now) for name, members in sorted(by_corner.items())),
         disputes=_disputes(found),
         findings=tuple(f for f in store.findings() if everything or f.source in sources),
         rates=sum(n for cloud, n in store.rate_counts().items() if not clouds or cloud in clouds),
+        probes=sum(probes for probes, _ in sightings),
+        lifetimes=sum(lifetimes for _, lifetimes in sightings),
     )
 
 

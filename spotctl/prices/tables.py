@@ -23,7 +23,7 @@ from pricing_data.market import Market
 from pricing_data.units import Instant
 from spotctl.prices.estimates import Basis, Estimate
 
-_VERSION: Final = 2
+_VERSION: Final = 3
 _KINDS: Final = {str: np.str_, int: np.int64, float: np.float64}
 
 
@@ -91,15 +91,17 @@ class Table:
     fingerprint: str
     horizon_s: float
     columns: Mapping[str, npt.NDArray[Any]]
+    watched: str = ""
+    """The state of what estimates from observed capacity rest on."""
 
     @classmethod
-    def of(cls, fingerprint: str, horizon_s: float, rows: Iterable[Row]) -> Self:
+    def of(cls, fingerprint: str, horizon_s: float, rows: Iterable[Row], watched: str = "") -> Self:
         rows = tuple(rows)
         columns: dict[str, npt.NDArray[Any]] = {
             name: np.array([getattr(row, name) for row in rows], dtype=_KINDS[kind])
             for name, kind in _hints().items()
         }
-        return cls(fingerprint, horizon_s, columns)
+        return cls(fingerprint, horizon_s, columns, watched)
 
     def __len__(self) -> int:
         return len(self.columns["price"])
@@ -116,8 +118,13 @@ class Table:
         scratch = path.with_name(f".{path.name}.{os.getpid()}")
         try:
             with scratch.open("wb") as file:
-                about = {"_fingerprint": np.array(self.fingerprint), "_horizon_s": np.array(self.horizon_s)}
-                np.savez(file, allow_pickle=False, _version=np.array(_VERSION), **about, **self.columns)
+                about = {
+                    "_version": np.array(_VERSION),
+                    "_fingerprint": np.array(self.fingerprint),
+                    "_horizon_s": np.array(self.horizon_s),
+                    "_watched": np.array(self.watched),
+                }
+                np.savez(file, allow_pickle=False, **about, **self.columns)
             scratch.replace(path)
         finally:
             scratch.unlink(missing_ok=True)
@@ -130,7 +137,8 @@ class Table:
                 if int(kept["_version"]) != _VERSION:
                     return None
                 columns = {field.name: kept[field.name] for field in fields(Row)}
-                return cls(str(kept["_fingerprint"]), float(kept["_horizon_s"]), columns)
+                horizon_s = float(kept["_horizon_s"])
+                return cls(str(kept["_fingerprint"]), horizon_s, columns, str(kept["_watched"]))
         except (FileNotFoundError, KeyError, ValueError, EOFError, zipfile.BadZipFile):
             return None
 

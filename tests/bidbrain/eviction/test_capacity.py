@@ -81,6 +81,15 @@ def test_the_young_are_lost_sooner_than_the_old_and_it_is_found_out() -> None:
     assert beta(Conditioned(seen), NEVER_SEEN, 0) > 1.5 * beta(Conditioned(seen), NEVER_SEEN, 6 * HOUR_S)
 
 
+def test_losses_like_clockwork_are_foreseen_and_no_age_is_out_of_numbers() -> None:
+    """Lost after exactly two hours each time: sure to be lost then, safe before."""
+    begins = np.arange(NOW - 20 * 86400, NOW - 3 * HOUR_S, 3 * HOUR_S)
+    spells = Spells.of(begins, begins + 2 * HOUR_S, np.ones(len(begins), np.bool_))
+    model = Conditioned(Observations.of({HERE: spells}))
+    assert beta(model, HERE) < 0.05
+    assert beta(model, HERE, age_s=1.9 * HOUR_S) > 0.9
+
+
 def test_a_machine_started_now_is_as_old_as_the_markets_capacity() -> None:
     """The probes have been up for hours: a new machine does not face the hazard of the first minutes."""
     running = drawn(0.5, 7, days=19, shape=0.5).with_spell(NOW - 6 * HOUR_S, NOW, False)

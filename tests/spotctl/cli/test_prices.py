@@ -306,6 +306,40 @@ def test_wishes_that_make_no_sense_are_refused(arguments: tuple[str, str]) -> No
     assert arguments[0] in result.stderr
 
 
+def test_imported_probes_are_counted_and_believed(tmp_path: Path) -> None:
+    """Capacity of two in three looks, for a month until an hour ago; then the clock goes on without them."""
+    lines = ["timestamp_utc,cloud,region,zone,instance_type,available"]
+    lines += [
+        f"{days_ago(30 - look / 144)},aws,us-east-1,us-east-1c,c4.xlarge,{int(look * look % 13 > 3)}"
+        for look in range(30 * 144 - 6)
+    ]
+    (tmp_path / "probes.csv").write_text("\n".join([*lines, f"{days_ago(-1)},aws,x,xa,y,1"]) + "\n")
+    (tmp_path / "today.csv").write_text(HEADER + row("c", "c4.xlarge", days_ago(0.1), "0.04"))
+    done = answer("prices", "import", "probes.csv", "today.csv")["files"]
+    assert [(file["new"], file["quarantined"]) for file in done] == [(30 * 144 - 6, 1), (1, 0)]
+    status = answer("prices", "status")
+    assert (status["probes"], status["lifetimes"], status["quarantined"]) == (30 * 144 - 6, 0, 1)
+    assert "4,314 probes of capacity" in spotctl("prices", "status").stdout
+    (market,) = answer("advise")["ranked"]
+    assert (market["beta_basis"], market["beta_stale"]) == ("observed capacity", False)
+    assert 0 < market["beta_low"] < market["beta"] < market["beta_high"] < 1
+    assert "losses" in market["beta_source"]
+    assert "what was seen of the market's capacity" in " ".join(spotctl("advise").stdout.split())
+
+
+def test_probes_without_prices_are_no_market(tmp_path: Path) -> None:
+    lines = [
+        "cloud,region,zone,instance_type,begin_utc,end_utc,lost",
+        f"aws,us-east-1,us-east-1c,c4.xlarge,{days_ago(2)},{days_ago(1)},1",
+    ]
+    (tmp_path / "lives.csv").write_text("\n".join(lines))
+    assert answer("prices", "import", "lives.csv")["files"][0]["new"] == 1
+    shown = spotctl("prices", "status").stdout
+    assert "no prices yet" in shown
+    assert "1 lifetimes of machines" in shown
+    assert all(market["generated"] for market in answer("advise")["ranked"])
+
+
 def test_unknown_beta_is_never_made_up(auctions: Path, tmp_path: Path) -> None:
     """The same type, cheaper, under today's rules: no rate is known."""
     today = tmp_path / "today.csv"
