@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import subprocess
 import sys
 import time
@@ -14,10 +16,13 @@ from hypothesis import strategies as st
 
 from pricing_data.availability import read_availability
 from pricing_data.batch import Lifetime, LifetimeBatch, Probe, ProbeBatch
+from pricing_data.csvfile import Table
+from pricing_data.errors import TraceError
 from pricing_data.importing import import_file
 from pricing_data.market import Market
 from pricing_data.quality import Flaw
 from pricing_data.records import seen
+from pricing_data.sightings import observations, read_sightings
 from pricing_data.spells import Spells
 from pricing_data.store import Added, PriceStore
 from pricing_data.units import Instant, format_instant, parse_instant
@@ -152,6 +157,30 @@ def test_the_order_and_number_of_imports_do_not_matter(
     assert len(stores[0].observations().spells(OTHER)) == len(machines)
     least = seen([(*_names(p.market), "a", p.at, p.available, p.at) for p in probes], [], None, 1)
     assert rows(stores[0].observations().spells(MARKET)) == rows(least.spells(MARKET))
+
+
+TEXT = st.one_of(
+    st.sampled_from(
+        ["2023-03-01T12:00:00Z", "2023-03-01", "9999-01-01", "aws", "0", "1", "16", "", "-1", "²"]
+    ),
+    st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=8),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from([PROBES, LIVES]), st.lists(st.lists(TEXT, max_size=8), max_size=6))
+def test_whatever_a_row_holds_it_is_a_sighting_or_flawed(header: str, fields: list[list[str]]) -> None:
+    text = io.StringIO()
+    csv.writer(text).writerows([header.split(","), *fields])
+    try:
+        table = Table.parse("file", text.getvalue().splitlines())
+    except TraceError:
+        return
+    found = read_sightings(table, NOW)
+    flawed = sum(len(lines) for lines in found.flawed.values())
+    assert len(found.probes) + len(found.lifetimes) + flawed == table.count
+    assert all(life.begin <= life.end <= NOW for life in found.lifetimes)
+    observations(found.probes, found.lifetimes)
 
 
 def _names(market: Market) -> tuple[str, ...]:
