@@ -103,12 +103,13 @@ def _mapped(
     if alone:
         yield from map(run_share, shares)
         return
-    with ProcessPoolExecutor(_WORKERS, get_context("spawn"), _leave_interrupts_to_the_parent) as pool:
+    with ProcessPoolExecutor(_WORKERS, get_context("spawn"), _end_when_interrupted) as pool:
         yield from pool.map(run_share, shares)
 
 
-def _leave_interrupts_to_the_parent() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _end_when_interrupted() -> None:
+    """At once and silently: the parent, which Ctrl-C reaches too, says what is to be said."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _run_share(resolved: Resolved, end: Instant, share: _Share) -> list[_Job]:

@@ -33,8 +33,9 @@ def picture(result: BacktestResult) -> RenderableType:
     """For people: a line for each strategy, and what they are held against."""
     first, last = (format_instant(moment)[:16] for moment in result.window)
     table = Table(box=None, pad_edge=False)
-    for column in ("strategy", "$ per job", "95 % interval", "p5 .. p95", "relative", "hours"):
-        table.add_column(column, justify="left" if column == "strategy" else "right")
+    table.add_column("strategy", no_wrap=True)
+    for column in ("$ per job", "95 % interval", "p5 .. p95", "relative", "hours"):
+        table.add_column(column, justify="right")
     for column in ("free", "evictions", "late", "unfinished"):
         table.add_column(column, justify="right")
     for strategy in result.strategies:

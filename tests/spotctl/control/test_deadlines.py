@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from bidbrain.deadline.feasibility import Promise
+from bidbrain.strategies.menu import DEFAULT, NEED_DEADLINE
 from pricing_data.market import PriceHistory, Series
 from pricing_data.rules import AWS, AWS_2016
 from pricing_data.spells import Observations
@@ -88,9 +89,10 @@ def taken_s(state: State) -> int:
     return state.training_over_at - START
 
 
+@pytest.mark.parametrize("strategy", [DEFAULT, *NEED_DEADLINE])
 @pytest.mark.parametrize("rules", RULES)
 @pytest.mark.campaign
-def test_what_was_promised_is_kept(rules: str, campaign: bool) -> None:
+def test_what_was_promised_is_kept(rules: str, strategy: str, campaign: bool) -> None:
     rng = np.random.default_rng(20_261_120)
     for number in range(250 if campaign else 8):
         trace, capacity = world_of(rules, outages(rng), seed=number)
@@ -100,7 +102,8 @@ def test_what_was_promised_is_kept(rules: str, campaign: bool) -> None:
             None if rng.random() < 0.5 else MicroUsd(int(promise.least_budget * 1e6 * rng.uniform(1.3, 2)))
         )
         deadline_s = Seconds(promise.least_deadline_s * slack)
-        state, _ = replay(job(rules, deadline_s=deadline_s, budget=budget), trace, capacity=capacity)
+        of_job = job(rules, deadline_s=deadline_s, budget=budget, strategy=strategy)
+        state, _ = replay(of_job, trace, capacity=capacity)
         story = f"trace {number}, {slack} x the least deadline, budget {budget}"
         assert state.closed is not None, story
         assert (state.closed.exit_code, state.work_left) == (0, 0), f"{story}: {state.closed.why}"
