@@ -23,6 +23,10 @@ BID_DELTAS: Final = tuple(round(float(delta), 6) for delta in np.geomspace(0.000
 """Dollars per hour above the price: the range of Harlap 4.3.1, spaced evenly in the logarithm."""
 
 
+UNBOUNDED: Final = UsdPerHour(math.inf)
+"""The bid of a machine that no price takes away."""
+
+
 @dataclass(frozen=True, slots=True)
 class Holding:
     """One allocation of the footprint, requested or running: one market, one moment, one bid."""

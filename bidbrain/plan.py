@@ -9,13 +9,15 @@ are in E, the search for new machines is not. Sigma is paid once. Parts of hours
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 
-from bidbrain.decide import decide
+from bidbrain.decide import decide as least_cost
 from bidbrain.footprint import held, reckon
-from bidbrain.model import Action, Decision, Holding, Observation
+from bidbrain.model import UNBOUNDED, Action, Decision, Holding, Observation
 from bidbrain.single import Single
 from bidbrain.work import mean_left
 from pricing_data.units import HOUR_S, Instant, Seconds, Usd
@@ -35,9 +37,13 @@ class Plan:
     """What would be acquired now, in order, and the decision to hold that ends it."""
 
 
-def plan_ahead(observation: Observation, work: float) -> Plan:
+Decide: TypeAlias = Callable[[Observation], Decision]
+"""A strategy's: what to acquire now."""
+
+
+def plan_ahead(observation: Observation, work: float, decide: Decide = least_cost) -> Plan:
     """Expected cost and time of ``work`` core-seconds on the footprint that ``decide`` would build now."""
-    decisions, settled = _built(observation)
+    decisions, settled = _built(observation, decide)
     single = Single.of(settled)
     transient = held(single.setting, single.at)
     steady = reckon(single.setting, transient, np.array([math.inf]), changes=False)
@@ -55,8 +61,8 @@ def plan_ahead(observation: Observation, work: float) -> Plan:
     )
 
 
-def _built(observation: Observation) -> tuple[tuple[Decision, ...], Observation]:
-    """Decide, take it as granted, decide again, until nothing makes work cheaper."""
+def _built(observation: Observation, decide: Decide) -> tuple[tuple[Decision, ...], Observation]:
+    """Decide, take it as granted, decide again, until nothing more is wanted."""
     decisions = [decide(observation)]
     while decisions[-1].action is Action.ACQUIRE:
         requested = _requested(observation, decisions[-1], f"planned {len(decisions)}")
@@ -67,17 +73,17 @@ def _built(observation: Observation) -> tuple[tuple[Decision, ...], Observation]
 
 def _requested(observation: Observation, decision: Decision, name: str) -> Holding:
     assert decision.market is not None
-    assert decision.bid is not None
     offer = observation.offer(decision.market)
     return Holding(
         id=name,
         market=offer.market,
         count=decision.count,
         cores=offer.cores,
-        bid=decision.bid,
-        price=offer.price,
+        bid=UNBOUNDED if decision.bid is None else decision.bid,
+        price=offer.on_demand if decision.bid is None else offer.price,
         hour_ends=Instant(observation.now + HOUR_S),
         counts_for=decision.count,
+        on_demand=decision.bid is None,
     )
 
 

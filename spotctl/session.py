@@ -18,7 +18,7 @@ from pricing_data.traces import Recording
 from pricing_data.units import Instant
 from spotctl.config import JobSpec
 from spotctl.control import events as e
-from spotctl.control.deciding import observation, promised
+from spotctl.control.deciding import observation, promised, strategy
 from spotctl.control.drive import drive, fold, start, unexecuted
 from spotctl.control.evolve import begin, evolve
 from spotctl.control.state import Phase, State
@@ -77,7 +77,7 @@ def plan_job(spec: JobSpec, options: LaunchOptions) -> JobPlan:
     state = begin(started, resolved.trace, resolved.capacity)
     clocks = resolved.terms.stop.clocks
     work = (clocks or 1) * resolved.terms.core_seconds_per_clock
-    ahead = plan_ahead(observation(state), work)
+    ahead = plan_ahead(observation(state), work, strategy(state).decide)
     return JobPlan(resolved.terms, resolved.recording, state, ahead, promised(state))
 
 

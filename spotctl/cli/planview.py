@@ -36,18 +36,19 @@ def picture(plan: JobPlan) -> RenderableType:
     terms, first = plan.terms, plan.ahead.decisions[0]
     reliable = f"{words.machines(terms.reliable_count, terms.reliable.market)}, on-demand"
     parts: list[RenderableType] = [
-        Text.assemble((terms.job, "bold"), f"  prices: {terms.prices}, {terms.rules.name} rules"),
+        Text.assemble(
+            (terms.job, "bold"), f"  prices: {terms.prices}, {terms.rules.name} rules, {terms.strategy}"
+        ),
         Text(f"starts {format_instant(terms.start)}, the prices' own time", style="dim"),
         *(Text(line, style="yellow") for line in (*set_aside(plan.recording), *_unknowns(plan))),
         Text(""),
         Text(f"first   {reliable} at {_rate(terms.reliable.on_demand)}"),
     ]
     parts += [Text(f"then    {decision.why}") for decision in plan.ahead.decisions]
-    parts += [
-        Text(""),
-        Text(f"what was weighed for the first step ({first.considered} alternatives)", "bold"),
-    ]
-    parts += [_candidates(plan.state, first), *_evidence(plan.state, first), Text(""), *_expected(plan)]
+    if first.weighed:
+        weighed = f"what was weighed for the first step ({first.considered} alternatives)"
+        parts += [Text(""), Text(weighed, "bold"), _candidates(plan.state, first)]
+    parts += [*_evidence(plan.state, first), Text(""), *_expected(plan)]
     return Group(*parts)
 
 

@@ -24,7 +24,7 @@ def decided(state: State) -> e.Decided:
     """What to acquire, or give up, now."""
     seen, pledged = observation(state), pledge(state)
     if pledged is None:
-        return e.Decided(state.now, _strategy(state).decide(seen))
+        return e.Decided(state.now, strategy(state).decide(seen))
     return e.Decided(state.now, _kept(state).decide(seen, pledged), look(seen))
 
 
@@ -80,11 +80,11 @@ def promised(state: State) -> Promise | None:
 def _renewal(state: State, holding: str) -> Decision:
     seen, pledged = observation(state), pledge(state)
     if pledged is None:
-        return _strategy(state).renew_or_terminate(seen, holding)
+        return strategy(state).renew_or_terminate(seen, holding)
     return _kept(state).renew_or_terminate(seen, pledged, holding)
 
 
-def _strategy(state: State) -> Strategy:
+def strategy(state: State) -> Strategy:
     return LIVE[state.terms.strategy](_cores(state))
 
 

@@ -6,13 +6,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from math import inf
 from typing import Final
 
 from bidbrain.deadline.spells import Belief
 from bidbrain.eviction.base import Estimates, MarketModel
 from bidbrain.measure import Measured
-from bidbrain.model import Decision, Holding
+from bidbrain.model import UNBOUNDED, Decision, Holding
 from pricing_data.billing import End
 from pricing_data.market import Market, PriceHistory
 from pricing_data.spells import Observations
@@ -20,10 +19,6 @@ from pricing_data.units import HOUR_S, Instant, UsdPerHour
 from spotctl.control.events import Ask, Close
 from spotctl.control.lifecycle import Life
 from spotctl.control.terms import Terms
-
-UNBOUNDED: Final = UsdPerHour(inf)
-"""The bid of a machine that no price takes away."""
-
 
 REFUSED_REST_S: Final = 600
 """For how long a market that refused is not asked again."""

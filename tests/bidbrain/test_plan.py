@@ -9,6 +9,7 @@ import pytest
 
 from bidbrain.model import Action, Limits, Reliable
 from bidbrain.plan import plan_ahead
+from bidbrain.strategies.cheapest import OnDemand
 from pricing_data.units import HOUR_S, Seconds, UsdPerHour
 from tests.bidbrain.build import DOUBLE, XLARGE, Told, holding, observe, offer
 
@@ -63,3 +64,12 @@ def test_without_machines_there_is_no_end() -> None:
     nothing = observe(evictions=Told(unknown=frozenset({XLARGE})), reliable=Reliable(0, UsdPerHour(0.0), 1))
     plan = plan_ahead(nothing, work=HOUR_S)
     assert [plan.expected_s, plan.expected_cost, plan.on_demand_cost] == [math.inf] * 3
+
+
+def test_a_plan_is_the_strategys_own() -> None:
+    rented = plan_ahead(observe(limits=EIGHT), work=72 * HOUR_S, decide=OnDemand(32.0).decide)
+    assert [(d.action, d.count, d.bid) for d in rented.decisions] == [
+        (Action.ACQUIRE, 8, None),
+        (Action.HOLD, 0, None),
+    ]
+    assert rented.expected_cost > 2 * plan_ahead(observe(limits=EIGHT), work=72 * HOUR_S).expected_cost
