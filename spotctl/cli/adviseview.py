@@ -21,7 +21,7 @@ _READ: Final = {
     ),
     Basis.CAPACITY: (
         "beta from what was seen of the market's capacity, of a machine started when it was last seen, with"
-        " what the coming day should keep to"
+        " its interval at 95 %"
     ),
     Basis.RATE: (
         "beta from a published rate, read as a constant hazard; a band counts at its upper end. Machines that"
@@ -44,8 +44,8 @@ def picture(answer: Advice, wish: Wish, horizon_s: Seconds) -> RenderableType:
         )
     if any(advised.row.rules == "aws" and advised.row.basis == Basis.CAPACITY for advised in answer.ranked):
         notes.append(
-            "aws rules: a first hour that AWS ends is free, so markets that lose machines soon can be cheapest,"
-            " while they have any"
+            "aws rules: a first hour that AWS ends is free, so markets that lose machines soon can be"
+            " cheapest, while they have any"
         )
     if any(advised.row.basis == Basis.RATE and advised.row.cloud == "gcp" for advised in answer.ranked):
         notes.append(

@@ -2,8 +2,8 @@
 
 In markets whose prices do not evict a machine is lost with its capacity, and whoever watched that knows
 more than any published rate. The estimator is the one that decides for running jobs
-(``bidbrain.eviction.chosen``), fitted as of the newest thing that the store heard of the cloud; a published
-rate is what it starts from. Refuses to speak of markets that nobody watched: their published rates do.
+(``bidbrain.eviction.chosen``), fitted as of the newest sighting in the cloud; a published rate is what it
+starts from. Refuses to speak of markets that nobody watched: their published rates do.
 """
 
 from __future__ import annotations
@@ -41,14 +41,13 @@ class Capacity:
     def _fit(self, cloud: str, rules: MarketRules) -> Estimates:
         markets = [market for market in self.observations.markets if market.cloud == cloud]
         mine = Observations.of({market: self.observations.spells(market) for market in markets})
-        bands = {market: band for market in markets if (band := self._band(market)) is not None}
-        now = max(
-            *(int(mine.spells(market).ends.max()) for market in markets),
-            *(int(band.at) for band in bands.values()),
-            0,
-        )
-        return Chosen(rules, mine, bands).fit(PriceHistory.of({}), Instant(now))
+        now = Instant(max(int(mine.spells(market).ends.max()) for market in markets))
+        bands = {market: band for market in markets if (band := self._band(market, now)) is not None}
+        return Chosen(rules, mine, bands).fit(PriceHistory.of({}), now)
 
-    def _band(self, market: Market) -> Band | None:
+    def _band(self, market: Market, now: Instant) -> Band | None:
+        """What is published, as a prior; it may have been published after the last sighting."""
         rate = self.rates.of_market(market)
-        return None if rate is None else Band(rate.low, rate.high, rate.per_s, rate.until, rate.source)
+        if rate is None:
+            return None
+        return Band(rate.low, rate.high, rate.per_s, min(rate.until, now), rate.source)

@@ -58,8 +58,8 @@ class Estimate:
     """NaN where unknown."""
     low: float
     high: float
-    """What the coming week (of capacity: the coming day) should keep to, at 95 %, or the ends of the
-    published band; NaN where unknown."""
+    """Of crossings what the coming week should keep to, at 95 %; of capacity the interval of its estimator;
+    of rates the ends of the published band. NaN where unknown."""
     effective: float
     """Independent starts that the interval takes the history of prices for; NaN elsewhere."""
     bid_delta: float

@@ -10,7 +10,7 @@ import pytest
 
 from bidbrain.eviction.chosen import Chosen
 from pricing_data.availability import read_grid
-from pricing_data.batch import Lifetime, LifetimeBatch, Probe, ProbeBatch, RateBatch
+from pricing_data.batch import Lifetime, LifetimeBatch, Probe, ProbeBatch, Rate, RateBatch
 from pricing_data.market import Market, PriceHistory
 from pricing_data.rules import AWS
 from pricing_data.store import PriceStore
@@ -19,7 +19,7 @@ from spotctl.prices import refresh
 from spotctl.prices.advice import Wish, advise
 from spotctl.prices.tables import Row, Table
 
-from .test_tables import CHEAP, DAY_S, DEAR, GPU_BOX, HOUR, NOW, START, prices, rate, region, store
+from .test_tables import CHEAP, DAY_S, DEAR, GPU_BOX, HOUR, MONTH_S, NOW, START, prices, rate, region, store
 
 __all__ = ["store"]
 
@@ -41,6 +41,9 @@ def test_what_was_seen_of_capacity_is_believed_before_what_is_published(store: P
     store.add_probes(probed(CHEAP, every=12))
     rows = found_in(refresh.current_table(HOUR).table)
     seen, published = rows[CHEAP], rows[DEAR]
+    later = Rate(region(CHEAP), NOW, Instant(NOW + 600 * DAY_S), 0.0, 0.05, MONTH_S, NOW)
+    store.add_rates(RateBatch("advisor", (later,)))
+    assert found_in(refresh.current_table(HOUR).table)[CHEAP].beta == seen.beta, "as of when it was watched"
     assert (seen.basis, published.basis) == ("observed capacity", "published rate")
     assert published.beta == pytest.approx(0.05 / 720, rel=0.05)
     assert 0.2 < seen.low < seen.beta < seen.high, "lost every two hours or so, whatever is published"
