@@ -191,10 +191,14 @@ def _granted(state: State, entry: e.Granted) -> State:
 
 
 def _refused(state: State, entry: e.Refused) -> State:
-    """A market that refuses rests; others may be asked at once."""
+    """A spot market that refuses rests, and others may be asked at once. On demand there is none to rest:
+    it is asked again at the next decision.
+    """
     allocation = replace(state.allocations[entry.allocation], refused=f"{entry.error}: {entry.detail}")
     state = replace(state, allocations={**state.allocations, allocation.name: allocation})
-    return state if state.decide_from is None else replace(state, decide_from=state.now)
+    if state.decide_from is None or allocation.on_demand:
+        return state
+    return replace(state, decide_from=state.now)
 
 
 def _running(state: State, entry: e.InstancesRunning) -> State:

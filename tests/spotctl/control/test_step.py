@@ -95,6 +95,19 @@ def test_where_a_market_refuses_the_others_are_asked_at_once_and_it_is_left_alon
     assert core.state.now >= after(75 + REFUSED_REST_S)
 
 
+def test_machines_on_demand_that_are_refused_are_asked_for_again_at_the_next_decision() -> None:
+    core = Core(replace(terms(), strategy="on-demand")).training()
+    (wanted,) = [a for a in core.state.allocations.values() if not a.reliable]
+    assert wanted.on_demand
+    refused = e.Refused(after(76), wanted.name, "CapacityUnavailable", "no machines")
+    assert only(e.Acquire, core.tell(refused)) == []
+    assert core.state.alarm is not None
+    assert core.state.alarm > after(76)
+    (again,) = only(e.Acquire, core.tell(e.Woke(core.state.alarm)))
+    assert isinstance(again, e.Acquire)
+    assert (again.bid, again.count) == (None, wanted.count)
+
+
 # ---- time ------------------------------------------------------------------------------------------
 
 
