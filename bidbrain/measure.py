@@ -170,7 +170,7 @@ class Measured:
     def _closed(self) -> Measured:
         """With the lessons of the stretch of now, where it is long enough for any."""
         speed, lost_s = self.now.speed, self.now.lost_s
-        if speed is None or speed <= 0:
+        if speed is None or speed <= 0 or not self.now.count:  # work of machines that were gone by then
             return self
         ideal = sum(count * self.rate(name) for name, count in self.now.machines.items())
         sizes = (*self.sizes, (math.log2(max(self.now.count, 1)), math.log(speed / ideal)))[-_KEPT:]

@@ -92,6 +92,8 @@ class Kept:
         # What runs on demand stays until spot machines are granted; until then it is as if it were gone.
         on_spot = replace(observation, footprint=spot_held(observation))
         decision = _grown(on_spot, pledge, self.strategy.decide(on_spot))
+        if rented and decision.action is Action.ACQUIRE and decision.bid is None:
+            return _plain(observation, Action.HOLD, choice)  # what it would rent is rented
         return replace(decision, why=f"{decision.why} {_sentence(choice)}")
 
     def renew_or_terminate(self, observation: Observation, pledge: Pledge, holding_id: str) -> Decision:

@@ -139,3 +139,11 @@ def test_a_robust_value_lies_among_what_was_seen(values: list[float], prior: flo
         robust = robust.with_seen(value)
     assert min([*values, prior]) <= robust.value <= max([*values, prior])
     assert len(robust.seen) <= 32
+
+
+def test_progress_that_no_machine_of_now_has_made_says_nothing() -> None:
+    """Reports of machines that are gone by then may still come in."""
+    measured = Measured.begin(GUESS, GUESSED_RATES, {})
+    for second in range(20):
+        measured = measured.progressed(Stamp(float(second), 10.0 * second))
+    assert measured.scaling(GUESS) == GUESS

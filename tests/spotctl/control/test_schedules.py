@@ -12,6 +12,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
+from bidbrain.strategies.menu import DEFAULT, LIVE, NEED_DEADLINE
 from pricing_data.market import PriceHistory
 from pricing_data.rules import AWS, AWS_2016, GCP
 from pricing_data.units import Instant, Seconds
@@ -51,7 +52,11 @@ def random_terms(seed: int) -> Terms:
         objective_delta=0.02 if rng.random() < 0.2 else None,
     )
     machines, drain = int(rng.integers(1, 3)), bool(rng.random() < 0.3)
-    return replace(of, limits=few_bids, stop=until, reliable_count=machines, drain=drain)
+    of = replace(of, limits=few_bids, stop=until, reliable_count=machines, drain=drain)
+    deadline_s = Seconds(float(rng.integers(600, 7200))) if rng.random() < 0.5 else None
+    named = [name for name in LIVE if deadline_s is not None or name not in NEED_DEADLINE]
+    strategy = str(rng.choice(named)) if rng.random() < 0.5 else DEFAULT
+    return replace(of, deadline_s=deadline_s, strategy=strategy, start_s=Seconds(60.0), measure=seed % 2 == 0)
 
 
 def run_schedule(seed: int, fault: Fault, plan: Plan = plan, evolve: Evolve = evolve) -> Outcome:
@@ -138,9 +143,11 @@ class Checks:
         owed = spent(state)
         assert min(owed.spot, owed.on_demand, owed.refunded) >= 0
         assert owed.total == owed.spot + owed.on_demand
-        wanted = sum(1 for i in state.live() if i.stays and not state.is_reliable(i))
-        wanted += sum(a.count for a in state.allocations.values() if a.unanswered and not a.reliable)
-        assert wanted <= state.terms.limits.max_instances, "more machines than the job allows"
+        for on_demand in (False, True):  # while one takes over from the other there may be both
+            mine = [a for a in state.allocations.values() if a.on_demand is on_demand and not a.reliable]
+            wanted = sum(1 for a in mine for i in state.of(a.name) if i.stays)
+            wanted += sum(a.count for a in mine if a.unanswered)
+            assert wanted <= state.terms.limits.max_instances, "more machines than the job allows"
 
     def _once(self, what: str, about: str) -> None:
         assert (what, about) not in self._said, f"{what} {about}: twice"
@@ -176,7 +183,8 @@ ENDS = {
 def check_end(outcome: Outcome, fault: Fault) -> None:
     closed = outcome.state.closed
     assert closed is not None
-    ending = (closed.outcome, closed.exit_code)
+    missed = closed.exit_code == 6 and outcome.state.terms.deadline_s is not None  # nobody promised it here
+    ending = (closed.outcome, 0 if missed else closed.exit_code)
     too_late = fault is Fault.CANCEL and outcome.state.work_left == 0
     if too_late:
         assert ending == DONE
