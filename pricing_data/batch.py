@@ -14,7 +14,7 @@ import numpy as np
 
 from pricing_data.layouts import Semantics
 from pricing_data.market import InstanceType, Market, Prices, Times
-from pricing_data.quality import Flaw, Ints, Mask
+from pricing_data.quality import Ints, Mask, Unreadable
 from pricing_data.units import Instant, Seconds, UsdPerHour
 
 
@@ -147,17 +147,6 @@ class OnDemandBatch:
     source: str
     prices: tuple[ListPrice, ...]
     observed: Instant
-
-
-@dataclass(frozen=True, slots=True)
-class Unreadable:
-    """A row of an answer, or a line of a file, that says nothing anybody understands."""
-
-    reason: Flaw
-    text: str
-    """As it came, after what is wrong with it where ``reason`` alone does not tell."""
-    line: int = 0
-    """Counted from 1; 0 where it is no line of a file."""
 
 
 @dataclass(frozen=True, slots=True)

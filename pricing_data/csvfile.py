@@ -16,10 +16,9 @@ from typing import Final
 
 import numpy as np
 
-from pricing_data.batch import Unreadable
 from pricing_data.errors import TraceError
 from pricing_data.market import Prices, Times
-from pricing_data.quality import Flaw, Ints, Mask
+from pricing_data.quality import Flaw, Ints, Mask, Unreadable
 from pricing_data.units import parse_instant
 
 _WHOLE_SECONDS: Final = "0000-00-00T00:00:00Z"

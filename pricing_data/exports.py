@@ -14,13 +14,13 @@ from typing import Any, Final
 import numpy as np
 
 from pricing_data import parquet
-from pricing_data.batch import Batch, Unreadable
+from pricing_data.batch import Batch
 from pricing_data.csvfile import Table, parsed_prices, parsed_times
 from pricing_data.errors import TraceError
 from pricing_data.frames import ROWS
 from pricing_data.layouts import Semantics
 from pricing_data.market import Market
-from pricing_data.quality import Flaw
+from pricing_data.quality import Flaw, Unreadable
 
 _NAMES: Final = ("cloud", "region", "zone", "instance_type", "source", "semantics")
 _TRUTH: Final = {"true": True, "false": False}

@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pricing_data.batch import ListPrice, OnDemandBatch, Rate, RateBatch, TypeBatch, TypeRow, Unreadable
+from pricing_data.batch import ListPrice, OnDemandBatch, Rate, RateBatch, TypeBatch, TypeRow
 from pricing_data.csvfile import Table
 from pricing_data.market import InstanceType, Market
-from pricing_data.quality import Flaw
+from pricing_data.quality import Flaw, Unreadable
 from pricing_data.units import HOUR_S, Instant, Seconds, UsdPerHour, parse_instant
 
 Fact = Rate | ListPrice | TypeRow

@@ -118,6 +118,17 @@ class Sorted:
     last: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A row of an answer, or a line of a file, that says nothing anybody understands."""
+
+    reason: Flaw
+    text: str
+    """As it came, after what is wrong with it where ``reason`` alone does not tell."""
+    line: int = 0
+    """Counted from 1; 0 where it is no line of a file."""
+
+
 def finding(kind: Flaw, lines: Iterable[int], text_of: Callable[[int], str]) -> Finding:
     """Count ``lines`` and quote the first of them."""
     ordered = sorted(lines)

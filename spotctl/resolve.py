@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Final
 
 from bidbrain.model import Limits, Scaling
-from pricing_data.availability import read_availability
 from pricing_data.catalogue import Catalogue
 from pricing_data.errors import TraceError
 from pricing_data.market import Market, MarketRules, PriceHistory
@@ -135,6 +134,8 @@ def _capacity(options: PriceOptions, tradable: Iterable[Tradable]) -> Observatio
     """What was recorded of the job's markets. Raises UsageError where that is nothing."""
     if options.availability is None:
         return Observations()
+    from pricing_data.availability import read_availability  # few runs bring a file of it
+
     try:
         watched = read_availability(options.availability)
     except TraceError as error:

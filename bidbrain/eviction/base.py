@@ -7,9 +7,10 @@ markets, bid deltas and times; they refuse to know money owed, work and whose ma
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from pricing_data.market import Market, PriceHistory
+from pricing_data.spells import Observations
 from pricing_data.units import Instant, Seconds
 
 
@@ -94,6 +95,15 @@ class MarketModel(Protocol):
 
     def fit(self, history: PriceHistory, now: Instant) -> Estimates:
         """Learn from what was known at ``now``; later rows of ``history`` are not looked at."""
+        ...
+
+
+@runtime_checkable
+class LearningModel(MarketModel, Protocol):
+    """An estimator that also learns from machines that were kept and lost."""
+
+    def observing(self, observations: Observations) -> LearningModel:
+        """The same model, knowing ``observations`` instead."""
         ...
 
 

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, TypeVar
 
-from pricing_data.batch import Unreadable, UnreadableBatch
+from pricing_data.batch import UnreadableBatch
 from pricing_data.errors import FeedBroken
 from pricing_data.feeds.base import Part
-from pricing_data.quality import Flaw
+from pricing_data.quality import Flaw, Unreadable
 from pricing_data.units import Instant
 
 Row = TypeVar("Row")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -30,6 +31,8 @@ from spotctl.cli.jsonlines import public
 from spotctl.control.state import State
 from spotctl.session import JobPlan
 
+_Judged: TypeAlias = tuple[Weighed, Beta | None]
+
 
 def picture(plan: JobPlan) -> RenderableType:
     """For people: what would be bought, the alternatives to the first purchase, what to expect."""
@@ -46,9 +49,15 @@ def picture(plan: JobPlan) -> RenderableType:
     ]
     parts += [Text(f"then    {decision.why}") for decision in plan.ahead.decisions]
     if first.weighed:
+        judged = _judged(plan.state, first)
         weighed = f"what was weighed for the first step ({first.considered} alternatives)"
-        parts += [Text(""), Text(weighed, "bold"), _candidates(plan.state, first)]
-    parts += [*_evidence(plan.state, first), Text(""), *_expected(plan)]
+        parts += [
+            Text(""),
+            Text(weighed, "bold"),
+            _candidates(plan.state, judged),
+            *_evidence(plan.state, judged),
+        ]
+    parts += [Text(""), *_expected(plan)]
     return Group(*parts)
 
 
@@ -98,11 +107,10 @@ def set_aside(recording: Recording) -> list[str]:
     return lines
 
 
-def _evidence(state: State, decision: Decision) -> list[Text]:
+def _evidence(state: State, judged: Sequence[_Judged]) -> list[Text]:
     """What the betas rest on, a line for each kind of evidence, with the age of the newest observations."""
     ages: dict[str, list[float]] = {}
-    for weighed in _best_of_each(decision):
-        beta = _beta(state, weighed)
+    for _, beta in judged:
         if beta is not None:
             kind = beta.evidence.source.partition(",")[0] or "nothing that is known"
             ages.setdefault(kind, []).append(beta.age_s(state.now) or 0.0)
@@ -115,8 +123,8 @@ def _evidence(state: State, decision: Decision) -> list[Text]:
 def _betas(plan: JobPlan) -> list[dict[str, Any]]:
     """The best request for each market, with what its beta rests on."""
     rows = []
-    for weighed in _best_of_each(plan.ahead.decisions[0]):
-        if (beta := _beta(plan.state, weighed)) is not None:
+    for weighed, beta in _judged(plan.state, plan.ahead.decisions[0]):
+        if beta is not None:
             newest = beta.evidence.newest
             rows.append(
                 {
@@ -151,26 +159,27 @@ def _unknowns(plan: JobPlan) -> list[str]:
 # ---- what would be done -------------------------------------------------------------------------
 
 
-def _candidates(state: State, decision: Decision) -> Table:
+def _candidates(state: State, judged: Sequence[_Judged]) -> Table:
     """The best alternative of each market, cheapest work first."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("market", no_wrap=True)
     for title in ("price", "bid", "beta", "95 %", "$ expected", "$/core-h", "dearer by"):
         table.add_column(title, justify="right", no_wrap=True)
-    least = min(weighed.cost_per_work for weighed in decision.weighed)
-    for weighed in _best_of_each(decision):
-        table.add_row(*_row(state, weighed, least), style="bold" if weighed.chosen else "")
+    least = min(weighed.cost_per_work for weighed, _ in judged)
+    for weighed, beta in judged:
+        table.add_row(*_row(state, weighed, beta, least), style="bold" if weighed.chosen else "")
     return table
 
 
-def _best_of_each(decision: Decision) -> list[Weighed]:
+def _judged(state: State, decision: Decision) -> list[_Judged]:
+    """The best alternative of each market, cheapest work first, with what its beta rests on."""
     best: dict[object, Weighed] = {}
     for weighed in sorted(decision.weighed, key=lambda w: (not w.chosen, w.cost_per_work)):
         best.setdefault(weighed.market, weighed)
-    return sorted(best.values(), key=lambda w: w.cost_per_work)
+    return [(w, _beta(state, w)) for w in sorted(best.values(), key=lambda w: w.cost_per_work)]
 
 
-def _row(state: State, weighed: Weighed, least: float) -> tuple[str, ...]:
+def _row(state: State, weighed: Weighed, beta: Beta | None, least: float) -> tuple[str, ...]:
     price = None if weighed.market is None else state.history.price(weighed.market, state.now)
     bid = None if price is None or weighed.bid_delta is None else price + weighed.bid_delta
     return (
@@ -178,7 +187,7 @@ def _row(state: State, weighed: Weighed, least: float) -> tuple[str, ...]:
         "-" if price is None else words.price(price),
         "-" if bid is None else words.price(bid),
         f"{weighed.beta:.3f}",
-        "-" if (beta := _beta(state, weighed)) is None else f"{beta.low:.3f}-{beta.high:.3f}",
+        "-" if beta is None else f"{beta.low:.3f}-{beta.high:.3f}",
         f"{weighed.expected_charge:.4f}",
         f"{weighed.cost_per_work * HOUR_S:.5f}",
         _against(weighed, least),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from bidbrain.eviction.chosen import Chosen
+from bidbrain.eviction.base import LearningModel, MarketModel
 from bidbrain.eviction.price_crossing import PriceCrossing
 from bidbrain.measure import Change, Measured, Stamp
 from bidbrain.model import Action
@@ -54,10 +54,13 @@ def _unmeasured(terms: Terms) -> Measured:
     return Measured.begin(terms.scaling, rates, {})
 
 
-def _estimator(rules: MarketRules, capacity: Observations) -> Chosen | PriceCrossing:
+def _estimator(rules: MarketRules, capacity: Observations) -> MarketModel:
     """Where machines are taken for capacity, and nobody watched that, prices are all there is to go by."""
-    watched = rules.cleared_by_bid or capacity.markets
-    return Chosen(rules, capacity) if watched else PriceCrossing()
+    if rules.cleared_by_bid or not capacity.markets:
+        return PriceCrossing()
+    from bidbrain.eviction.chosen import Chosen  # many estimators, that auctions need not load
+
+    return Chosen(rules, capacity)
 
 
 def evolve(state: State, entry: e.Entry) -> State:
@@ -103,7 +106,7 @@ def _refit(state: State) -> State:
         return state
     at = Instant(state.fitted_at + hours * REFIT_INTERVAL_S)
     estimator = state.estimator
-    if isinstance(estimator, Chosen) and not state.terms.rules.cleared_by_bid:
+    if isinstance(estimator, LearningModel):
         estimator = estimator.observing(state.capacity.beside(_own_machines(state)))
     fitted = estimator.fit(state.history.as_of(at), at)
     return replace(state, estimator=estimator, evictions=fitted, fitted_at=at)

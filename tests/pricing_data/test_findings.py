@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pricing_data.batch import Batch, Unreadable, UnreadableBatch
+from pricing_data.batch import Batch, UnreadableBatch
 from pricing_data.layouts import Semantics
 from pricing_data.market import Market
-from pricing_data.quality import Flaw
+from pricing_data.quality import Flaw, Unreadable
 from pricing_data.store import PriceStore
 from tests.pricing_data.test_store import EAST, MAY, NAN, NOWHERE, WEST, batch
 

@@ -20,14 +20,13 @@ from pricing_data.batch import (
     RateBatch,
     TypeBatch,
     TypeRow,
-    Unreadable,
     UnreadableBatch,
 )
 from pricing_data.errors import ExportRefused, StoreDamaged
 from pricing_data.frames import ROWS
 from pricing_data.layouts import Semantics
 from pricing_data.market import InstanceType, Market
-from pricing_data.quality import Flaw
+from pricing_data.quality import Flaw, Unreadable
 from pricing_data.store import Added, PriceStore
 from pricing_data.units import Instant, Seconds, UsdPerHour, parse_instant
 

@@ -14,10 +14,10 @@ from pricing_data.batch import (
     RateBatch,
     TypeBatch,
     TypeRow,
-    Unreadable,
     UnreadableBatch,
 )
 from pricing_data.market import Market
+from pricing_data.quality import Unreadable
 from pricing_data.units import Instant
 
 _Key = TypeVar("_Key")
