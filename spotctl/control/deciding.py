@@ -16,7 +16,7 @@ from bidbrain.strategies.menu import LIVE, kept
 from bidbrain.strategies.pledge import Pledge, look, promise
 from pricing_data.units import Seconds, Usd, later
 from spotctl.control import events as e
-from spotctl.control.spending import MICROS_PER_USD, spent
+from spotctl.control.spending import MICROS_PER_USD, sure
 from spotctl.control.state import State
 
 
@@ -60,7 +60,7 @@ def pledge(state: State) -> Pledge | None:
     terms = state.terms
     if terms.deadline_s is None or terms.stop.clocks is None:
         return None
-    left = inf if terms.budget is None else (terms.budget - spent(state).total) / MICROS_PER_USD
+    left = inf if terms.budget is None else (terms.budget - sure(state)) / MICROS_PER_USD
     return Pledge(
         start=terms.start,
         deadline=later(terms.start, terms.deadline_s),

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from pricing_data.billing import Charge, settle, settle_on_demand
-from pricing_data.market import Market
-from pricing_data.units import MicroUsd
+from pricing_data.market import Market, Refund
+from pricing_data.units import HOUR_S, MicroUsd
 from spotctl.control.state import Allocation, Instance, State
 
 MICROS_PER_USD: Final = 1_000_000
@@ -70,6 +70,20 @@ def spent(state: State) -> Spending:
         else:
             spot += bill.amount
     return Spending(MicroUsd(spot), MicroUsd(on_demand), MicroUsd(refunded))
+
+
+def sure(state: State) -> MicroUsd:
+    """What is owed for certain: as ``spent``, less the hours that evictions already announced make free.
+
+    A budget must not end a job over an hour that nobody will charge.
+    """
+    free = 0
+    if state.terms.rules.refund is Refund.EVICTED_HOUR:
+        for bill in bills(state):
+            ends_at = bill.instance.ends_at
+            if bill.instance.live and bill.instance.warned_at is not None and ends_at is not None:
+                free += sum(c.amount for c in bill.charges if c.start <= ends_at < c.start + HOUR_S)
+    return MicroUsd(spent(state).total - free)
 
 
 def _charges(state: State, instance: Instance, allocation: Allocation) -> tuple[Charge, ...]:

@@ -21,7 +21,7 @@ from spotctl.control import events as e
 from spotctl.control.deciding import decided, renewed
 from spotctl.control.evolve import RELEASE_LEAD_S, evolve
 from spotctl.control.lifecycle import Life
-from spotctl.control.spending import spent
+from spotctl.control.spending import sure
 from spotctl.control.state import Allocation, Instance, Phase, State
 
 Commands = Iterator[e.Command]
@@ -133,7 +133,7 @@ def _stop_reason(state: State) -> str | None:
 
 
 def _over_budget(state: State) -> bool:
-    return state.terms.budget is not None and spent(state).total >= state.terms.budget
+    return state.terms.budget is not None and sure(state) >= state.terms.budget
 
 
 def _releases(state: State) -> Commands:

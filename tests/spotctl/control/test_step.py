@@ -13,6 +13,7 @@ from pricing_data.rules import AWS, AWS_2016
 from pricing_data.units import HOUR_S, Instant, MicroUsd, Seconds, UsdPerHour
 from spotctl.control import events as e
 from spotctl.control.evolve import RELEASE_LEAD_S, begin, evolve
+from spotctl.control.spending import spent, sure
 from spotctl.control.state import REFUSED_REST_S, Phase, State
 from spotctl.control.step import plan
 from spotctl.control.terms import Terms
@@ -229,3 +230,17 @@ def test_a_deadline_that_was_missed_shows_in_the_exit_code(deadline_s: float, co
     (closed,) = core.tell(e.InstancesEnded(after(1001), names, End.RELEASED))
     assert isinstance(closed, e.Close)
     assert (closed.outcome, closed.exit_code) == (e.Outcome.DONE, code)
+
+
+def test_an_hour_that_an_announced_eviction_makes_free_spends_no_budget() -> None:
+    """Four machines whose hour begins at 0.035 $; the reliable one costs 0.199 $."""
+    core = Core(replace(terms(AWS_2016), budget=MicroUsd(300_000))).training().with_spot()
+    assert spent(core.state).total == 199_000 + 4 * 35_000
+    assert core.state.phase is not Phase.TRAINING, "339 000 is over the budget"
+    warned = Core(replace(terms(AWS_2016), budget=MicroUsd(300_000))).training()
+    names = tuple(f"s1-{n}" for n in range(1, 5))
+    warned.tell(e.Granted(after(75), "s1", names), e.EvictionWarned(after(100), names, after(220)))
+    warned.tell(e.InstancesRunning(after(135), names))
+    assert spent(warned.state).total == 199_000 + 4 * 35_000
+    assert sure(warned.state) == 199_000
+    assert warned.state.phase is Phase.TRAINING
