@@ -17,9 +17,12 @@ that was never seen to fail has rate 0. Refuses to know prices and money.
 from __future__ import annotations
 
 import math
+import statistics
 from typing import Final
 
+from bidbrain.batch import Setting
 from bidbrain.eviction.base import FittedMarkets
+from bidbrain.eviction.price_crossing import FittedPriceCrossing
 from pricing_data.market import Market
 from pricing_data.units import HOUR_S, Seconds
 
@@ -41,6 +44,19 @@ def failure_rate(
     beta = evictions.eviction_probability(market, bid_delta, age_s, horizon_s)
     uptime_s = evictions.expected_uptime(market, bid_delta, age_s, horizon_s)
     return beta / uptime_s if uptime_s > 0 else math.inf
+
+
+def typical_mttf_s(setting: Setting, fitted: FittedPriceCrossing) -> Seconds:
+    """Median M over the markets of machines bid at their list price, by one hour's evictions; at most a day.
+
+    Markets above their list price now are none to be in; a day where there is no other.
+    """
+    lasting = []
+    for market, listed in zip(setting.markets, setting.on_demand.tolist(), strict=True):
+        price = fitted.history.price(market, fitted.now)
+        if price is not None and price <= listed:
+            lasting.append(mttf_s(fitted, market, listed - price, horizon_s=HOUR_S))
+    return Seconds(min(statistics.median(lasting or [HORIZON_S]), HORIZON_S))
 
 
 def mttf_s(

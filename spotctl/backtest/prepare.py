@@ -17,8 +17,9 @@ from bidbrain.backtest.job import Job
 from bidbrain.backtest.tables import Tables
 from bidbrain.backtest.tape import Tape
 from bidbrain.batch import Codes, Setting
-from bidbrain.eviction.price_crossing import FittedPriceCrossing, PriceCrossing
+from bidbrain.eviction.price_crossing import PriceCrossing
 from bidbrain.model import Reliable
+from bidbrain.strategies.mttf import typical_mttf_s
 from bidbrain.strategies.recovery import Checkpointing
 from pricing_data.units import HOUR_S, Instant, format_instant
 from spotctl.backtest.sources import recorded
@@ -31,7 +32,6 @@ CHECKPOINT_S: Final = 120.0
 """Time of one checkpoint, and of a restart from one, where strategies checkpoint."""
 _ROOM: Final = 3
 """Starts leave room for this many times the job's time on demand before the window ends."""
-_LONGEST_MTTF_S: Final = 24.0 * HOUR_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def prepare(spec: JobSpec, options: BacktestOptions) -> Prepared:
     terms = replace(
         terms, spot=tuple(t for t in terms.spot if resolved.trace.price(t.market, last) is not None)
     )
-    setting = _setting(terms)
+    setting = setting_of(terms)
     tape = Tape.of(resolved.trace, setting.markets, terms.start, last)
     fitted = PriceCrossing().fit(resolved.trace.as_of(terms.start), terms.start)
     cheapest = int(np.argmin(setting.on_demand / setting.cores))
@@ -98,7 +98,7 @@ def prepare(spec: JobSpec, options: BacktestOptions) -> Prepared:
         job=job,
         tape=tape,
         tables=Tables.of(fitted, setting.markets, setting.limits.bid_deltas),
-        checkpoints=Checkpointing.young(CHECKPOINT_S, _mttf_s(setting, fitted), CHECKPOINT_S),
+        checkpoints=Checkpointing.young(CHECKPOINT_S, typical_mttf_s(setting, fitted), CHECKPOINT_S),
         cores=cores,
         starts=_starts(options, job, setting, tape, cores),
     )
@@ -125,7 +125,8 @@ def _last(resolved: Resolved, options: BacktestOptions) -> Instant:
     return last
 
 
-def _setting(terms: Terms) -> Setting:
+def setting_of(terms: Terms) -> Setting:
+    """What a run on these terms may choose from. Raises UsageError where that is nothing."""
     spot = sorted(terms.spot, key=lambda tradable: tradable.market)
     if not spot:
         raise UsageError(
@@ -140,17 +141,6 @@ def _setting(terms: Terms) -> Setting:
         limits=terms.limits,
         scaling=terms.scaling,
     )
-
-
-def _mttf_s(setting: Setting, fitted: FittedPriceCrossing) -> float:
-    """Mean time to failure at bids of the list price before the window, the median market's."""
-    found = []
-    for market, listed in zip(setting.markets, setting.on_demand, strict=True):
-        price = fitted.history.price(market, fitted.now)
-        if price is not None and price <= listed:
-            beta = fitted.eviction_probability(market, float(listed - price), 0.0, float(HOUR_S))
-            found.append(HOUR_S / beta if beta > 0 else _LONGEST_MTTF_S)
-    return min(float(np.median(found)), _LONGEST_MTTF_S) if found else _LONGEST_MTTF_S
 
 
 def _starts(options: BacktestOptions, job: Job, setting: Setting, tape: Tape, cores: float) -> Codes:

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pricing_data.units import parse_instant
 from spotctl.cli import options, screen
 from spotctl.cli.launch import RulesOption, TraceMarketOption
 from spotctl.errors import UsageError
 
 if TYPE_CHECKING:
-    from pricing_data.units import Instant
+    pass
 
 
 def add_to(app: typer.Typer) -> None:
@@ -61,7 +60,7 @@ def backtest(
     """
     if plot is not None and plot.suffix.lower() != ".svg":
         raise UsageError(f"--plot {plot}: expected a name that ends in .svg")
-    first, last = _instant("--from", begin), _instant("--to", end)
+    first, last = options.moment("--from", begin), options.moment("--to", end)
     from dataclasses import replace
 
     from spotctl.backtest import chart
@@ -97,15 +96,6 @@ def backtest(
         screen.show(backtestview.picture(result))
     if plot is not None:
         screen.note(f"written to {plot}")
-
-
-def _instant(option: str, text: str | None) -> Instant | None:
-    if text is None:
-        return None
-    try:
-        return parse_instant(text)
-    except ValueError as error:
-        raise UsageError(f"{option}: {error}") from error
 
 
 def _write(path: Path, content: str) -> None:

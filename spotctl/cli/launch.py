@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from pricing_data.units import parse_instant
 from spotctl.cli import options
 from spotctl.errors import UsageError
 
@@ -199,10 +198,7 @@ def _prices(
 ) -> PriceOptions:
     from spotctl.resolve import PriceOptions
 
-    try:
-        begin = None if start is None else parse_instant(start)
-    except ValueError as error:
-        raise UsageError(f"--trace-start: {error}") from error
+    begin = options.moment("--trace-start", start)
     return PriceOptions(trace, tuple(markets or ()), begin, rules, availability)
 
 

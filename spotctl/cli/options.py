@@ -8,7 +8,7 @@ from typing import Annotated, Final, TypeAlias
 
 import typer
 
-from pricing_data.units import MicroUsd, Seconds, micros, parse_duration
+from pricing_data.units import Instant, MicroUsd, Seconds, micros, parse_duration, parse_instant
 from spotctl.errors import UsageError
 
 
@@ -50,6 +50,16 @@ def duration(option: str, text: str | None) -> Seconds | None:
     if value <= 0:
         raise UsageError(f"{option}: found {text!r}, expected a duration above zero")
     return value
+
+
+def moment(option: str, text: str | None) -> Instant | None:
+    """Read the value of a time option. Raises UsageError that names the option."""
+    if text is None:
+        return None
+    try:
+        return parse_instant(text)
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from error
 
 
 def dollars(option: str, text: str | None) -> MicroUsd | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 from pricing_data.errors import TraceError
-from pricing_data.units import Instant, parse_instant
+from pricing_data.units import Instant
 from spotctl.cli import options, screen
 from spotctl.cli.advise import Cloud
 from spotctl.errors import Interrupted, UsageError
@@ -89,7 +89,7 @@ def fetch(
         regions=tuple(regions or ()),
         zones=tuple(zones or ()),
         types=tuple(types or ()),
-        since=_instant("--since", since),
+        since=options.moment("--since", since),
     )
     with _opened() as store, fetchview.watcher() as watcher:
         report = fetching.run(asked, store, watcher.expects, watcher.hears)
@@ -128,7 +128,7 @@ def import_(
     from pricing_data.importing import import_file
     from spotctl.cli import importview, jsonlines
 
-    outcomes, failures, since = [], [], _instant("--as-of", as_of)
+    outcomes, failures, since = [], [], options.moment("--as-of", as_of)
     with _opened() as store:
         try:
             for file in files:
@@ -210,7 +210,7 @@ def history(
     from spotctl.cli import quoteview
     from spotctl.prices.quotes import between, only, quotes
 
-    first, last = _instant("--from", begin), _instant("--to", end)
+    first, last = options.moment("--from", begin), options.moment("--to", end)
     with _opened() as store:
         quote = only(quotes(store), market)
         steps = between(store.series(quote.market), first, last)
@@ -240,7 +240,7 @@ def plot(
 
     if not markets:
         raise UsageError("plot: expected at least one MARKET, like m4.xlarge@us-east-1a")
-    first, last = _instant("--from", begin), _instant("--to", end)
+    first, last = options.moment("--from", begin), options.moment("--to", end)
     with _opened() as store:
         found = chosen(quotes(store), markets, (), ())
         curves = plotting.curves(
@@ -303,15 +303,6 @@ def _opened() -> Iterator[PriceStore]:
 
     with reported():
         yield PriceStore(prices_root())
-
-
-def _instant(option: str, text: str | None) -> Instant | None:
-    if text is None:
-        return None
-    try:
-        return parse_instant(text)
-    except ValueError as error:
-        raise UsageError(f"{option}: {error}") from error
 
 
 def _now() -> Instant:

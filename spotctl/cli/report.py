@@ -7,8 +7,8 @@ from typing import Annotated, Final
 
 import typer
 
-from pricing_data.units import Instant, parse_instant
-from spotctl.cli import screen
+from pricing_data.units import parse_instant
+from spotctl.cli import options, screen
 from spotctl.cli.options import JsonOption, ReportFormat
 from spotctl.errors import UsageError
 from spotctl.report.by import By
@@ -44,7 +44,7 @@ def report(
     from spotctl.cli import reportview
     from spotctl.runs import Runs
 
-    begin = _instant(since)
+    begin = options.moment("--since", since)
     runs = {
         f"{run.name}/{run.id}": run.state()
         for run in Runs().all()
@@ -68,12 +68,3 @@ def report(
     except OSError as error:
         raise UsageError(f"--output {output}: cannot be written: {error.strerror}") from error
     screen.note(f"written to {output}")
-
-
-def _instant(since: str | None) -> Instant | None:
-    if since is None:
-        return None
-    try:
-        return parse_instant(since)
-    except ValueError as error:
-        raise UsageError(f"--since: {error}") from error

@@ -15,11 +15,10 @@ from bidbrain.backtest.job import Job
 from bidbrain.backtest.run import backtest
 from bidbrain.backtest.tables import Tables
 from bidbrain.backtest.tape import Tape
-from bidbrain.batch import Setting
 from bidbrain.eviction.price_crossing import PriceCrossing
-from bidbrain.model import Reliable
 from bidbrain.strategies.least_cost import BidBrain
 from pricing_data.units import HOUR_S, Instant
+from spotctl.backtest.prepare import setting_of
 from tests.spotctl.build import START, random_trace, replay, terms
 
 CLOCKS = 240
@@ -33,15 +32,7 @@ def main() -> None:
     core_s = time.perf_counter() - began
     assert state.clock == CLOCKS
     print(f"control core: {core_s:.2f} s for one job")
-    setting = Setting(
-        markets=tuple(tradable.market for tradable in of.spot),
-        cores=np.array([float(tradable.cores) for tradable in of.spot]),
-        on_demand=np.array([tradable.on_demand for tradable in of.spot]),
-        rules=of.rules,
-        reliable=Reliable(of.reliable_count, of.reliable.on_demand, of.reliable.cores),
-        limits=of.limits,
-        scaling=of.scaling,
-    )
+    setting = setting_of(of)
     tape = Tape.of(trace, setting.markets, START, Instant(START + 72 * HOUR_S))
     began = time.perf_counter()
     fitted = PriceCrossing().fit(trace.as_of(START), START)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -35,15 +36,22 @@ class Tabled:
         return self.tables.chances(markets)
 
     def survival(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> float:
-        raise NotImplementedError("asked in bulk only")
+        return self._ask(market, bid_delta, age_s, horizon_s)[0]
 
-    eviction_probability = survival
+    def eviction_probability(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> float:
+        return 1.0 - self.survival(market, bid_delta, age_s, horizon_s)
 
     def expected_uptime(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> Seconds:
-        raise NotImplementedError("asked in bulk only")
+        return Seconds(self._ask(market, bid_delta, age_s, horizon_s)[1])
 
     def median_time_to_eviction(self, market: Market, bid_delta: float, age_s: float) -> Seconds | None:
-        raise NotImplementedError("asked in bulk only")
+        """The tables end at some horizon; no decision asks for more."""
+        return None
+
+    def _ask(self, market: Market, *question: float) -> tuple[float, float]:
+        first = np.array([0])
+        survival, uptime = self.tables.chances((market,)).outlook(first, *(np.array([q]) for q in question))
+        return float(survival[0]), float(uptime[0])
 
     def evidence(self, market: Market, horizon_s: float) -> Evidence:
         return Evidence(Seconds(1e6), Seconds(1e6))
@@ -57,9 +65,9 @@ def main() -> None:
         decision = decide(observation)
         assert decision.action is Action.ACQUIRE
         assert decision.considered == markets * COUNTS * len(BID_DELTAS)
-        took, busy = _best(lambda observation=observation: decide(observation))  # type: ignore[misc]
+        took, busy = _best(partial(decide, observation))
         values = np.random.default_rng(0).random((2, decision.considered))
-        divided, _ = _best(lambda values=values: values[0] / values[1])  # type: ignore[misc]
+        divided, _ = _best(partial(np.divide, *values))
         print(
             f"{markets:>6} markets: {took * 1e3:8.2f} ms, {busy * 1e3:6.2f} ms of processor time; "
             f"a division each {divided * 1e3:8.3f} ms, "

@@ -34,6 +34,7 @@ from bidbrain.model import Limits, Reliable, Scaling
 from bidbrain.strategies.base import Strategy
 from bidbrain.strategies.cheapest import OnDemand, Standard
 from bidbrain.strategies.least_cost import BidBrain
+from bidbrain.strategies.mttf import typical_mttf_s
 from bidbrain.strategies.recovery import ELASTIC, Checkpointing
 from pricing_data.catalogue import Catalogue
 from pricing_data.market import PriceHistory
@@ -54,8 +55,6 @@ OVERHEAD: Final = 0.17
 """Of checkpointing at bids of the on-demand price, as the paper measured it."""
 CHECKPOINT_S: Final = 120.0
 RESTART_S: Final = 120.0
-LONGEST_MTTF_S: Final = 24.0 * HOUR_S
-"""Checkpoints are made at least as often as for one failure a day, where the training months show fewer."""
 ORACLE_STARTS: Final = 25
 
 
@@ -208,7 +207,7 @@ def _run_job(
     starts = np.sort(np.random.default_rng(case.seed).integers(tape.begin, latest, case.starts))
     baseline = MACHINES * hours * price
     runs = []
-    for strategy in strategies(cores, _mttf_s(setting, fitted)):
+    for strategy in strategies(cores, typical_mttf_s(setting, fitted)):
         uses = _reference_only(case, setting, tape) if strategy.name == ON_DEMAND else setting
         runs.append((strategy.name, backtest(strategy, uses, job, tape, lambda _: tables, starts).outcomes))
     rows = [_row(case, hours, name, outcomes, baseline) for name, outcomes in runs]
@@ -248,17 +247,6 @@ def _reference_only(case: Case, setting: Setting, tape: Tape) -> Setting:
         setting.limits,
         setting.scaling,
     )
-
-
-def _mttf_s(setting: Setting, fitted: FittedPriceCrossing) -> float:
-    """Mean time to failure at bids of the list price, from one hour's evictions, over the markets."""
-    found = []
-    for market, listed in zip(setting.markets, setting.on_demand, strict=True):
-        price = fitted.history.price(market, fitted.now)
-        if price is not None and price <= listed:
-            beta = fitted.eviction_probability(market, float(listed - price), 0.0, float(HOUR_S))
-            found.append(HOUR_S / beta if beta > 0 else LONGEST_MTTF_S)
-    return min(float(np.median(found)), LONGEST_MTTF_S)
 
 
 def _row(case: Case, hours: int, name: str, outcomes: Outcomes, baseline: float) -> Row:

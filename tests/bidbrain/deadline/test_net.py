@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -66,19 +69,21 @@ def test_the_policy_is_in_time_and_within_the_least_budget(of: Job, seed: int) -
 @pytest.mark.parametrize("rule", [greedy, uniform_progress, time_sliced])
 @settings(deadline=None)
 @given(of=jobs(), seed=SEEDS)
-def test_held_baselines_are_in_time(rule, of: Job, seed: int) -> None:  # type: ignore[no-untyped-def]
+def test_held_baselines_are_in_time(rule: Callable[[Job], Rule], of: Job, seed: int) -> None:
     assert not on_any_market(of, rule(of), seed).late.any()
 
 
-def situation(of: Job, **known: object) -> Situations:
-    whole = {
-        "at_s": Seconds(0),
-        "work_left_s": of.work_s,
-        "running": Machine.NOTHING,
-        "overhead_left_s": Seconds(0),
-        "spot_up": True,
-    }
-    return Situation(**{**whole, **known}).rows(of)  # type: ignore[arg-type]
+def situation(
+    of: Job,
+    *,
+    running: Machine = Machine.NOTHING,
+    overhead_left_s: float = 0.0,
+    spot_up: bool = True,
+    budget_left: float = math.inf,
+) -> Situations:
+    """At the start, with all the work to do."""
+    now = Situation(Seconds(0), of.work_s, running, Seconds(overhead_left_s), spot_up, budget_left)
+    return now.rows(of)
 
 
 def test_waiting_costs_a_tick_of_margin_spot_its_overhead_and_on_demand_nothing() -> None:

@@ -12,9 +12,9 @@ from bidbrain.backtest.engine import Ran
 from bidbrain.backtest.job import Job
 from bidbrain.backtest.run import backtest
 from bidbrain.backtest.tape import Tape
-from bidbrain.batch import Chances, Codes, Setting
+from bidbrain.batch import Chances, Codes
 from bidbrain.eviction.price_crossing import PriceCrossing
-from bidbrain.model import Action, Limits, Reliable
+from bidbrain.model import Action, Limits
 from bidbrain.single import Asked
 from bidbrain.strategies.least_cost import BidBrain
 from pricing_data.billing import End
@@ -22,6 +22,7 @@ from pricing_data.market import Market, MarketRules, PriceHistory
 from pricing_data.rules import AWS, AWS_2016, GCP
 from pricing_data.traces import read_trace
 from pricing_data.units import HOUR_S, Instant, Seconds, UsdPerHour, parse_instant
+from spotctl.backtest.prepare import setting_of
 from spotctl.control import events as e
 from spotctl.control.spending import spent
 from spotctl.control.state import State
@@ -46,15 +47,7 @@ class Hourly:
 
 def fast(of: Terms, trace: PriceHistory) -> tuple[Ran, int]:
     """The job on the fast engine: what it did, and its micro-dollars."""
-    setting = Setting(
-        markets=tuple(tradable.market for tradable in of.spot),
-        cores=np.array([float(tradable.cores) for tradable in of.spot]),
-        on_demand=np.array([tradable.on_demand for tradable in of.spot]),
-        rules=of.rules,
-        reliable=Reliable(of.reliable_count, of.reliable.on_demand, of.reliable.cores),
-        limits=of.limits,
-        scaling=of.scaling,
-    )
+    setting = setting_of(of)
     assert of.stop.clocks is not None
     job = Job(of.stop.clocks * of.core_seconds_per_clock, BOOT_S, of.core_seconds_per_clock)
     end = Instant(of.start + 72 * HOUR_S)
