@@ -15,6 +15,7 @@ from agileml.events import (
     Create,
     Drained,
     Event,
+    EvictionWarned,
     Handover,
     Installed,
     MachineJoined,
@@ -100,3 +101,24 @@ class Job:
             case SaveModel(machine):
                 return ModelSaved(machine, "model")
         return None
+
+
+def two_actives() -> Job:
+    """Stage 2, clock 3 completed and clock 2 backed up."""
+    job = Job()
+    job.up("r0", "t1", "t2", "t3")
+    job.complete(1)
+    job.complete(2)
+    job.complete(3, back_up=False)
+    return job
+
+
+def one_on_its_way() -> tuple[Job, Handover]:
+    """Stage 2: the only partition is on its way from t1, which leaves, to t2; t3 and t4 are there as well."""
+    job = Job(partitions=1)
+    job.up("r0", "t1", "t2", "t3", "t4")
+    job.complete(1, back_up=False)
+    (handover,) = only(Handover, job.tell(EvictionWarned(("t1",), 120.0)))
+    assert (handover.machine, handover.target) == ("t1", "t2")
+    job.answers.clear()
+    return job, handover

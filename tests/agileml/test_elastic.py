@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-
 import pytest
 
-from agileml.cluster import BrokenInvariant, Cluster, InvalidTransition, Phase
-from agileml.elastic import HANDLERS, step
+from agileml.cluster import Phase
 from agileml.events import (
     Advance,
     Assign,
     BackedUp,
-    ClockCompleted,
-    Drained,
     Event,
     EvictionWarned,
     Failed,
@@ -26,7 +20,6 @@ from agileml.events import (
     MachineJoined,
     MachineLost,
     MachineReleased,
-    ModelSaved,
     Progressed,
     Restore,
     Rollback,
@@ -35,15 +28,14 @@ from agileml.events import (
     SaveModel,
     ServerLost,
     ServerReady,
-    Setup,
     Stage,
     StageChanged,
     StopRequested,
     WorkerLost,
     WorkerReady,
 )
-from agileml.holdings import Shard, Standing
-from tests.agileml.job import RELIABLE, TRANSIENT, Job, only
+from agileml.holdings import Standing
+from tests.agileml.job import RELIABLE, TRANSIENT, Job, one_on_its_way, only, two_actives
 
 # ---- stages ------------------------------------------------------------------------------------------
 
@@ -167,16 +159,6 @@ def test_a_worker_that_restarts_on_a_leaving_machine_is_not_used_again() -> None
 # ---- failures ----------------------------------------------------------------------------------------
 
 
-def two_actives() -> Job:
-    """Stage 2, clock 3 completed and clock 2 backed up."""
-    job = Job()
-    job.up("r0", "t1", "t2", "t3")
-    job.complete(1)
-    job.complete(2)
-    job.complete(3, back_up=False)
-    return job
-
-
 def test_the_loss_of_an_active_rolls_survivors_back_and_restores_the_rest() -> None:
     job = two_actives()
     lost = [number for number, owner in enumerate(job.owners) if owner == "t1"]
@@ -260,17 +242,6 @@ def test_before_training_began_initial_values_are_simply_made_again() -> None:
 
 
 # ---- events in the middle of transitions -------------------------------------------------------------
-
-
-def one_on_its_way() -> tuple[Job, Handover]:
-    """Stage 2: the only partition is on its way from t1, which leaves, to t2; t3 and t4 are there as well."""
-    job = Job(partitions=1)
-    job.up("r0", "t1", "t2", "t3", "t4")
-    job.complete(1, back_up=False)
-    (handover,) = only(Handover, job.tell(EvictionWarned(("t1",), 120.0)))
-    assert (handover.machine, handover.target) == ("t1", "t2")
-    job.answers.clear()
-    return job, handover
 
 
 def test_a_join_leaves_alone_what_is_on_its_way() -> None:
@@ -393,133 +364,3 @@ def test_roles_may_report_before_their_machine_is_announced() -> None:
     job.tell(ServerReady("r0", 1, "at r0"), WorkerReady("r0", 1), MachineJoined("r0", RELIABLE, 2))
     job.settle()
     assert job.cluster.phase is Phase.TRAINING
-
-
-# ---- words that say nothing any more, and words that cannot be --------------------------------------
-
-
-@pytest.mark.parametrize(
-    "event",
-    [
-        MachineJoined("t1", TRANSIENT, 2),
-        MachineLost("nobody"),
-        EvictionWarned(("nobody", "r0"), 120.0),
-        ServerReady("t1", 1, "at t1"),
-        ServerLost("t1", 0),
-        WorkerReady("t1", 1),
-        WorkerLost("t1", 0),
-        Drained("t1", 0),
-        Drained("nobody", 1),
-        Installed("t1", 0, 1, 0),
-        ClockCompleted("t1", 0, 0, 2),
-        BackedUp("t1", 0, 0, 5),
-    ],
-    ids=str,
-)
-def test_stale_words_change_nothing(event: Event) -> None:
-    job = two_actives()
-    before = job.cluster
-    assert job.tell(event) == []
-    assert replace(job.cluster, story=(), departed=before.departed) == replace(before, story=())
-
-
-def test_words_of_an_earlier_generation_count_for_nothing() -> None:
-    job = two_actives()
-    job.tell(MachineLost("t1"))
-    job.settle()
-    assert job.tell(ClockCompleted("t2", 0, 0, 3), BackedUp("r0", 0, 0, 3)) == []
-    assert job.cluster.completed == 2
-
-
-@pytest.mark.parametrize(
-    "event",
-    [
-        ClockCompleted("t1", 0, 1, 4),
-        ClockCompleted("t1", 9, 0, 4),
-        Installed("t1", 0, 99, 3),
-        Drained("t1", 1),
-        ModelSaved("r0", "model"),
-    ],
-    ids=str,
-)
-def test_what_cannot_have_happened_is_refused_with_the_story(event: Event) -> None:
-    with pytest.raises(InvalidTransition, match="WorkerReady") as refusal:
-        two_actives().tell(event)
-    assert str(event) in str(refusal.value)
-
-
-def test_an_arrival_from_before_what_is_backed_up_is_refused() -> None:
-    job, handover = one_on_its_way()
-    job.tell(BackedUp("r0", 0, 0, 1))
-    with pytest.raises(InvalidTransition, match="clock 1 was backed up"):
-        job.tell(Installed("t2", 0, handover.epoch, 0))
-
-
-def test_only_words_about_work_are_impossible_and_only_before_there_is_any() -> None:
-    every = set(HANDLERS[Phase.FAILED])
-    absent = {phase: every - set(handlers) for phase, handlers in HANDLERS.items()}
-    assert absent == {
-        Phase.STARTING: {ClockCompleted, BackedUp, Drained, ModelSaved},
-        Phase.TRAINING: {ModelSaved},
-        Phase.SAVING: set(),
-        Phase.FINISHED: set(),
-        Phase.FAILED: set(),
-    }
-
-
-# ---- invariants --------------------------------------------------------------------------------------
-
-
-def with_partition(**changes: object) -> Callable[[Cluster], Cluster]:
-    def broken(cluster: Cluster) -> Cluster:
-        changed = replace(cluster.partitions[0], **changes)  # type: ignore[arg-type]
-        return replace(cluster, partitions=(changed, *cluster.partitions[1:]))
-
-    return broken
-
-
-@pytest.mark.parametrize(
-    ("breaks", "number"),
-    [
-        (with_partition(owner="gone"), "1"),
-        (with_partition(standing=Standing.LOST), "1"),
-        (with_partition(standing=Standing.MOVING, source="gone"), "1"),
-        (with_partition(backup=None), "2"),
-        (with_partition(backup="t2"), "2"),
-        (lambda cluster: replace(cluster, shards=(Shard(None), *cluster.shards[1:])), "3"),
-        (lambda cluster: replace(cluster, shards=(Shard("gone"), *cluster.shards[1:])), "3"),
-        (lambda cluster: replace(cluster, consistent=3), "5"),
-        (with_partition(backed=4), "5"),
-    ],
-)
-def test_a_broken_invariant_is_named_and_told(breaks: Callable[[Cluster], Cluster], number: str) -> None:
-    with pytest.raises(BrokenInvariant, match=f"^invariant {number}, ") as told:
-        breaks(two_actives().cluster).check()
-    assert "after" in str(told.value)
-
-
-def test_a_machine_that_is_safe_to_kill_holds_nothing() -> None:
-    cluster = two_actives().cluster
-    with pytest.raises(BrokenInvariant, match="safe to kill"):
-        cluster.with_machine(replace(cluster.machines["t1"], safe=True)).check()
-
-
-def test_no_standing_is_reached_but_by_an_edge() -> None:
-    cluster = two_actives().cluster
-    with pytest.raises(BrokenInvariant, match="no edge"):
-        cluster.with_partitions([replace(cluster.partitions[0], standing=Standing.CREATING)])
-
-
-@pytest.mark.parametrize(
-    "setup", [Setup(0, 1, 1), Setup(1, 0, 1), Setup(1, 1, 0), Setup(1, 1, 1, staleness=-1)], ids=str
-)
-def test_a_setup_that_describes_no_job_is_refused(setup: Setup) -> None:
-    with pytest.raises(ValueError, match="a job needs"):
-        Cluster.start(setup)
-
-
-def test_step_leaves_its_input_alone() -> None:
-    before = two_actives().cluster
-    copy = replace(before)
-    step(before, MachineLost("t1"))
-    assert before == copy
