@@ -24,6 +24,8 @@ CHECKS = (
     ("mypy",),
     ("lint-imports",),
 )
+TESTS = ("pytest", "--numprocesses", "logical", "--dist", "loadfile")
+"""A process for each core; tests of one file share what its fixtures started."""
 
 
 def main() -> int:
@@ -41,7 +43,7 @@ def main() -> int:
         return run("spotctl", "launch", str(ROOT / "examples" / "quickstart.yaml"), "--yes", *more)
     install("dev")
     only = [*arguments.pytest, *more]
-    steps = [("pytest", *only)] if only else [*CHECKS, ("pytest",)]
+    steps = [("pytest", *only)] if only else [*CHECKS, TESTS]
     for step in steps:
         if status := run(*step):
             return status
