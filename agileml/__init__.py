@@ -1,0 +1,29 @@
+"""An elastic parameter server: models trained on machines that come and go, with nothing lost.
+
+``run`` trains on a Ray cluster, ``load_model`` reads what it trained. Importing this package imports neither
+Ray nor NumPy: whoever asks for one of the two does.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from agileml.hosts.ray.running import run
+    from agileml.saved import load_model
+
+__all__ = ["load_model", "run"]
+
+
+def __getattr__(name: str) -> object:
+    """``run`` and ``load_model``, imported when first asked for."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = "agileml.hosts.ray.running" if name == "run" else "agileml.saved"
+    try:
+        return getattr(importlib.import_module(home), name)
+    except ModuleNotFoundError as error:
+        if error.name != "ray":
+            raise
+        raise ImportError("agileml.run needs Ray; install it with: pip install 'spotctl[ray]'") from error

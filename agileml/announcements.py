@@ -10,14 +10,20 @@ from agileml.stages import PLACEMENTS
 
 
 def advance(cluster: Cluster) -> Result:
-    """Move B up to the clock that survives the loss of every transient machine, and report progress.
+    """Move B up to the last clock that every partition is safe at, and report progress.
 
     B stops at the last clock, so that servers keep what undoes later ones: the model is saved at that clock.
+    After a stop was asked for, B stays until that clock is reached: see ``progress.stop_requested``.
     """
-    clock = min(cluster.until, *(partition.safe_clock for partition in cluster.partitions))
+    everywhere = frozenset.intersection(*(partition.safe for partition in cluster.partitions))
+    if cluster.until < cluster.setup.clocks:
+        everywhere &= {cluster.consistent, cluster.until}
+    clock = max(clock for clock in everywhere if clock <= cluster.until)
     commands: Commands = ()
     if clock > cluster.consistent:
-        cluster = replace(cluster, consistent=clock)
+        cluster = replace(cluster, consistent=clock).with_partitions(
+            replace(p, safe=frozenset(safe for safe in p.safe if safe >= clock)) for p in cluster.partitions
+        )
         holders = {name for p in cluster.partitions for name in (p.owner, p.backup) if name is not None}
         commands = tuple(Advance(name, cluster.generation, clock) for name in sorted(holders))
     progress = (cluster.completed, cluster.consistent)
@@ -57,10 +63,13 @@ def save(cluster: Cluster) -> Result:
     if not cluster.settled or min(cluster.completed, cluster.consistent) < cluster.until:
         return cluster, ()
     resting = tuple(
-        replace(partition, owner=partition.backup or partition.owner, backup=None)
-        for partition in cluster.partitions
+        replace(p, owner=p.backup or p.owner, backup=None, heir=None, detached=False)
+        for p in cluster.partitions
     )
-    keepers = {partition.owner for partition in resting if partition.owner is not None}
+    keepers: dict[str, list[int]] = {}
+    for partition in resting:
+        if partition.owner is not None:
+            keepers.setdefault(partition.owner, []).append(partition.number)
     cluster = replace(
         cluster,
         phase=Phase.SAVING,
@@ -68,4 +77,7 @@ def save(cluster: Cluster) -> Result:
         shards=tuple(shard.given_to(None) for shard in cluster.shards),
         saving=frozenset(keepers),
     )
-    return cluster, tuple(SaveModel(name, cluster.until) for name in sorted(keepers))
+    return cluster, tuple(
+        SaveModel(name, cluster.generation, cluster.until, tuple(numbers))
+        for name, numbers in sorted(keepers.items())
+    )

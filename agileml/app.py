@@ -1,4 +1,4 @@
-"""The application API: what a training program gives, and how its input reaches the workers.
+"""The application API: what a training program gives.
 
 An application is a class whose instances are made from keyword arguments alone, so that every process of
 the job makes its own equal one. It is named ``module:Class`` or ``path/file.py:Class``. All it computes
@@ -10,19 +10,21 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from enum import StrEnum
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from agileml.messages import Matrix, Patch, Rows
 from agileml.partition import Shape
+
+if TYPE_CHECKING:
+    from agileml.tables import Table  # which brings DuckDB along: only who cuts the input needs that
 
 Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
 
@@ -31,13 +33,40 @@ class ApplicationError(Exception):
     """The application, or its input, is not what it should be. The message is for its author."""
 
 
+class Kind(StrEnum):
+    """What a column of the input holds."""
+
+    INTEGER = "whole numbers"  # int64
+    NUMBER = "numbers"  # finite, float64
+    TEXT = "text"  # str
+
+
 @dataclass(frozen=True, slots=True)
-class Cut:
-    """The input, cut once: the model's shape, the shards, and what the model's rows mean (kept for users)."""
+class Columns:
+    """What the application reads: columns it needs, and the kind of ``others`` where it takes any."""
+
+    needed: Mapping[str, Kind]
+    others: Kind | None = None
+
+    def __str__(self) -> str:
+        wanted = ", ".join(f"{name} ({kind.value})" for name, kind in self.needed.items())
+        return wanted if self.others is None else f"{wanted} and any others ({self.others.value})"
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What the application learned of the whole input, before it is cut.
+
+    ``index``: what the model's rows mean, kept beside the model for its users. ``common``: what preparing
+    any shard takes. Shards are ranges of the input's rows; or, where ``key`` names a column of numbers,
+    ranges of that: shard i takes keys above ``splits[i - 1]`` and up to ``splits[i]``.
+    """
 
     shape: Shape
-    shards: tuple[Arrays, ...]
     index: Arrays
+    common: Arrays
+    key: str | None = None
+    splits: npt.NDArray[Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +85,14 @@ class Application(Protocol):
     metric: ClassVar[str]
     """What the objective is called, like rmse."""
 
-    def cut(self, source: Path, shards: int) -> Cut:
-        """Read the input and cut it into this many shards, some of which may be empty."""
+    columns: ClassVar[Columns]
+    """What it reads of the input."""
+
+    def survey(self, table: Table, shards: int) -> Survey:
+        """Learn of the whole input what ``prepare`` and users need, in one pass or a few."""
+
+    def prepare(self, rows: Arrays, numbers: Rows, survey: Survey) -> Arrays:
+        """A shard, made of its rows of the input and their numbers in it, in order; there may be none."""
 
     def initial(self, rows: Rows, shape: Shape) -> Matrix:
         """Start values of any rows, float32 (len(rows), columns): the same for a row whoever asks."""
@@ -78,7 +113,7 @@ class HasReference(Protocol):
 
     reference_name: ClassVar[str]
 
-    def reference_objective(self, source: Path) -> float:
+    def reference_objective(self, table: Table) -> float:
         """The trusted solver's objective."""
 
 
@@ -114,39 +149,6 @@ def _module_of_file(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-# ---- the input, as files that every machine can read -------------------------------------------
-
-
-def cut_input(app: Application, source: Path, shards: int, folder: Path) -> Shape:
-    """Cut ``source`` into files below ``folder``; ``Input`` reads them."""
-    cut = app.cut(source, shards)
-    if len(cut.shards) != shards:
-        raise ApplicationError(f"the application cut {source} into {len(cut.shards)} shards, not {shards}")
-    folder.mkdir(parents=True, exist_ok=True)
-    for number, arrays in enumerate(cut.shards):
-        _save(folder / f"shard-{number:05}.npz", arrays)
-    _save(folder / "index.npz", cut.index)
-    (folder / "shape.json").write_text(json.dumps([cut.shape.rows, cut.shape.columns]))
-    return cut.shape
-
-
-def _save(path: Path, arrays: Mapping[str, Any]) -> None:
-    np.savez(path, **arrays)
-
-
-class Input:
-    """The cut input. A shard is read when first asked for and kept, since shards come back to owners."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self.shape = Shape(*json.loads((folder / "shape.json").read_text()))
-        self.shard = lru_cache(maxsize=None)(self._read)
-
-    def _read(self, number: int) -> Arrays:
-        with np.load(self._folder / f"shard-{number:05}.npz", allow_pickle=False) as arrays:
-            return dict(arrays)
 
 
 def checked(outcome: Outcome, shape: Shape) -> Patch:

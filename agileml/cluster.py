@@ -19,6 +19,7 @@ from typing import Final, Self, TypeAlias
 from agileml.events import (
     Command,
     Event,
+    Peer,
     ServerLost,
     ServerReady,
     Setup,
@@ -28,6 +29,7 @@ from agileml.events import (
     WorkerReady,
 )
 from agileml.holdings import EDGES, ON_ITS_WAY, Partition, Shard, Standing
+from agileml.loads import Loads
 from agileml.machines import Machine, Server
 from agileml.stages import PLACEMENTS
 
@@ -47,7 +49,7 @@ class BrokenInvariant(RuntimeError):
 class Phase(StrEnum):
     """Of the whole job."""
 
-    STARTING = "starting"  # some partition was never served yet
+    STARTING = "starting"  # the partitions are being made, at clock 0 or from a checkpoint
     TRAINING = "training"
     SAVING = "saving"  # all clocks are done; the reliable machines write the model
     FINISHED = "finished"
@@ -62,19 +64,44 @@ PHASE_EDGES: Final[Mapping[tuple[Phase, Phase], str]] = {
     (Phase.STARTING, Phase.TRAINING): "every partition was made and is served",
     (Phase.TRAINING, Phase.SAVING): "the last clock is completed and backed up",
     (Phase.SAVING, Phase.FINISHED): "every reliable machine wrote its part",
-    (Phase.TRAINING, Phase.FAILED): "the only copy of a partition is gone, or the only backup",
+    (
+        Phase.TRAINING,
+        Phase.STARTING,
+    ): "the last copy of a partition is gone, and the newest checkpoint has it",
+    (Phase.SAVING, Phase.STARTING): "a copy is gone before it was written, and the newest checkpoint has it",
+    (Phase.STARTING, Phase.FAILED): "the checkpoint cannot be read, or the last reliable machine is gone",
+    (Phase.TRAINING, Phase.FAILED): "no copy of a partition is left, or no reliable machine",
     (Phase.SAVING, Phase.FAILED): "a copy is gone before it was written",
 }
 
 INVARIANTS: Final[Mapping[int, str]] = {
     1: "while training, every partition has exactly one owner per epoch, and it lives",
-    2: "whatever a transient machine serves has its backup on a live reliable machine",
+    2: "whatever a transient machine serves has its backup on a live reliable machine, or a copy under way",
     3: "while training, every shard was given to exactly one live worker, if there is one",
-    4: "B never moves backwards",
+    4: "B never moves backwards, but to the newest checkpoint when a partition has no copy left",
     5: "nothing completed up to B can be lost: every partition is safe at B or later",
     6: "once events stop, partitions arrive, leaving machines become safe to kill, and clocks complete",
 }
 """4 speaks of two states and is checked by ``elastic.step``; 6 of what comes, and is checked by the tests."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The newest whole checkpoint: its clock and folder. Without a folder: initial values, at clock 0."""
+
+    clock: int
+    folder: str
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A checkpoint that is being written. ``writing``: whose part is not there yet; then it is sealed."""
+
+    number: int
+    clock: int
+    folder: str
+    writing: frozenset[str]
+    sealer: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +115,10 @@ class Cluster:
     machines: Mapping[str, Machine] = field(default_factory=dict)
     """In the order in which they joined."""
     stage: Stage = Stage.ONE
+    wanted: Stage | None = None
+    """The stage that whoever runs the machines decided on; None leaves it to the thresholds."""
+    loads: Loads = field(default_factory=Loads)
+    """What a clock costs, for automatic stages."""
     reached: Stage | None = None
     """The stage whose layout was last completely in place."""
     generation: int = 0
@@ -98,6 +129,12 @@ class Cluster:
     """The clocks last reported upwards: completed, consistent."""
     saving: frozenset[str] = frozenset()
     """Whose part of the model is not written yet."""
+    stored: Stored = Stored(0, "")
+    attempt: Attempt | None = None
+    attempts: int = 0
+    attempted: int = 0
+    """The clock of the last attempt."""
+    checkpoint_due: bool = False
     strangers: tuple[RoleEvent, ...] = ()
     """Roles that reported before their machine was announced: the two come by different channels."""
     departed: frozenset[str] = frozenset()
@@ -111,11 +148,28 @@ class Cluster:
             raise ValueError(
                 f"a job needs partitions, shards and clocks, and a staleness of at least 0: {setup}"
             )
+        if not 0 <= setup.start < setup.clocks or (setup.start > 0) != bool(setup.resume):
+            raise ValueError(
+                f"a job starts after a clock before its last one, and after 0 from a checkpoint: {setup}"
+            )
+        if setup.checkpoint_clocks < 0 or (setup.checkpoint_clocks and not setup.checkpoints):
+            raise ValueError(
+                f"checkpoints need a place, and a positive number of clocks between them: {setup}"
+            )
+        start = setup.start
+        if setup.lag < 1:
+            raise ValueError(f"backups lag by at least one clock, not by {setup.lag}: {setup}")
+        if setup.automatic and setup.link_bytes_per_s <= 0:
+            raise ValueError(f"automatic stages need to know what a link carries (link_bytes_per_s): {setup}")
         return cls(
             setup,
-            partitions=tuple(Partition(number) for number in range(setup.partitions)),
+            partitions=tuple(Partition.absent(number, start) for number in range(setup.partitions)),
             shards=(Shard(),) * setup.shards,
             until=setup.clocks,
+            consistent=start,
+            progress=(start, start),
+            stored=Stored(start, setup.resume),
+            attempted=start,
         )
 
     # ---- questions -----------------------------------------------------------------------------
@@ -124,6 +178,11 @@ class Cluster:
     def completed(self) -> int:
         """The highest clock that every partition has completed."""
         return min(partition.completed for partition in self.partitions)
+
+    @property
+    def begun(self) -> bool:
+        """Whether any clock may have been worked on."""
+        return self.phase is not Phase.STARTING or self.generation > 0
 
     @property
     def settled(self) -> bool:
@@ -164,7 +223,15 @@ class Cluster:
         return any(shard.owner == name for shard in self.shards)
 
     def holds_state(self, name: str) -> bool:
-        return any(name in (p.owner, p.source, p.backup) for p in self.partitions)
+        return any(name in partition.holders for partition in self.partitions)
+
+    def is_reliable(self, name: str | None) -> bool:
+        """Whether it is a machine of the reliable tier; not so for nobody, or for one that is gone."""
+        machine = self.machines.get(name) if name is not None else None
+        return machine is not None and machine.tier is Tier.RELIABLE
+
+    def peer(self, name: str) -> Peer:
+        return Peer(name, self.endpoint(name))
 
     # ---- changes -------------------------------------------------------------------------------
 
@@ -205,8 +272,10 @@ class Cluster:
                 self._check_backup(partition)
             self._check_shards()
         for partition in self.partitions:
-            if not self.consistent <= partition.safe_clock <= partition.completed:
+            if self.consistent not in partition.safe or max(partition.safe) > partition.completed:
                 raise self.violated(5, f"B is {self.consistent}, {partition}")
+        if self.stored.clock > self.consistent:
+            raise self.violated(5, f"B is {self.consistent}, {self.stored}")
         for machine in self.machines.values():
             if machine.safe and (self.holds_shards(machine.name) or self.holds_state(machine.name)):
                 raise self.broken(f"{machine.name} was said to be safe to kill, and it is not")
@@ -218,11 +287,14 @@ class Cluster:
             raise self.violated(1, f"nobody sends {partition}")
 
     def _check_backup(self, partition: Partition) -> None:
-        owner = self.machines[partition.owner or ""]
-        if partition.backup is None:
-            if owner.tier is not Tier.RELIABLE:
+        heir = partition.heir.machine if partition.heir else None
+        for name in (partition.backup, heir):
+            if name is not None and not (self.is_reliable(name) and self.server(name)):
                 raise self.violated(2, f"{partition}")
-        elif self.machines[partition.backup].tier is not Tier.RELIABLE or not self.server(partition.backup):
+        if self.is_reliable(partition.owner) or partition.backup or heir:
+            return
+        # There is nobody to send a copy to, or it is sent once it is served.
+        if self.servers(Tier.RELIABLE) and partition.standing is Standing.SERVED:
             raise self.violated(2, f"{partition}")
 
     def _check_shards(self) -> None:

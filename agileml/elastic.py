@@ -16,22 +16,41 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from agileml import announcements, assignments, membership, moves, progress, recovery
+from agileml import (
+    announcements,
+    assignments,
+    backups,
+    checkpoints,
+    membership,
+    moves,
+    progress,
+    recovery,
+    staging,
+)
 from agileml.cluster import PHASE_EDGES, BrokenInvariant, Cluster, Commands, InvalidTransition, Phase, Result
 from agileml.events import (
     BackedUp,
+    CheckpointDue,
+    CheckpointRefused,
+    CheckpointSealed,
+    CheckpointUnreadable,
+    CheckpointWritten,
     ClockCompleted,
     Drained,
     Event,
     EvictionWarned,
     Installed,
+    Loaded,
     MachineJoined,
     MachineLost,
     MachineReleased,
     ModelSaved,
+    ServerLoad,
     ServerLost,
     ServerReady,
+    StageDecided,
     StopRequested,
+    WorkerLoad,
     WorkerLost,
     WorkerReady,
 )
@@ -57,6 +76,7 @@ _MEMBERSHIP: Final[Mapping[type, Handler]] = {
     ServerLost: membership.role_changed,
     WorkerLost: membership.role_changed,
     EvictionWarned: membership.machines_warned,
+    Loaded: membership.worker_loaded,
     MachineLost: membership.machine_gone,
     MachineReleased: membership.machine_gone,
 }
@@ -66,45 +86,67 @@ _WORK: Final[Mapping[type, Handler]] = {
     BackedUp: progress.backed_up,
     Drained: progress.drained,
     StopRequested: progress.stop_requested,
+    StageDecided: staging.stage_decided,
+    ServerLoad: staging.load_reported,
+    WorkerLoad: staging.load_reported,
+    CheckpointDue: checkpoints.due,
+    CheckpointWritten: checkpoints.written,
+    CheckpointSealed: checkpoints.sealed,
+    CheckpointRefused: checkpoints.refused,
+    CheckpointUnreadable: _nothing_new,
 }
 _WORK_IS_OVER: Final[Mapping[type, Handler]] = dict.fromkeys(_WORK, _nothing_new)
 
 HANDLERS: Final[Mapping[Phase, Mapping[type, Handler]]] = {
-    # Nobody has any orders yet, so nobody can complete, back up, drain or save anything.
+    # Nobody has any orders yet: what is completed, backed up or saved was so before everything was lost.
     Phase.STARTING: {
         **_MEMBERSHIP,
-        Installed: progress.installed,
-        StopRequested: progress.stop_requested,
+        **_WORK,
+        ClockCompleted: progress.from_before,
+        BackedUp: progress.from_before,
+        ModelSaved: progress.from_before,
+        CheckpointUnreadable: recovery.unreadable,
     },
-    Phase.TRAINING: {**_MEMBERSHIP, **_WORK},
+    Phase.TRAINING: {**_MEMBERSHIP, **_WORK, ModelSaved: progress.from_before},
     Phase.SAVING: {**_MEMBERSHIP, **_WORK_IS_OVER, ModelSaved: progress.model_saved},
     Phase.FINISHED: {**_MEMBERSHIP, **_WORK_IS_OVER, ModelSaved: _nothing_new},
     Phase.FAILED: dict.fromkeys([*_MEMBERSHIP, *_WORK, ModelSaved], _nothing_new),
 }
 
 RULES: Final[Mapping[Phase, tuple[Rule, ...]]] = {
-    Phase.STARTING: (moves.create, announcements.release),
+    Phase.STARTING: (recovery.give_up, moves.create, announcements.release),
     Phase.TRAINING: (
-        moves.decide_stage,
+        recovery.give_up,
+        staging.decide_stage,
         recovery.recover,
         moves.hand_over,
+        backups.back_up,
         assignments.share_input,
         assignments.give_orders,
         announcements.advance,
+        checkpoints.begin,
+        checkpoints.seal,
         announcements.announce_stage,
         announcements.release,
         announcements.save,
     ),
-    Phase.SAVING: (announcements.release,),
+    Phase.SAVING: (recovery.give_up, recovery.recover, announcements.release),
     Phase.FINISHED: (announcements.release,),
     Phase.FAILED: (),
 }
-CLOCK_RULES: Final[tuple[Rule, ...]] = (announcements.advance, announcements.save)
+CLOCK_RULES: Final[tuple[Rule, ...]] = (announcements.advance, checkpoints.begin, announcements.save)
 """What a clock can call for. It is by far the most frequent news, and moves neither partitions nor shards."""
 
 
-def step(cluster: Cluster, event: Event) -> tuple[Cluster, Commands]:
+def step(
+    cluster: Cluster,
+    event: Event,
+    rules: Mapping[Phase, tuple[Rule, ...]] = RULES,
+    clock_rules: tuple[Rule, ...] = CLOCK_RULES,
+) -> tuple[Cluster, Commands]:
     """The state after ``event``, and the commands it calls for, in the order in which to send them.
+
+    ``rules``, ``clock_rules``: others are for tests, which show that every rule is needed.
 
     Raises InvalidTransition for an event that cannot have happened, BrokenInvariant for a bug of our own.
     """
@@ -114,12 +156,36 @@ def step(cluster: Cluster, event: Event) -> tuple[Cluster, Commands]:
     if handler is None:
         raise InvalidTransition(cluster.told(f"{type(event).__name__} cannot happen here: {event}"))
     cluster, commands = handler(cluster, event)
-    clock_only = cluster.phase is Phase.TRAINING and isinstance(event, ClockCompleted | BackedUp)
-    for rule in CLOCK_RULES if clock_only else RULES[cluster.phase]:
-        cluster, more = rule(cluster)
-        commands += more
-    if cluster.consistent < before.consistent:
+    cluster, more = _follow(cluster, _due(cluster, event, rules, clock_rules), rules)
+    commands += more
+    if cluster.consistent < before.consistent and cluster.consistent != before.stored.clock:
         raise cluster.violated(4, f"from {before.consistent} to {cluster.consistent}")
     if cluster.phase is not before.phase and (before.phase, cluster.phase) not in PHASE_EDGES:
         raise cluster.broken(f"no edge leads here from {before.phase}")
+    return cluster, commands
+
+
+def _due(
+    cluster: Cluster, event: Event, rules: Mapping[Phase, tuple[Rule, ...]], clock_rules: tuple[Rule, ...]
+) -> tuple[Rule, ...]:
+    """Those that the event can have given something to do."""
+    if cluster.phase is Phase.TRAINING:
+        if isinstance(event, ClockCompleted | BackedUp):
+            return clock_rules
+        if isinstance(event, ServerLoad | WorkerLoad):
+            decided, _ = staging.decide_stage(cluster)
+            return () if decided.stage is cluster.stage else rules[cluster.phase]
+    return rules[cluster.phase]
+
+
+def _follow(cluster: Cluster, due: tuple[Rule, ...], rules: Mapping[Phase, tuple[Rule, ...]]) -> Result:
+    """What the rules command. Where one ends the phase, those of the next phase follow in its stead."""
+    phase = cluster.phase
+    commands: Commands = ()
+    for rule in due:
+        cluster, more = rule(cluster)
+        commands += more
+        if cluster.phase is not phase:
+            cluster, more = _follow(cluster, rules[cluster.phase], rules)
+            return cluster, commands + more
     return cluster, commands

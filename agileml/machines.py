@@ -24,6 +24,8 @@ class Worker:
     orders: Assign | None = None
     """What it was told last; None before it takes part."""
     drained: bool = False
+    loaded: frozenset[int] = frozenset()
+    """The shards that it said it has in memory."""
 
     @property
     def must_drain(self) -> bool:

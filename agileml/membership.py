@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from agileml.cluster import Cluster, Commands, Phase, Result, RoleEvent
+from agileml.cluster import Cluster, Phase, Result, RoleEvent
 from agileml.events import (
     EvictionWarned,
-    Failed,
+    Loaded,
     MachineJoined,
     MachineLost,
     MachineReleased,
@@ -33,11 +33,9 @@ def machine_joined(cluster: Cluster, event: MachineJoined) -> Result:
     cluster = cluster.with_machine(Machine(event.machine, event.tier, event.cores))
     early = tuple(word for word in cluster.strangers if word.machine == event.machine)
     cluster = replace(cluster, strangers=tuple(word for word in cluster.strangers if word not in early))
-    commands: Commands = ()
     for word in early:
-        cluster, more = role_changed(cluster, word)
-        commands += more
-    return cluster, commands
+        cluster, _ = role_changed(cluster, word)
+    return cluster, ()
 
 
 def role_changed(cluster: Cluster, event: RoleEvent) -> Result:
@@ -49,31 +47,29 @@ def role_changed(cluster: Cluster, event: RoleEvent) -> Result:
         return replace(cluster, strangers=(*cluster.strangers, event)), ()
     match event:
         case ServerReady():
-            return _server_ready(cluster, machine, event)
+            return _server_ready(cluster, machine, event), ()
         case ServerLost():
-            return _server_lost(cluster, machine, event.incarnation)
+            return _server_lost(cluster, machine, event.incarnation), ()
         case WorkerReady():
             return _worker_ready(cluster, machine, event.incarnation), ()
         case WorkerLost():
             return _worker_lost(cluster, machine, event.incarnation), ()
 
 
-def _server_ready(cluster: Cluster, machine: Machine, event: ServerReady) -> Result:
+def _server_ready(cluster: Cluster, machine: Machine, event: ServerReady) -> Cluster:
     known = machine.server.incarnation if machine.server else machine.dead_server
     if event.incarnation <= known:
-        return cluster, ()
-    cluster, commands = _server_lost(cluster, machine, event.incarnation - 1)
-    if cluster.phase is Phase.FAILED:
-        return cluster, commands
+        return cluster
+    cluster = _server_lost(cluster, machine, event.incarnation - 1)
     machine = replace(cluster.machines[machine.name], server=Server(event.incarnation, event.endpoint))
-    return cluster.with_machine(_proven(machine)), commands
+    return cluster.with_machine(_proven(machine))
 
 
-def _server_lost(cluster: Cluster, machine: Machine, incarnation: int) -> Result:
+def _server_lost(cluster: Cluster, machine: Machine, incarnation: int) -> Cluster:
     """Every incarnation up to this one is gone, and what it held."""
     dead = replace(machine, dead_server=max(machine.dead_server, incarnation))
     if machine.server is None or machine.server.incarnation > incarnation:
-        return cluster.with_machine(dead), ()
+        return cluster.with_machine(dead)
     return state_gone(cluster.with_machine(replace(dead, server=None)), machine.name)
 
 
@@ -92,6 +88,15 @@ def _worker_lost(cluster: Cluster, machine: Machine, incarnation: int) -> Cluste
     if machine.worker and machine.worker.incarnation <= incarnation:
         dead = replace(dead, worker=None)
     return cluster.with_machine(dead)
+
+
+def worker_loaded(cluster: Cluster, event: Loaded) -> Result:
+    """What a worker has in memory may be taken over without a wait."""
+    machine = cluster.machines.get(event.machine)
+    if machine is None or machine.worker is None or machine.worker.incarnation != event.incarnation:
+        return cluster, ()
+    worker = replace(machine.worker, loaded=frozenset(event.shards))
+    return cluster.with_machine(replace(machine, worker=worker)), ()
 
 
 def _proven(machine: Machine) -> Machine:
@@ -113,33 +118,35 @@ def machine_gone(cluster: Cluster, event: MachineLost | MachineReleased) -> Resu
     if event.machine not in cluster.machines:
         strangers = tuple(word for word in cluster.strangers if word.machine != event.machine)
         return replace(cluster, strangers=strangers, departed=cluster.departed | {event.machine}), ()
-    return state_gone(cluster.without_machine(event.machine), event.machine)
+    return state_gone(cluster.without_machine(event.machine), event.machine), ()
 
 
 # ---- what a dead server takes with it ------------------------------------------------------------
 
 
-def state_gone(cluster: Cluster, name: str) -> Result:
-    """The server of ``name`` is no more. Fails the job where it alone held something."""
-    involved = tuple(p for p in cluster.partitions if name in (p.owner, p.source, p.backup))
-    after = tuple(_without(partition, name, cluster.phase) for partition in involved)
-    only_here = [old.number for old, new in zip(involved, after, strict=True) if new is None]
-    if only_here:
-        why = f"the server of {name} is gone, and with it the only copy of partitions {only_here}"
-        return replace(cluster, phase=Phase.FAILED), (Failed(why),)
-    return cluster.with_partitions(new for new in after if new is not None), ()
+def state_gone(cluster: Cluster, name: str) -> Cluster:
+    """The server of ``name`` is no more, nor any copy it held, nor what it was writing."""
+    attempt = cluster.attempt
+    if attempt is not None and name in attempt.writing:
+        cluster = replace(cluster, attempt=None)
+    involved = (partition for partition in cluster.partitions if name in partition.holders)
+    if cluster.phase is Phase.STARTING:  # nothing was learned since: it can be made again
+        return cluster.with_partitions(Partition.absent(p.number, cluster.stored.clock) for p in involved)
+    return cluster.with_partitions(_without(partition, name, cluster.consistent) for partition in involved)
 
 
-def _without(partition: Partition, name: str, phase: Phase) -> Partition | None:
-    """``partition`` after its copy on ``name`` died; None if nothing else can stand in for it."""
-    if phase is Phase.STARTING:  # nothing was learned yet: initial values can be made again
-        return Partition(partition.number)
-    if partition.backup == name:
-        return None
-    if partition.standing is Standing.MOVING and partition.owner == name:
-        return replace(partition, standing=Standing.FROZEN, owner=None)
-    if partition.backup is None:
-        return None
-    # An owner-to-be that lives may have received it already, and is told what to do with that.
-    owner = None if partition.owner == name else partition.owner
-    return replace(partition, standing=Standing.LOST, owner=owner, source=None)
+def _without(partition: Partition, name: str, consistent: int) -> Partition:
+    """``partition`` after its copy on ``name`` died. Without its backup no clock but B may be returned to."""
+    heir = partition.heir if partition.heir and partition.heir.machine != name else None
+    backup = partition.backup if partition.backup != name else None
+    left = replace(partition, heir=heir, backup=backup)
+    if backup is not partition.backup:
+        left = replace(left, detached=True, safe=frozenset({consistent}))
+    owner_died, source_died = partition.owner == name, partition.source == name
+    if partition.standing is Standing.MOVING and owner_died and not source_died:
+        return replace(left, standing=Standing.FROZEN, owner=None)
+    if owner_died or source_died:
+        # An owner-to-be that lives may have received it already, and is told what to do with that.
+        owner = None if owner_died else partition.owner
+        return replace(left, standing=Standing.LOST, owner=owner, source=None)
+    return left

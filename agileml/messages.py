@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agileml.events import Event
+from agileml.events import Peer as Peer
 
 Rows: TypeAlias = npt.NDArray[np.int64]
 Matrix: TypeAlias = npt.NDArray[np.float32]
@@ -52,18 +53,12 @@ class PendingDelta:
 
 @dataclass(frozen=True, slots=True)
 class Undo:
-    """What completing ``clock`` overwrote."""
+    """What clocks since + 1 to ``clock`` overwrote. ``loose``: nobody will ask to return to ``clock``."""
 
+    since: int
     clock: int
+    loose: bool
     patch: Patch
-
-
-@dataclass(frozen=True, slots=True)
-class Peer:
-    """A server, and where its data socket listens."""
-
-    machine: str
-    endpoint: str
 
 
 # ---- from workers to servers; each part is answered on its own ---------------------------------
@@ -95,11 +90,16 @@ class UpdatePart:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What a worker's shards add in ``clock``. A shard that adds nothing still says so."""
+    """What a worker's shards add in ``clock``. A shard that adds nothing still says so.
+
+    ``cut``: a range for the backups ends with this clock. Whoever computes the first shard decides it for
+    all partitions, as every one of them gets that shard's delta before it completes the clock.
+    """
 
     request: int
     generation: int
     clock: int
+    cut: bool
     parts: tuple[UpdatePart, ...]
 
 
@@ -115,10 +115,14 @@ class ReadDone:
 
 @dataclass(frozen=True, slots=True)
 class UpdateDone:
-    """The server holds these deltas (it may have held them before)."""
+    """The server holds these deltas (it may have held them before).
+
+    ``behind``: one range is on its way to the backup and the next waits already, so cut no other yet.
+    """
 
     request: int
     partition: int
+    behind: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,50 +146,72 @@ class Behind:
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """From an ActivePS to the backup: the values of the rows that ``clock`` touched.
+    """From an ActivePS to the backup: the rows that clocks since + 1 to ``clock`` touched, at its end.
 
     Values rather than deltas: same rows, same bytes, and applying them is idempotent and bit-exact.
-    ``base`` is the clock its generation started from.
+    ``base`` is the clock its generation started from. One at a time is on its way, until ``PushDone``.
     """
 
     partition: int
     generation: int
     base: int
+    since: int
     clock: int
     patch: Patch
 
 
 @dataclass(frozen=True, slots=True)
+class PushDone:
+    """From the backup: it holds the partition at ``clock``."""
+
+    partition: int
+    generation: int
+    clock: int
+
+
+@dataclass(frozen=True, slots=True)
 class Install:
-    """A whole partition, to be served from now on under ``epoch``."""
+    """A whole partition under ``epoch``: to be served from now on, or to be followed as its backup.
+
+    ``backed``: every backup holds this clock; ``acked``: this partition's does; ``cuts``: where clocks that
+    are not complete yet end a range.
+    """
 
     partition: int
     epoch: int
     generation: int
     base: int
     backed: int
+    acked: int
     clock: int
+    cuts: tuple[int, ...]
     values: Matrix
     undo: tuple[Undo, ...]
     pending: tuple[PendingDelta, ...]
     backup: Peer | None
+    serve: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class EndOfLife:
-    """The last message from an ActivePS to its backup: serve at ``clock``, with these deltas pending."""
+    """The last message from an ActivePS to its backup: serve at ``clock``, with these deltas pending.
+
+    ``undo``: what the last clock alone overwrote, since it may have come within a range and be read for.
+    """
 
     partition: int
     epoch: int
     generation: int
     base: int
     clock: int
+    cuts: tuple[int, ...]
+    undo: tuple[Undo, ...]
     pending: tuple[PendingDelta, ...]
 
 
 Request: TypeAlias = Read | Update
 Answer: TypeAlias = ReadDone | UpdateDone | Moved | Behind
-Transfer: TypeAlias = Push | Install | EndOfLife
+Transfer: TypeAlias = Push | PushDone | Install | EndOfLife
 Message: TypeAlias = Request | Answer | Transfer
 
 
@@ -202,18 +228,29 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """To whoever sent the request, by the name it was received under."""
+    """To whoever sent the request or the range, by the name it was received under."""
 
     to: str
-    message: Answer
+    message: Answer | PushDone
 
 
 @dataclass(frozen=True, slots=True)
 class Save:
     """Write these partitions (the whole model, together with what other servers save), then say so."""
 
+    generation: int
     clock: int
     partitions: tuple[tuple[int, Matrix], ...]
 
 
-Outgoing: TypeAlias = Send | Reply | Save | Event
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Write these partitions, as they were at ``clock``, into the folder of a checkpoint's attempt."""
+
+    attempt: int
+    folder: str
+    clock: int
+    partitions: tuple[tuple[int, Matrix], ...]
+
+
+Outgoing: TypeAlias = Send | Reply | Save | Snapshot | Event

@@ -2,8 +2,7 @@
 
 Level-triggered: the target is computed afresh from whoever is left, and only its differences to the
 present are commanded, under a new epoch. A partition on its way is left alone until it has arrived;
-whatever is wrong with it by then is a difference like any other. Backups never move: a reliable machine
-that joins in stage 2 or 3 gets its part of the model when stage 1 comes again.
+whatever is wrong with it by then is a difference like any other.
 """
 
 from __future__ import annotations
@@ -11,38 +10,31 @@ from __future__ import annotations
 from dataclasses import replace
 
 from agileml.cluster import Cluster, Result
-from agileml.events import Command, Create, Handover, Stage, Tier
+from agileml.events import Command, Create, Forget, Handover, Stage, Tier
 from agileml.holdings import Partition, Standing
 from agileml.layout import actives, spread
-from agileml.stages import PLACEMENTS, choose_stage
+from agileml.stages import PLACEMENTS
 
 
-def decide_stage(cluster: Cluster) -> Result:
-    """The stage for those taking part; the first one while no transient machine could serve."""
-    transient, reliable = cluster.taking_part(Tier.TRANSIENT), len(cluster.servers(Tier.RELIABLE))
-    if not cluster.servers(Tier.TRANSIENT):
-        transient = 0
-    return replace(cluster, stage=choose_stage(cluster.stage, transient, reliable, cluster.setup)), ()
-
-
-def target_owners(cluster: Cluster) -> tuple[str, ...]:
-    """Who should serve each partition, with the fewest moves.
+def target_owners(cluster: Cluster) -> tuple[str | None, ...]:
+    """Who should serve each partition, with the fewest moves; None while there is nobody who could.
 
     Back in stage 1 a partition goes to its backup, where its state already is.
     """
     if PLACEMENTS[cluster.stage].served_on is Tier.RELIABLE:
         names: tuple[str, ...] = cluster.servers(Tier.RELIABLE)
     else:
-        names = _active_machines(cluster)
+        names = active_machines(cluster)
     claims = [(partition.owner,) if partition.owner else () for partition in cluster.partitions]
     spread_out = spread(claims, dict.fromkeys(names, 1.0))
     if cluster.stage is Stage.ONE:
         pairs = zip(cluster.partitions, spread_out, strict=True)
         spread_out = tuple(partition.backup or owner for partition, owner in pairs)
-    return tuple(owner for owner in spread_out if owner is not None)
+    return spread_out
 
 
-def _active_machines(cluster: Cluster) -> tuple[str, ...]:
+def active_machines(cluster: Cluster) -> tuple[str, ...]:
+    """Who runs an ActivePS in stages 2 and 3."""
     return tuple(
         actives(
             available=cluster.servers(Tier.TRANSIENT),
@@ -57,19 +49,19 @@ def _active_machines(cluster: Cluster) -> tuple[str, ...]:
 def create(cluster: Cluster) -> Result:
     """Every partition begins on a reliable machine, whatever the stage will be."""
     absent = [partition for partition in cluster.partitions if partition.standing is Standing.ABSENT]
-    owners = target_owners(cluster)
-    if not absent or not owners:
+    if not absent or not cluster.servers(Tier.RELIABLE):
         return cluster, ()
+    owners = target_owners(cluster)
     cluster = replace(cluster, epoch=cluster.epoch + 1)
-    created = tuple(
-        replace(partition, standing=Standing.CREATING, owner=owners[partition.number], epoch=cluster.epoch)
-        for partition in absent
-    )
-    commands = tuple(
-        Create(owners[partition.number], partition.number, cluster.epoch, cluster.generation)
-        for partition in created
-    )
-    return cluster.with_partitions(created), commands
+    epoch, generation, stored = cluster.epoch, cluster.generation, cluster.stored
+    created: list[Partition] = []
+    commands: list[Command] = []
+    for partition in absent:
+        owner = owners[partition.number]
+        if owner is not None:
+            created.append(replace(partition, standing=Standing.CREATING, owner=owner, epoch=epoch))
+            commands.append(Create(owner, partition.number, epoch, generation, stored.clock, stored.folder))
+    return cluster.with_partitions(created), tuple(commands)
 
 
 def hand_over(cluster: Cluster) -> Result:
@@ -77,45 +69,55 @@ def hand_over(cluster: Cluster) -> Result:
     epoch = cluster.epoch + 1
     moved: list[Partition] = []
     commands: list[Command] = []
-    for partition, target in zip(cluster.partitions, target_owners(cluster), strict=True):
-        source = _source(partition, target)
+    for partition, wanted in zip(cluster.partitions, target_owners(cluster), strict=True):
+        source = _source(partition, wanted)
         if source is None:
             continue
-        stays = _is_reliable(cluster, source) and not _is_reliable(cluster, target)
-        moving = replace(
-            partition,
-            standing=Standing.MOVING,
-            source=source,
-            owner=target,
-            epoch=epoch,
-            backup=source if stays else partition.backup,
-            backed=partition.completed if stays else partition.backed,
-        )
-        handover = Handover(
-            machine=source,
-            partition=partition.number,
-            target=target,
-            endpoint=cluster.endpoint(target),
-            epoch=epoch,
-            generation=cluster.generation,
-            keep_backup=stays,
-            to_backup=target == partition.backup != source,
-        )
+        # A frozen one that has nowhere to go is served again where it is.
+        moving, handover = _handed_over(cluster, partition, source, wanted or source, epoch)
         moved.append(moving)
         commands.append(handover)
+        if partition.newcomer is not None:  # the next owner knows nothing of it, and may choose another
+            commands.append(Forget(partition.newcomer, partition.number, cluster.epoch))
     if not moved:
         return cluster, ()
     return replace(cluster.with_partitions(moved), epoch=epoch), tuple(commands)
 
 
-def _source(partition: Partition, target: str) -> str | None:
+def _source(partition: Partition, target: str | None) -> str | None:
     """Who must hand it over for ``target`` to get it; None while it is on its way, or there already."""
     if partition.standing is Standing.FROZEN:
         return partition.source
-    if partition.standing is Standing.SERVED and partition.owner != target:
+    if partition.standing is Standing.SERVED and target not in (None, partition.owner):
         return partition.owner
     return None
 
 
-def _is_reliable(cluster: Cluster, name: str) -> bool:
-    return cluster.machines[name].tier is Tier.RELIABLE
+def _handed_over(
+    cluster: Cluster, partition: Partition, source: str, target: str, epoch: int
+) -> tuple[Partition, Handover]:
+    stays = cluster.is_reliable(source) and not cluster.is_reliable(target)
+    backup = source if stays else partition.backup
+    moving = replace(
+        partition,
+        standing=Standing.MOVING,
+        source=source,
+        owner=target,
+        epoch=epoch,
+        backup=backup,
+        heir=None,
+    )
+    follows = None if backup is None or cluster.is_reliable(target) else cluster.peer(backup)
+    handover = Handover(
+        machine=source,
+        partition=partition.number,
+        target=target,
+        endpoint=cluster.endpoint(target),
+        epoch=epoch,
+        generation=cluster.generation,
+        keep_backup=stays,
+        # A backup that was not pushed to lately lacks more than an end of life tells.
+        to_backup=target == backup != source and not partition.detached,
+        backup=follows,
+    )
+    return moving, handover

@@ -3,16 +3,25 @@
 The same structure on ParamServs, ActivePSs and BackupPSs. It knows clocks and rows, and refuses to know
 machines, epochs or messages. Deterministic: the deltas of a clock are summed in shard order, whatever
 order they came in, so that with staleness 0 the model is bit for bit the same under any elasticity.
+
+Arrays that were given out (read, sent, kept as undo) are never written to again: a clock that touches
+every row makes a new array and keeps the old one as its undo, which copies nothing; a clock that touches
+some writes in place, after a copy if the array was given out.
+
+Undo is kept in *steps*, each back over a range of clocks. Where the clock between two steps is none that
+anybody may return to, they are merged, and the older value of a row is the one that counts: so a long
+range needs no more memory than the rows it touched.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from agileml.messages import Matrix, Patch, PendingDelta, ProtocolError, Rows, ShardDelta, Undo
+from agileml.rows import index, merge, overlay, sum_in_order, union
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +44,20 @@ def rows_of(shape: Shape, partition: int, partitions: int) -> Rows:
 class PartitionState:
     """Values at the completed clock C (``clock``), and how to get from there to its neighbours.
 
-    ``shards``: how many deltas complete a clock; ``staleness``: the SSP bound s.
+    ``shards``: how many deltas complete a clock; ``staleness``: the SSP bound s; ``undo``: in their order.
     """
 
-    __slots__ = ("_live", "_pending", "_shards", "_staleness", "_undo", "clock", "values")
+    __slots__ = (
+        "_given_out",
+        "_live",
+        "_loose",
+        "_pending",
+        "_shards",
+        "_staleness",
+        "_undo",
+        "clock",
+        "values",
+    )
 
     def __init__(
         self,
@@ -51,9 +70,12 @@ class PartitionState:
     ) -> None:
         self.values = values
         self.clock = clock
+        self._given_out = True  # whoever made it may hold it still
         self._shards = shards
         self._staleness = staleness
-        self._undo = {step.clock: step.patch for step in undo}
+        self._undo = list(undo)
+        # Completed clocks that nobody may ask to return to:
+        self._loose = {step.clock for step in self._undo if step.loose}
         self._pending: dict[int, dict[int, Patch]] = {}
         self._live = values.copy() if staleness else values
         for late in pending:
@@ -61,7 +83,7 @@ class PartitionState:
 
     @property
     def undo(self) -> tuple[Undo, ...]:
-        return tuple(Undo(clock, patch) for clock, patch in sorted(self._undo.items()))
+        return tuple(replace(step, loose=step.clock in self._loose) for step in self._undo)
 
     @property
     def pending(self) -> tuple[PendingDelta, ...]:
@@ -72,25 +94,64 @@ class PartitionState:
             for shard, patch in sorted(deltas.items())
         )
 
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """The clocks that this partition can return to, but for the one where undo begins."""
+        return tuple(step.clock for step in self._undo if step.clock not in self._loose)
+
+    # ---- reading -------------------------------------------------------------------------------
+
     def read(self, rows: Rows, clock: int) -> Matrix:
-        """A copy of ``rows`` as computing ``clock`` may see them, shape (len(rows), columns).
+        """``rows`` as computing ``clock`` may see them, shape (len(rows), columns); not to be written to.
 
         With s = 0 exactly the version clock - 1 (for clock C or C + 1); otherwise everything that has
         arrived, which is all of clock - s - 1 and read-your-writes.
         """
-        if self._staleness or clock == self.clock + 1:
-            return self._live[rows]
-        if clock != self.clock or clock not in self._undo:
+        if self._staleness:
+            return self._live[index(rows)].copy()
+        if clock == self.clock + 1:
+            return self._take(rows)
+        if clock != self.clock or not self._undo or self._undo[-1].since != clock - 1:
             raise ProtocolError(f"version {clock - 1} was asked of a partition at clock {self.clock}")
-        return self._before(rows, self._undo[clock])
+        return self._at(clock - 1, rows)
 
-    def _before(self, rows: Rows, undo: Patch) -> Matrix:
-        values = self.values[rows]
-        if len(undo.rows):
-            place = np.minimum(np.searchsorted(undo.rows, rows), len(undo.rows) - 1)
-            touched = undo.rows[place] == rows
-            values[touched] = undo.values[place[touched]]
+    def whole(self) -> Matrix:
+        """All values, not to be written to; they stay as they are."""
+        self._given_out = True
+        return self.values
+
+    def at(self, clock: int) -> Matrix:
+        """All values at the end of one of the ``kept`` clocks, not to be written to."""
+        return self._at(clock, np.arange(len(self.values)))
+
+    def between(self, since: int, clock: int) -> Patch:
+        """The rows that clocks since + 1 to ``clock`` touched, with their values at the end of ``clock``.
+
+        What a backup at ``since`` or later lacks. Both are ``kept``, or undo begins at ``since``.
+        """
+        steps = [step for step in self._undo if since < step.clock <= clock]
+        if not steps or (steps[0].since, steps[-1].clock) != (since, clock):
+            raise ProtocolError(f"({since}, {clock}] is not a range of {self._ranges()}")
+        rows = union([step.patch.rows for step in steps], len(self.values))
+        return Patch(rows, self._at(clock, rows))
+
+    def _take(self, rows: Rows) -> Matrix:
+        if len(rows) == len(self.values):
+            return self.whole()
+        taken: Matrix = self.values[index(rows)]
+        return taken.copy() if taken.base is not None else taken
+
+    def _at(self, clock: int, rows: Rows) -> Matrix:
+        values = self._take(rows)
+        for step in reversed(self._undo):
+            if step.since >= clock:
+                values = overlay(values, rows, step.patch, len(self.values))
         return values
+
+    def _ranges(self) -> str:
+        return ", ".join(f"({step.since}, {step.clock}]" for step in self._undo) or "none"
+
+    # ---- going on ------------------------------------------------------------------------------
 
     def update(self, clock: int, deltas: Iterable[ShardDelta]) -> None:
         """Keep deltas of a clock beyond C, each (shard, clock) at most once; older ones are known already."""
@@ -102,67 +163,108 @@ class PartitionState:
                 continue
             known[delta.shard] = delta.patch
             if self._staleness:
-                self._live[delta.patch.rows] += delta.patch.values
+                self._live[index(delta.patch.rows)] += delta.patch.values
 
-    def complete(self) -> Patch | None:
-        """Move to clock C + 1 if all its deltas are in; returns the rows it touched with their new values."""
+    def complete(self, *, keep: bool = True) -> bool:
+        """Move to clock C + 1 if all its deltas are in. ``keep``: somebody may want to return to it later."""
         if len(self._pending.get(self.clock + 1, ())) < self._shards:
-            return None
+            return False
         deltas = self._pending.pop(self.clock + 1)
-        rows = np.unique(np.concatenate([patch.rows for patch in deltas.values()]))
-        total = np.zeros((len(rows), self.values.shape[1]), np.float32)
-        for _, patch in sorted(deltas.items()):
-            total[np.searchsorted(rows, patch.rows)] += patch.values
-        after = Patch(rows, self.values[rows] + total)
-        self.overwrite(after)
-        self._refresh_live()
-        return after
+        total = sum_in_order([patch for _, patch in sorted(deltas.items())], len(self.values))
+        after = Patch(total.rows, self.values[index(total.rows)] + total.values)
+        self._set(after, self.clock + 1, given_out=False)
+        if not keep:
+            self._loose.add(self.clock)
+        self._merge_loose()
+        self._follow(after.rows)
+        return True
 
-    def overwrite(self, patch: Patch) -> None:
-        """Move to clock C + 1 by setting the rows it touched, remembering what they held."""
-        self.clock += 1
-        self._undo[self.clock] = Patch(patch.rows, self.values[patch.rows])
-        self.values[patch.rows] = patch.values
+    def overwrite(self, patch: Patch, clock: int) -> None:
+        """Move to ``clock`` by setting the rows that were touched since, remembering what they held."""
+        self._set(patch, clock, given_out=True)
 
-    def patches_after(self, clock: int) -> tuple[tuple[int, Patch], ...]:
-        """(k, the rows clock k touched with their values at its end) for every clock k beyond ``clock``.
+    def split_last(self, last: Iterable[Undo]) -> None:
+        """``last``, if any, undoes the last clock alone; the range it came within then ends before it."""
+        for step in last:
+            ranges = [replace(range_, clock=step.since) for range_ in self._undo[-1:]]
+            if not ranges or ranges[0].since < step.since:
+                self._undo[-1:] = [*ranges, replace(step, loose=False)]
 
-        What a backup at ``clock`` or later may lack; as far back as the undo reaches.
-        """
-        values, patches = self.values.copy(), []
-        for step in sorted((step for step in self._undo if step > clock), reverse=True):
-            undo = self._undo[step]
-            patches.append((step, Patch(undo.rows, values[undo.rows])))
-            values[undo.rows] = undo.values
-        return tuple(reversed(patches))
+    def _set(self, after: Patch, clock: int, *, given_out: bool) -> None:
+        if len(after.rows) == len(self.values):
+            before = Patch(after.rows, self.values)
+            self.values, self._given_out = after.values, given_out
+        else:
+            self._own()
+            where = index(after.rows)
+            before = Patch(after.rows, self.values[where].copy())
+            self.values[where] = after.values
+        self._undo.append(Undo(self.clock, clock, False, before))
+        self.clock = clock
+
+    def _own(self) -> None:
+        """Before writing in place."""
+        if self._given_out:
+            self.values, self._given_out = self.values.copy(), False
+
+    def _merge_loose(self) -> None:
+        """Where the end of a step is loose it becomes one with the next; but the last clock stands alone."""
+        if len(self._undo) < 3 or self._undo[-3].clock not in self._loose:
+            return
+        older, newer = self._undo[-3:-1]
+        self._loose.remove(older.clock)
+        patch = merge(older.patch, newer.patch, len(self.values))
+        self._undo[-3:-1] = [Undo(older.since, newer.clock, False, patch)]
+
+    def _follow(self, rows: Rows) -> None:
+        """What stale reads see of rows that a clock was completed for: the values and what came early."""
+        if not self._staleness:
+            return
+        where = index(rows)
+        self._live[where] = self.values[where]
+        touched = np.zeros(len(self.values), np.bool_)
+        touched[where] = True
+        for late in self.pending:
+            patch = late.delta.patch
+            again = touched[index(patch.rows)]
+            self._live[patch.rows[again]] += patch.values[again]
+
+    # ---- going back ----------------------------------------------------------------------------
+
+    def keep_all(self) -> tuple[int, ...]:
+        """Keep also what was loose and is still there; returns all that is kept."""
+        self._loose.clear()
+        return self.kept
+
+    def reaches(self, clock: int) -> bool:
+        """Whether the values at the end of ``clock`` can be had."""
+        return clock == self.clock or any(step.since == clock for step in self._undo)
 
     def rollback(self, clock: int) -> None:
         """Back to the end of ``clock``, bit for bit; every pending delta is dropped.
 
-        Raises ProtocolError when what undoes it was trimmed already, or it was never reached.
+        Raises ProtocolError when what undoes it was trimmed or merged already, or it was never reached.
         """
-        missing = [step for step in range(clock + 1, self.clock + 1) if step not in self._undo]
-        if clock > self.clock or missing:
-            raise ProtocolError(f"cannot return from clock {self.clock} to {clock}: no undo of {missing}")
-        for step in range(self.clock, clock, -1):
-            undo = self._undo.pop(step)
-            self.values[undo.rows] = undo.values
-        self.clock = clock
+        if not self.reaches(clock):
+            raise ProtocolError(f"cannot return from clock {self.clock} to {clock} over {self._ranges()}")
+        while self.clock > clock:
+            step = self._undo.pop()
+            if len(step.patch.rows) == len(self.values):
+                self.values, self._given_out = step.patch.values, True
+            else:
+                self._own()
+                self.values[index(step.patch.rows)] = step.patch.values
+            self.clock = step.since
+        self._loose = {loose for loose in self._loose if loose < clock}
         self.drop_pending()
 
     def drop_pending(self) -> None:
         self._pending.clear()
-        self._refresh_live()
+        if self._staleness:
+            self._live = self.values.copy()
 
     def trim(self, backed: int) -> None:
         """Forget how to return to before ``backed``, but never what a read may still ask for."""
-        oldest = min(backed, self.clock - self._staleness - 1)
-        for step in [step for step in self._undo if step <= oldest]:
-            del self._undo[step]
-
-    def _refresh_live(self) -> None:
-        if not self._staleness:
-            return
-        self._live = self.values.copy()
-        for late in self.pending:
-            self._live[late.delta.patch.rows] += late.delta.patch.values
+        oldest = min(backed, self.clock - 1)
+        self._undo = [step for step in self._undo if step.clock > oldest]
+        self._loose = {clock for clock in self._loose if clock > oldest}

@@ -21,7 +21,7 @@ from agileml.events import (
     Route,
     StopRequested,
 )
-from agileml.holdings import ON_ITS_WAY, Partition, Standing
+from agileml.holdings import ON_ITS_WAY, Heir, Partition, Standing
 
 
 def installed(cluster: Cluster, event: Installed) -> Result:
@@ -29,6 +29,8 @@ def installed(cluster: Cluster, event: Installed) -> Result:
     partition = _partition(cluster, event.partition)
     if event.epoch > cluster.epoch:
         raise InvalidTransition(cluster.told(f"{event} is of an epoch that never was"))
+    if partition.heir == Heir(event.machine, event.epoch):
+        return _inherited(cluster, partition, event)
     expected = (partition.owner, partition.epoch) == (event.machine, event.epoch)
     if not expected or partition.standing not in ON_ITS_WAY:
         return cluster, ()
@@ -36,17 +38,17 @@ def installed(cluster: Cluster, event: Installed) -> Result:
         raise InvalidTransition(
             cluster.told(f"{event}, but clock {cluster.consistent} was backed up everywhere")
         )
+    backup = None if partition.backup == event.machine else partition.backup
+    # One that pushes again whatever is not backed up has caught its backup up; one that never left has not.
+    unfollowed = backup is None or (partition.detached and partition.source == event.machine)
     served = replace(
         partition,
         standing=Standing.SERVED,
         source=None,
-        backup=None if partition.backup == event.machine else partition.backup,
+        backup=backup,
+        detached=unfollowed and not cluster.is_reliable(event.machine),
         route=Route(partition.number, event.machine, cluster.endpoint(event.machine), event.epoch),
         completed=max(partition.completed, event.clock),
-        # A source that stays as the backup holds what it sent.
-        backed=max(partition.backed, event.clock)
-        if partition.source == partition.backup
-        else partition.backed,
     )
     cluster = cluster.with_partitions([served])
     if cluster.phase is Phase.STARTING and cluster.settled:
@@ -57,14 +59,31 @@ def installed(cluster: Cluster, event: Installed) -> Result:
     return cluster, commands
 
 
+def _inherited(cluster: Cluster, partition: Partition, event: Installed) -> Result:
+    """The copy has arrived: whoever followed before is not needed any more."""
+    before = partition.backup
+    followed = replace(
+        partition,
+        backup=event.machine,
+        detached=False,
+        heir=None,
+        safe=frozenset({cluster.consistent}),  # its own words follow
+        completed=max(partition.completed, event.clock),
+    )
+    commands: Commands = (Advance(event.machine, cluster.generation, cluster.consistent),)
+    if before is not None and before != event.machine:
+        commands += (Forget(before, partition.number, event.epoch),)
+    return cluster.with_partitions([followed]), commands
+
+
 def clock_completed(cluster: Cluster, event: ClockCompleted) -> Result:
-    """A serving copy is complete at a clock; so is the backup, where the same copy became it since."""
+    """A serving copy is complete at a clock. It is safe there if it needs no backup, or became it since."""
     partition = _partition(cluster, event.partition)
     if not _current(cluster, event.generation):
         return cluster, ()
     changed = replace(partition, completed=max(partition.completed, event.clock))
-    if event.machine == partition.backup:
-        changed = replace(changed, backed=max(partition.backed, event.clock))
+    if event.machine == partition.stands_in and event.clock > cluster.consistent:
+        changed = replace(changed, safe=changed.safe | {event.clock})
     return cluster.with_partitions([changed]), ()
 
 
@@ -73,11 +92,9 @@ def backed_up(cluster: Cluster, event: BackedUp) -> Result:
     partition = _partition(cluster, event.partition)
     if not _current(cluster, event.generation) or event.machine != partition.backup:
         return cluster, ()
-    changed = replace(
-        partition,
-        backed=max(partition.backed, event.clock),
-        completed=max(partition.completed, event.clock),
-    )
+    changed = replace(partition, completed=max(partition.completed, event.clock))
+    if event.clock > cluster.consistent:
+        changed = replace(changed, safe=changed.safe | {event.clock})
     return cluster.with_partitions([changed]), ()
 
 
@@ -91,19 +108,30 @@ def drained(cluster: Cluster, event: Drained) -> Result:
 
 
 def stop_requested(cluster: Cluster, event: StopRequested) -> Result:  # noqa: ARG001 - one signature for all
-    """End soon, at a clock that no worker can be beyond: the known ones plus the staleness and one."""
-    furthest = max(partition.completed for partition in cluster.partitions)
-    return replace(cluster, until=min(cluster.until, furthest + cluster.setup.staleness + 1)), ()
+    """End soon, at the last clock that servers let anybody read for before B moves, which it will not.
+
+    Every partition with a backup ends a range there; one without can return to any clock beyond B.
+    """
+    return replace(cluster, until=min(cluster.until, cluster.consistent + cluster.setup.lag)), ()
 
 
 def model_saved(cluster: Cluster, event: ModelSaved) -> Result:
-    """One reliable machine wrote its part; with the last one nothing on any machine matters any more."""
+    """One reliable machine wrote its part, and may be lost from now on; with the last one the job is done."""
+    if not _current(cluster, event.generation):
+        return cluster, ()
+    written = (partition for partition in cluster.partitions if partition.owner == event.machine)
+    cluster = cluster.with_partitions(replace(partition, owner=None) for partition in written)
     cluster = replace(cluster, saving=cluster.saving - {event.machine})
     if cluster.saving:
         return cluster, ()
-    released = tuple(replace(partition, owner=None) for partition in cluster.partitions)
-    finished = replace(cluster, phase=Phase.FINISHED, partitions=released)
-    return finished, (Finished(cluster.until, event.path),)
+    return replace(cluster, phase=Phase.FINISHED), (Finished(cluster.until, event.path),)
+
+
+def from_before(cluster: Cluster, event: ClockCompleted | BackedUp | ModelSaved) -> Result:
+    """A word about what was lost since; there is nothing yet that it could be about otherwise."""
+    if _current(cluster, event.generation):
+        raise InvalidTransition(cluster.told(f"{event} cannot have happened in this generation"))
+    return cluster, ()
 
 
 def _partition(cluster: Cluster, number: int) -> Partition:

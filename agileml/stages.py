@@ -1,7 +1,8 @@
 """Which roles run where, and when that changes (Harlap 4.2.2).
 
-The stage depends on how many transient machines there are for each reliable one, and on nothing
-else: this module knows no machine by name, no partition and no clock.
+The stage depends on how many transient machines there are for each reliable one, or, where it is to be chosen
+automatically (the paper's future work, 6.2.2), on what a clock was measured to cost. This module knows no
+machine by name, no partition and no clock.
 """
 
 from __future__ import annotations
@@ -53,3 +54,68 @@ def choose_stage(current: Stage, transient: int, reliable: int, setup: Setup) ->
 
 def _exceeds(ratio: float, threshold: float, hysteresis: float, *, held: bool) -> bool:
     return ratio > (threshold * (1 - hysteresis) if held else threshold)
+
+
+# ---- by measured cost --------------------------------------------------------------------------
+
+WORTH_A_CHANGE: Final = 0.9
+"""A stage must promise clocks this much shorter than the present one's: nothing flaps within the noise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a clock costs, wherever it runs. Seconds of one machine's link are its bytes over its capacity."""
+
+    computing_s: float
+    """Core-seconds of all workers together."""
+    exchanged_s: float
+    """Seconds of one link that what all workers read and write takes."""
+    pushed_s: float
+    """Seconds of one link that what all backups take in takes; 0 before anything was pushed."""
+    straggling: float
+    """Of the time that a reliable machine takes in pushes, the part by which its worker falls behind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """Machines that take part, and their cores."""
+
+    reliable: int
+    transient: int
+    actives: int
+    reliable_cores: int
+    transient_cores: int
+
+
+def clock_seconds(stage: Stage, load: Load, on: Footprint) -> float:
+    """The length of a clock: its computing, and the busiest links' part of what it sends.
+
+    In stage 1 reliable machines' links carry all that is exchanged. In stage 2 the actives' do, but a worker
+    beside a backup falls behind while that takes in pushes. In stage 3 those workers are missing, and
+    nothing can be faster than the backups, which lag by a few clocks at most.
+    """
+    everybody = load.computing_s / (on.reliable_cores + on.transient_cores)
+    pushing_s = load.pushed_s / on.reliable
+    match stage:
+        case Stage.ONE:
+            return everybody + load.exchanged_s / on.reliable
+        case Stage.TWO:
+            straggling_s = load.straggling * pushing_s
+            return max(everybody + load.exchanged_s / on.actives + straggling_s, pushing_s)
+        case Stage.THREE:
+            alone = load.computing_s / on.transient_cores
+            return max(alone + load.exchanged_s / on.actives, pushing_s)
+
+
+def cheapest_stage(current: Stage, load: Load, on: Footprint) -> Stage:
+    """The stage with the shortest clocks, if they are short enough to be ``WORTH_A_CHANGE``.
+
+    >>> load = Load(computing_s=64.0, exchanged_s=32.0, pushed_s=0.0, straggling=0.0)
+    >>> cheapest_stage(Stage.ONE, load, Footprint(4, 60, 30, 4, 60))
+    <Stage.TWO: '2'>
+    >>> cheapest_stage(Stage.ONE, load, Footprint(32, 32, 16, 32, 32))
+    <Stage.ONE: '1'>
+    """
+    best = min(Stage, key=lambda stage: clock_seconds(stage, load, on))
+    promised = clock_seconds(best, load, on)
+    return best if promised < WORTH_A_CHANGE * clock_seconds(current, load, on) else current

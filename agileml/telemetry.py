@@ -10,7 +10,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from agileml.events import Failed, Finished, JoinedTraining, Progressed, RolledBack, SafeToKill, StageChanged
+from agileml.events import (
+    Checkpointed,
+    CheckpointFailed,
+    Failed,
+    Finished,
+    JoinedTraining,
+    Progressed,
+    RolledBack,
+    SafeToKill,
+    StageChanged,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +57,16 @@ class EndMachine:
 
 
 Upward: TypeAlias = (
-    SafeToKill | JoinedTraining | StageChanged | RolledBack | Progressed | Finished | Failed | ObjectiveAt
+    SafeToKill
+    | JoinedTraining
+    | StageChanged
+    | RolledBack
+    | Progressed
+    | Checkpointed
+    | CheckpointFailed
+    | Finished
+    | Failed
+    | ObjectiveAt
 )
 """What whoever runs the machines is told."""
 

@@ -2,8 +2,9 @@
 
 A data message is a list of frames: first a fixed header and JSON, then the bytes of each array, untouched
 (they are sent and received without a copy). Which fields are arrays, and of what, is said by the types in
-``messages.py``; the JSON holds their shapes. A control packet is one frame of the same form without arrays,
-which carries ``Link`` packets of the values in ``events.py`` and ``telemetry.py``.
+``messages.py``; the JSON holds their shapes. Consecutive rows are sent as their two ends. A control packet
+is one frame of the same form without arrays, which carries ``Link`` packets of the values in ``events.py``
+and ``telemetry.py``.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ import json
 import struct
 import types
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from enum import StrEnum
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -38,6 +39,8 @@ _KINDS: Final[tuple[type, ...]] = typing.get_args(Message)
 _CONTROLS: Final[dict[str, type]] = {kind.__name__: kind for kind in typing.get_args(Control)}
 _ARRAYS: Final[dict[Any, tuple[str, int]]] = {Rows: ("<i8", 1), Matrix: ("<f4", 2)}
 """Type of a field -> what its bytes are, and the number of dimensions."""
+_MOST_ROWS: Final = 2**32
+"""Of one partition. Their numbers are made here, so a peer must not name as many as it likes."""
 
 
 class WireError(ValueError):
@@ -117,48 +120,90 @@ def _open(frames: Sequence[Buffer]) -> tuple[int, int, Json]:
 # ---- values ------------------------------------------------------------------------------------
 
 
+_Reader: TypeAlias = Callable[[Json, Iterator[Buffer]], Any]
+"""Makes a value of JSON and the array frames that come with it."""
+
+
 @cache
-def _hints(kind: type) -> dict[str, Any]:
-    return typing.get_type_hints(kind)
+def _names(kind: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
 
 
 def _pack(value: Any, arrays: list[np.ndarray[Any, Any]]) -> Any:
-    """As JSON; arrays are collected in order and leave their shape behind."""
+    """As JSON; arrays are collected in order and leave their shape behind, or the ends of what they list."""
     if isinstance(value, np.ndarray):
+        if value.dtype == np.int64 and len(value) and _are_consecutive(value):
+            return [int(value[0]), int(value[-1]) + 1]
         arrays.append(np.ascontiguousarray(value))
         return list(value.shape)
     if isinstance(value, tuple):
         return [_pack(item, arrays) for item in value]
     if is_dataclass(value):
-        return {field.name: _pack(getattr(value, field.name), arrays) for field in fields(value)}
+        return {name: _pack(getattr(value, name), arrays) for name in _names(value.__class__)}
     return value
 
 
 def _unpack(hint: Any, data: Json, arrays: Iterator[Buffer]) -> Any:
     """The inverse, checked against the type ``hint``."""
+    return _reader(hint)(data, arrays)
+
+
+@cache
+def _reader(hint: Any) -> _Reader:
+    """What reads values of this type; made once, since types say the same every time."""
     if hint in _ARRAYS:
-        return _array(hint, data, arrays)
+        return partial(_read_array, hint)
     if isinstance(hint, types.UnionType):
-        some = next(kind for kind in typing.get_args(hint) if kind is not types.NoneType)
-        return None if data is None else _unpack(some, data, arrays)
-    if typing.get_origin(hint) is tuple and isinstance(data, list):
-        return tuple(_unpack(typing.get_args(hint)[0], item, arrays) for item in data)
-    if is_dataclass(hint) and isinstance(hint, type) and isinstance(data, dict):
-        hints = _hints(hint)
-        if data.keys() != hints.keys():
-            raise WireError(f"{hint.__name__} with fields {sorted(data)}")
-        return hint(**{name: _unpack(kind, data[name], arrays) for name, kind in hints.items()})
-    if isinstance(hint, type) and issubclass(hint, StrEnum) and isinstance(data, str):
-        try:
-            return hint(data)
-        except ValueError:
-            raise WireError(f"{data!r} is no {hint.__name__}") from None
-    if type(data) is hint or (hint is float and type(data) is int):
+        some = _reader(next(kind for kind in typing.get_args(hint) if kind is not types.NoneType))
+        return lambda data, arrays: None if data is None else some(data, arrays)
+    if typing.get_origin(hint) is tuple:
+        return partial(_read_tuple, hint, _reader(typing.get_args(hint)[0]))
+    if is_dataclass(hint) and isinstance(hint, type):
+        of = {name: _reader(kind) for name, kind in typing.get_type_hints(hint).items()}
+        return partial(_read_dataclass, hint, {name: of[name] for name in _names(hint)})
+    if isinstance(hint, type) and issubclass(hint, StrEnum):
+        return partial(_read_word, hint)
+    return partial(_read_plain, hint)
+
+
+def _read_tuple(hint: Any, reader: _Reader, data: Json, arrays: Iterator[Buffer]) -> tuple[Any, ...]:
+    if not isinstance(data, list):
+        raise WireError(f"{data!r} where {hint} was expected")
+    return tuple(reader(item, arrays) for item in data)
+
+
+def _read_dataclass(kind: type, readers: Mapping[str, _Reader], data: Json, arrays: Iterator[Buffer]) -> Any:
+    if not isinstance(data, dict) or data.keys() != readers.keys():
+        raise WireError(f"{data!r} where {kind.__name__} with {', '.join(readers)} was expected")
+    return kind(*(reader(data[name], arrays) for name, reader in readers.items()))
+
+
+def _read_word(kind: type[StrEnum], data: Json, _: Iterator[Buffer]) -> StrEnum:
+    try:
+        return kind(data)  # type: ignore[arg-type]  # whatever it is, it is looked up
+    except ValueError:
+        raise WireError(f"{data!r} is no {kind.__name__}") from None
+
+
+def _read_plain(kind: type, data: Json, _: Iterator[Buffer]) -> Any:
+    if type(data) is kind or (kind is float and type(data) is int):
         return data
-    raise WireError(f"{data!r} where {hint} was expected")
+    raise WireError(f"{data!r} where {kind} was expected")
 
 
-def _array(hint: Any, shape: Json, arrays: Iterator[Buffer]) -> np.ndarray[Any, Any]:
+def _are_consecutive(rows: Rows) -> bool:
+    return int(rows[-1]) - int(rows[0]) == len(rows) - 1 and bool((np.diff(rows) == 1).all())
+
+
+def _consecutive(first: Json, end: Json) -> Rows:
+    if type(first) is not int or type(end) is not int or not 0 <= first < end <= _MOST_ROWS:
+        raise WireError(f"consecutive rows from {first!r} to {end!r}")
+    return np.arange(first, end, dtype=np.int64)
+
+
+def _read_array(hint: Any, shape: Json, arrays: Iterator[Buffer]) -> np.ndarray[Any, Any]:
+    if hint == Rows and isinstance(shape, list) and len(shape) == 2:
+        return _consecutive(*shape)
     dtype, dimensions = _ARRAYS[hint]
     frame = next(arrays, None)
     if frame is None or not isinstance(shape, list) or len(shape) != dimensions:

@@ -13,7 +13,7 @@ and hands back ``computed(...)``; results of a task that is no longer wanted are
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TypeAlias
@@ -36,13 +36,18 @@ from agileml.messages import (
     Send,
     ShardDelta,
     Update,
+    UpdateDone,
     UpdatePart,
 )
+from agileml.rows import index, span
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Compute ``shard`` in ``clock`` from the ``values`` of its rows. ``task`` tells tasks apart."""
+    """Compute ``shard`` in ``clock`` from the ``values`` of its rows, which are read only.
+
+    ``task`` tells tasks apart.
+    """
 
     task: int
     shard: int
@@ -51,11 +56,21 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
+class _Share:
+    """What of some rows one partition has: which of its own rows, and where they are among these."""
+
+    partition: int
+    local: Rows
+    places: slice | Rows
+
+
+@dataclass(frozen=True, slots=True)
 class _Plan:
-    """The rows that a set of shards needs: globally, and where each partition's part of them goes."""
+    """The global rows that a set of shards needs, by partition, and where each shard's are among them."""
 
     rows: Rows
-    places: tuple[tuple[int, Rows], ...]
+    shares: Mapping[int, _Share]
+    places: Mapping[int, slice | Rows]
 
 
 _Part: TypeAlias = ReadPart | UpdatePart
@@ -76,7 +91,7 @@ class _Task:
     clock: int
     shards: tuple[int, ...]
     plan: _Plan
-    snapshot: Matrix
+    snapshot: Matrix | None = None
     deltas: dict[int, Patch] = field(default_factory=dict)
     asked: dict[int, _Asked] = field(default_factory=dict)
     pushing: bool = False
@@ -98,6 +113,7 @@ class Worker:
         self._partitions = partitions
         self._rows = rows
         self._plan = lru_cache(maxsize=8)(self._make_plan)
+        self._own_shares = lru_cache(maxsize=64)(lambda shard: _shares(rows(shard), partitions))
         self._assigned: Assign | None = None
         self._routes: dict[int, Route] = {}
         self._over = 0  # clocks up to here are complete everywhere
@@ -105,6 +121,7 @@ class Worker:
         self._task: _Task | None = None
         self._numbers = 0
         self._drained = False
+        self._behind: dict[int, bool] = {}  # partition -> what its server said last
         self._out: list[Outgoing] = []
 
     # ---- what the shell sees -------------------------------------------------------------------
@@ -121,6 +138,7 @@ class Worker:
             return ()
         if last is None or assign.generation > last.generation:
             self._over, self._delivered, self._task = assign.clock - 1, {}, None
+            self._behind.clear()
         self._assigned = assign
         self._over = max(self._over, assign.clock - 1)
         self._routes = {route.partition: route for route in assign.routes}
@@ -143,8 +161,10 @@ class Worker:
         if asked is None or asked.request != answer.request or isinstance(answer, Moved):
             return ()  # what was refused is sent again when an assignment says where to
         del task.asked[answer.partition]
+        if isinstance(answer, UpdateDone):
+            self._behind[answer.partition] = answer.behind
         if isinstance(answer, ReadDone):
-            task.snapshot[dict(task.plan.places)[answer.partition]] = answer.values
+            self._put(task, answer)
         return self._go_on()
 
     @property
@@ -180,15 +200,21 @@ class Worker:
     # ---- the task in hand ----------------------------------------------------------------------
 
     def _review_task(self, assign: Assign) -> None:
-        """Keep of the task what the new assignment still wants: all of a push, and of a drained clock."""
+        """Keep of the task what the new assignment still wants, and what is done: of a drained clock, all.
+
+        Machines that join or leave one by one change assignments many times in a clock. So a read goes on for
+        those shards that stay, and gained ones make a task of their own after this one; and deltas that were
+        computed are pushed, although their shards are somebody else's by now, who may still have to begin.
+        Not so the first shard's: its owner alone says where ranges for the backups end.
+        """
         task = self._task
         if task is None or task.pushing:
             return
-        if task.reading:
-            if assign.drain or task.clock != self._due_clock() or task.shards != self._due(task.clock):
-                self._task = None
+        if task.reading and (assign.drain or task.clock != self._due_clock()):
+            self._task = None
         elif not assign.drain:
-            task.shards = tuple(shard for shard in task.shards if shard in assign.shards)
+            wanted = {*assign.shards, *(task.deltas.keys() - {0})}
+            task.shards = tuple(shard for shard in task.shards if shard in wanted)
             if not task.shards:
                 self._task = None
 
@@ -229,38 +255,49 @@ class Worker:
             return
         shards = self._due(clock)
         plan = self._plan(shards)
-        snapshot = np.empty((len(plan.rows), self._columns), np.float32)
         self._numbers += 1
-        self._task = task = _Task(self._numbers, clock, shards, plan, snapshot)
-        for partition, places in plan.places:
-            task.asked[partition] = _Asked(ReadPart(partition, 0, plan.rows[places] // self._partitions))
+        self._task = task = _Task(self._numbers, clock, shards, plan)
+        for share in plan.shares.values():
+            task.asked[share.partition] = _Asked(ReadPart(share.partition, 0, share.local))
 
     def _make_plan(self, shards: tuple[int, ...]) -> _Plan:
-        rows = np.unique(np.concatenate([self._rows(shard) for shard in shards]))
-        owner = rows % self._partitions
-        places = ((p, np.flatnonzero(owner == p)) for p in range(self._partitions))
-        return _Plan(rows, tuple((p, found) for p, found in places if len(found)))
+        of = {shard: self._rows(shard) for shard in shards}
+        rows = next(iter(of.values())) if len(of) == 1 else np.unique(np.concatenate(tuple(of.values())))
+        shares = {share.partition: share for share in _shares(rows, self._partitions) if len(share.local)}
+        places = {shard: _places(mine, rows) for shard, mine in of.items()}
+        return _Plan(rows, shares, places)
+
+    def _put(self, task: _Task, answer: ReadDone) -> None:
+        """Where one partition has it all, its answer is the snapshot."""
+        plan = task.plan
+        if len(plan.shares) == 1:
+            task.snapshot = answer.values
+            return
+        if task.snapshot is None:
+            task.snapshot = np.empty((len(plan.rows), self._columns), np.float32)
+        task.snapshot[plan.shares[answer.partition].places] = answer.values
 
     def _values(self, task: _Task, shard: int) -> Matrix:
-        return task.snapshot[np.searchsorted(task.plan.rows, self._rows(shard))]
+        if task.snapshot is None:  # there is nothing to read
+            return np.empty((0, self._columns), np.float32)
+        values: Matrix = task.snapshot[task.plan.places[shard]]
+        values.flags.writeable = False
+        return values
 
     def _start_push(self, task: _Task) -> None:
         task.pushing = True
         parts: dict[int, list[ShardDelta]] = defaultdict(list)
         for shard in task.shards:
-            for partition, patch in enumerate(self._split(task.deltas[shard])):
+            for partition, patch in enumerate(self._split(shard, task.deltas[shard])):
                 parts[partition].append(ShardDelta(shard, patch))
         task.asked = {p: _Asked(UpdatePart(p, 0, tuple(deltas))) for p, deltas in parts.items()}
 
-    def _split(self, delta: Patch) -> list[Patch]:
+    def _split(self, shard: int, delta: Patch) -> list[Patch]:
         """By partition, in local rows: one for each, which counts shards to know a clock complete."""
-        owner = delta.rows % self._partitions
-        order = np.argsort(owner, kind="stable")
-        cuts = np.searchsorted(owner[order], np.arange(1, self._partitions))
-        return [
-            Patch(delta.rows[places] // self._partitions, delta.values[places])
-            for places in np.split(order, cuts)
-        ]
+        known = self._own_shares(shard)
+        same = np.array_equal(delta.rows, self._rows(shard))
+        shares = known if same else _shares(delta.rows, self._partitions)
+        return [Patch(share.local, delta.values[share.places]) for share in shares]
 
     # ---- requests ------------------------------------------------------------------------------
 
@@ -286,6 +323,29 @@ class Worker:
         number, clock = self._numbers, task.clock
         if task.pushing:
             updates = tuple(part for part in parts if isinstance(part, UpdatePart))
-            return Update(number, generation, clock, updates)
+            return Update(number, generation, clock, self._cuts(task), updates)
         reads = tuple(part for part in parts if isinstance(part, ReadPart))
         return Read(number, generation, clock, reads)
+
+    def _cuts(self, task: _Task) -> bool:
+        """Whether the clock ends a range: the last one does, and every one that the backups keep up with."""
+        until = 0 if self._assigned is None else self._assigned.until
+        return task.shards[0] == 0 and (task.clock == until or not any(self._behind.values()))
+
+
+def _shares(rows: Rows, partitions: int) -> tuple[_Share, ...]:
+    """One for each partition, in order. Of consecutive rows every N-th is a partition's: no lookup needed."""
+    run = span(rows)
+    if run is None or not len(rows):
+        owner = rows % partitions
+        found: list[slice | Rows] = [np.flatnonzero(owner == p) for p in range(partitions)]
+    else:
+        found = [slice((p - run.start) % partitions, None, partitions) for p in range(partitions)]
+    return tuple(_Share(p, rows[places] // partitions, places) for p, places in enumerate(found))
+
+
+def _places(some: Rows, among: Rows) -> slice | Rows:
+    """Where ``some`` rows are among others."""
+    if len(some) == len(among):
+        return slice(None)
+    return index(np.searchsorted(among, some))

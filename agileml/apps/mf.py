@@ -13,25 +13,27 @@ take a few steps, then items take one, which is the sum of what their shards ask
 only where the gradient does, every shard must precondition alike: so the spread of all users' factors is
 part of the model (its last ``rank`` rows), kept up to date by each shard in proportion to its ratings.
 
-Only vectorized NumPy: ratings are presorted by user and by item when the input is cut, and summed per
-row by ``np.add.reduceat``.
+Ratings are presorted by user and by item when the input is cut. The passes over them are vectorized NumPy,
+sums per row by ``np.add.reduceat``; or, with ``compiled``, the loops of ``apps/compiled.py``, which take a
+fraction of the time and differ by rounding. So which of them is the job's choice, and never a machine's.
 """
 
 from __future__ import annotations
 
-import gzip
 import math
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from agileml.app import ApplicationError, Arrays, Cut, Outcome
+from agileml.app import ApplicationError, Arrays, Columns, Kind, Outcome, Survey
 from agileml.messages import Matrix, Patch, Rows
 from agileml.partition import Shape
+
+if TYPE_CHECKING:
+    from agileml.tables import Table
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -41,9 +43,13 @@ _GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
 
 @dataclass(frozen=True, slots=True)
 class MatrixFactorization:
-    """``step``: in units of the whole preconditioned step, below 2; ``scale``: of the start values."""
+    """``step``: in units of the whole preconditioned step, below 2; ``scale``: of the start values.
+
+    ``compiled``: by Numba, which has to be installed wherever the job runs. Raises ApplicationError if not.
+    """
 
     metric: ClassVar[str] = "rmse"
+    columns: ClassVar[Columns] = Columns({"user": Kind.INTEGER, "item": Kind.INTEGER, "value": Kind.NUMBER})
     reference_name: ClassVar[str] = "ALS"
 
     rank: int = 8
@@ -52,24 +58,35 @@ class MatrixFactorization:
     user_steps: int = 3
     scale: float = 0.3
     seed: int = 0
+    compiled: bool = False
 
-    def cut(self, source: Path, shards: int) -> Cut:
-        """Ratings ``user,item,value`` with any integer ids, as CSV (.gz); a header is skipped."""
-        ratings = read_ratings(source)
-        users, user = np.unique(ratings[:, 0].astype(np.int64), return_inverse=True)
-        items, item = np.unique(ratings[:, 1].astype(np.int64), return_inverse=True)
-        mean = ratings[:, 2].mean()
-        value = (ratings[:, 2] - mean).astype(np.float32)
-        degree = np.bincount(item, minlength=len(items))
-        # Ranges of users with about equally many ratings.
-        bounds = np.searchsorted(np.cumsum(np.bincount(user)), np.arange(1, shards) * len(user) / shards)
-        shard_of = np.searchsorted(bounds, user, side="left")
-        index = {"users": users, "items": items, "mean": np.array(mean)}
-        cuts = (
-            _cut_shard(user[mine], item[mine], value[mine], degree, len(users), self.rank)
-            for mine in (shard_of == shard for shard in range(shards))
+    def __post_init__(self) -> None:
+        if self.compiled:
+            _compiled_passes()  # now, so that it delays no clock
+
+    def survey(self, table: Table, shards: int) -> Survey:
+        """Shards are ranges of users with about equally many ratings."""
+        people, things, total = _Tally(), _Tally(), 0.0
+        for batch in table.batches():
+            people.add(batch["user"])
+            things.add(batch["item"])
+            total += float(batch["value"].sum())
+        count = table.rows
+        ends = np.searchsorted(np.cumsum(people.counts), np.arange(1, shards) * count / shards)
+        return Survey(
+            Shape(len(people.ids) + len(things.ids) + self.rank, self.rank),
+            index={"users": people.ids, "items": things.ids, "mean": np.array(total / count)},
+            common={"degree": things.counts},
+            key="user",
+            splits=people.ids[ends],
         )
-        return Cut(Shape(len(users) + len(items) + self.rank, self.rank), tuple(cuts), index)
+
+    def prepare(self, rows: Arrays, numbers: Rows, survey: Survey) -> Arrays:
+        index = survey.index
+        user = np.searchsorted(index["users"], rows["user"])
+        item = np.searchsorted(index["items"], rows["item"])
+        value = (rows["value"] - index["mean"]).astype(np.float32)
+        return _cut_shard(user, item, value, survey.common["degree"], len(index["users"]), self.rank)
 
     def initial(self, rows: Rows, shape: Shape) -> Matrix:
         """Uniform in +-scale by row and column, whatever rows are asked for together."""
@@ -83,33 +100,32 @@ class MatrixFactorization:
         return np.concatenate([shard["users"], shard["items"], shard["spread"]])
 
     def process(self, shard: Arrays, values: Matrix, seed: tuple[int, int]) -> Outcome:
-        user, item, value = shard["user"], shard["item"], shard["value"]
+        count = len(shard["value"])
         before, items, spread = np.split(values, [len(shard["users"]), len(values) - self.rank])
-        error = value - np.sum(before[user] * items[item], axis=1)
-        if not len(value):
+        if not count:
             return Outcome(Patch(self.rows(shard), np.zeros_like(values)), 0.0, 0.0)
-        total = float(np.sum(error.astype(np.float64) ** 2))
-        people, item_spread = before, _spread(items[item])
-        for _ in range(self.user_steps):
-            asked = _by_row(error[:, None] * items[item], shard["user_starts"])
+        passes: Passes = (_compiled_passes() if self.compiled else Vectorized)(shard, items)
+        asked, total = passes.by_user(before)
+        people, item_spread = before, _spread(items, shard["item_ratings"], count)
+        for step in range(self.user_steps):
+            if step:
+                asked, _ = passes.by_user(people)
             asked -= self.regularization * shard["user_ratings"] * people
             people = people + self._step(asked, item_spread, shard["user_ratings"])
-            error = value - np.sum(people[user] * items[item], axis=1)
-        by_item = shard["by_item"]
-        asked = _by_row((error[:, None] * people[user])[by_item], shard["item_starts"])
+        asked = passes.by_item(people)
         asked -= self.regularization * shard["item_ratings"] * items
         moved = self._step(asked, spread, shard["item_ratings_everywhere"])
-        spread_moved = shard["share"] * (_spread(people[user]) - spread)
+        spread_moved = shard["share"] * (_spread(people, shard["user_ratings"], count) - spread)
         delta = np.concatenate([people - before, moved, spread_moved])
-        return Outcome(Patch(self.rows(shard), delta), total, float(len(value)))
+        return Outcome(Patch(self.rows(shard), delta), total, float(count))
 
     def objective(self, total: float, count: float) -> float:
         """Root mean square error over the ratings."""
         return math.sqrt(total / count)
 
-    def reference_objective(self, source: Path) -> float:
+    def reference_objective(self, table: Table) -> float:
         """The RMSE of the trusted solver on the same ratings."""
-        return reference(read_ratings(source), self.rank, self.regularization)
+        return reference(_ratings(table), self.rank, self.regularization)
 
     def _step(self, asked: Matrix, spread: Matrix, ratings: Matrix) -> Matrix:
         """Of every row: ``asked`` is its negative gradient, ``ratings`` (rows, 1) its number of ratings."""
@@ -119,20 +135,76 @@ class MatrixFactorization:
         return moved
 
 
-def read_ratings(source: Path) -> Floats:
-    """Shape (n, 3). Raises ApplicationError where the file is not ``user,item,value`` lines."""
+class Passes(Protocol):
+    """Over the ratings of a shard. Of rating i of user u and item j: e = value - p_u.q_j."""
+
+    def __init__(self, shard: Arrays, items: Matrix) -> None: ...
+
+    def by_user(self, people: Matrix) -> tuple[Matrix, float]:
+        """The sum of e q_j over each user's ratings, (users, rank); and of e^2 over all."""
+
+    def by_item(self, people: Matrix) -> Matrix:
+        """The sum of e p_u over each item's ratings, (items, rank)."""
+
+
+class Vectorized:
+    """By NumPy."""
+
+    def __init__(self, shard: Arrays, items: Matrix) -> None:
+        self._shard = shard
+        self._rated = items[shard["item"]]
+
+    def by_user(self, people: Matrix) -> tuple[Matrix, float]:
+        error = self._error(people[self._shard["user"]])
+        asked: Matrix = np.add.reduceat(error[:, None] * self._rated, self._shard["user_starts"], axis=0)
+        return asked, float(np.sum(error.astype(np.float64) ** 2))
+
+    def by_item(self, people: Matrix) -> Matrix:
+        rating = people[self._shard["user"]]
+        terms = (self._error(rating)[:, None] * rating)[self._shard["by_item"]]
+        asked: Matrix = np.add.reduceat(terms, self._shard["item_starts"], axis=0)
+        return asked
+
+    def _error(self, rating: Matrix) -> Matrix:
+        error: Matrix = self._shard["value"] - np.sum(rating * self._rated, axis=1)
+        return error
+
+
+def _compiled_passes() -> type[Passes]:
+    """Raises ApplicationError where Numba is missing."""
     try:
-        with gzip.open(source, "rt") if source.suffix == ".gz" else source.open() as lines:
-            header = int(lines.readline()[:1].isalpha())
-            lines.seek(0)
-            with warnings.catch_warnings():
-                warnings.simplefilter("error")  # NumPy warns of empty files, and of nothing else
-                ratings = np.loadtxt(lines, delimiter=",", ndmin=2, skiprows=header)
-    except (OSError, ValueError, UserWarning) as error:
-        raise ApplicationError(f"cannot read ratings from {source}: {error}") from error
-    if ratings.shape[1] != 3:
-        raise ApplicationError(f"{source} has no user,item,value lines")
-    return ratings
+        from agileml.apps.compiled import Compiled
+    except ImportError as error:
+        raise ApplicationError(
+            f"compiled: true needs Numba ({error}); pip install 'spotctl[fast]' wherever the job runs"
+        ) from error
+    return Compiled
+
+
+class _Tally:
+    """How often each id was seen: ``ids`` sorted, ``counts`` beside them."""
+
+    def __init__(self) -> None:
+        self.ids: Ints = np.empty(0, np.int64)
+        self.counts: Ints = np.empty(0, np.int64)
+
+    def add(self, seen: Ints) -> None:
+        ids, counts = np.unique(seen, return_counts=True)
+        self.ids, place = np.unique(np.concatenate([self.ids, ids]), return_inverse=True)
+        before, self.counts = np.concatenate([self.counts, counts]), np.zeros(len(self.ids), np.int64)
+        np.add.at(self.counts, place, before)
+
+
+def read_ratings(source: str | Path) -> Floats:
+    """All ratings, shape (n, 3): user, item, value. Raises ApplicationError where they are none."""
+    from agileml.tables import Table
+
+    return _ratings(Table(source, MatrixFactorization.columns))
+
+
+def _ratings(table: Table) -> Floats:
+    batches = [np.column_stack(list(batch.values())) for batch in table.batches()]
+    return np.concatenate(batches).astype(np.float64)
 
 
 def _cut_shard(user: Ints, item: Ints, value: Matrix, degree: Ints, first_item: int, rank: int) -> Arrays:
@@ -169,15 +241,11 @@ def _hashed(cells: npt.NDArray[np.uint64], seed: int) -> Floats:
     return (mixed ^ (mixed >> np.uint64(31))) * 2.0**-64
 
 
-def _spread(factors: Matrix) -> Matrix:
-    """The mean of f f' over the rows f, shape (rank, rank)."""
-    return factors.T @ factors / np.float32(len(factors))
-
-
-def _by_row(terms: Matrix, starts: Ints) -> Matrix:
-    """Sums of consecutive terms: those of row k begin at ``starts[k]``."""
-    sums: Matrix = np.add.reduceat(terms, starts, axis=0)
-    return sums
+def _spread(factors: Matrix, ratings: Matrix, count: int) -> Matrix:
+    """The mean of f f' over ``count`` ratings, (rank, rank); row k of ``factors`` has ``ratings[k]``."""
+    weighted: Matrix = factors * ratings
+    mean: Matrix = (weighted.T @ factors / count).astype(np.float32)
+    return mean
 
 
 def reference(ratings: Floats, rank: int, regularization: float, sweeps: int = 60, seed: int = 0) -> float:

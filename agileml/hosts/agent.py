@@ -8,13 +8,16 @@ Lives without NumPy, to be up quickly.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 import subprocess
 import sys
 import time
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import zmq
 
@@ -23,6 +26,9 @@ from agileml.hosts.job import JobFolder
 from agileml.hosts.sockets import ControlEnd
 from agileml.telemetry import EndMachine
 
+ROLES: Final = ("server", "worker")
+"""Of every machine."""
+GAVE_UP: Final = 3
 _MOST_DEATHS: Final = 5
 """In a row, each within ``_SHORT_LIFE_S``: then the machine is given up."""
 _SHORT_LIFE_S: Final = 10.0
@@ -34,37 +40,55 @@ class _Role:
     incarnation: int
     started_at: float
     deaths: int
+    pulse: socket.socket
+    """The other end of its standard input."""
+    beat_at: float
+    """When it last gave a sign of life. One that starts has a lease to give the first."""
 
 
 class Agent:
+    """``held``: open files that every process of the machine is to hold. ``logs``: the roles' output goes to
+    files in the machine's folder; otherwise where the agent's own goes.
+    """
+
     def __init__(
-        self, folder: JobFolder, machine: str, cores: int, lock: int, roles: tuple[str, ...]
+        self,
+        folder: JobFolder,
+        machine: str,
+        cores: int,
+        roles: tuple[str, ...],
+        held: tuple[int, ...] = (),
+        *,
+        logs: bool,
     ) -> None:
         self._folder = folder
         self._machine = machine
         self._cores = cores
-        self._lock = lock
+        self._held = held
+        self._logs = logs
+        self._gave_up = False
         self._timing = folder.job().timing
-        group = folder.machine(machine) / "group"
-        group.with_suffix(".part").write_text(str(os.getpgrp()))
-        group.with_suffix(".part").replace(group)  # whoever kills the machine reads it whole, or not yet
         self._poller = zmq.Poller()
+        self._awake_at = time.monotonic()
         self._roles = {role: self._start(role, incarnation=1, deaths=0) for role in roles}
         self._context = zmq.Context(1)
-        endpoint = folder.controller_endpoint()
-        self._control = ControlEnd(self._context, endpoint, f"agent/{machine}", self._timing.repeat_s)
+        self._control = ControlEnd(self._context, folder, f"agent/{machine}", self._timing.repeat_s)
         self._poller.register(self._control.socket, zmq.POLLIN)
 
     def run(self) -> int:
-        """Until the controller says so, has ended, or was silent for a lease. Returns an exit status."""
+        """Until the controller says so, has ended, or was silent for a lease. Returns an exit status.
+
+        ``GAVE_UP`` where a role died over and over.
+        """
         status = None
         while status is None:
             self._control.flush()
             self._poller.poll(self._control.wait_ms())
             words = tuple(self._control.receive())
             self._control.confirm()
+            self._allow_for_sleep()
             if any(isinstance(word, EndMachine) for word in words) and "controller" not in self._roles:
-                status = 0
+                status = GAVE_UP if self._gave_up else 0
             elif time.monotonic() - self._control.heard_at > self._timing.lease_s:
                 self._folder.remove_sockets()
                 status = 1
@@ -76,11 +100,21 @@ class Agent:
         self._context.destroy(linger=100)
         return status
 
+    def _allow_for_sleep(self) -> None:
+        """While the whole machine was stopped the controller could not be heard: that is no silence.
+
+        One that wakes up when it was long given up asks first, and does not take the job for dead.
+        """
+        now = time.monotonic()
+        self._control.heard_at += max(0.0, now - self._awake_at - 2 * self._timing.repeat_s)
+        self._awake_at = now
+
     def _watch_roles(self) -> int | None:
         """Start again what died; an exit status when the machine is to end."""
         for name, role in tuple(self._roles.items()):
+            self._listen(role)
             code = role.process.poll()
-            if code is None:
+            if code is None and time.monotonic() - role.beat_at < self._timing.silence_s:
                 continue
             self._end_role(role)
             if name == "controller" and code == 0:
@@ -89,7 +123,8 @@ class Agent:
             short = time.monotonic() - role.started_at < _SHORT_LIFE_S
             deaths = role.deaths + 1 if short else 1
             if deaths >= _MOST_DEATHS:
-                print(f"gave up: {name} died {deaths} times in a row; see {name}.log", file=sys.stderr)
+                where = f"see {name}.log" if self._logs else "see what it printed"
+                print(f"gave up: {name} died {deaths} times in a row; {where}", file=sys.stderr)
                 if name == "controller":
                     return 1
                 self._give_up()
@@ -100,36 +135,54 @@ class Agent:
             self._roles[name] = self._start(name, role.incarnation + 1, deaths)
         return None
 
+    def _listen(self, role: _Role) -> None:
+        with contextlib.suppress(BlockingIOError, ConnectionError):
+            while role.pulse.recv(64):
+                role.beat_at = time.monotonic()
+
     def _give_up(self) -> None:
         """Declare the machine lost, and wait for the controller to end it (as it will end itself)."""
         for name in self._roles.keys() - {"controller"}:
             self._end_role(self._roles.pop(name))
+        self._gave_up = True
         self._control.tell(MachineLost(self._machine))
 
     def _end_role(self, role: _Role) -> None:
         """Harmless when repeated, or when it ended by itself."""
-        if role.process.stdin in self._poller:
-            self._poller.unregister(role.process.stdin)
+        if role.pulse in self._poller:
+            self._poller.unregister(role.pulse)
+        role.pulse.close()
         role.process.kill()
         role.process.wait()
 
     def _start(self, role: str, incarnation: int, deaths: int) -> _Role:
         arguments = [role, str(self._folder.path), self._machine, str(incarnation), str(self._cores)]
-        with (self._folder.machine(self._machine) / f"{role}.log").open("ab") as log:
+        pulse, its_end = socket.socketpair()
+        pulse.setblocking(False)
+        with self._log(role) as log, its_end:
             process = subprocess.Popen(
                 [sys.executable, "-m", "agileml.hosts.roles", *arguments],
-                stdin=subprocess.PIPE,
+                stdin=its_end.fileno(),
                 stdout=log,
                 stderr=log,
-                pass_fds=(self._lock,),
+                pass_fds=self._held,
             )
-        # Its end breaks the pipe to its standard input, which wakes the agent.
-        self._poller.register(process.stdin, zmq.POLLERR)
-        return _Role(process, incarnation, time.monotonic(), deaths)
+        self._poller.register(pulse, zmq.POLLIN)  # its end wakes the agent as well
+        now = time.monotonic()
+        return _Role(process, incarnation, now, deaths, pulse, now + self._timing.lease_s)
+
+    def _log(self, role: str) -> AbstractContextManager[BinaryIO | None]:
+        return (
+            (self._folder.machine(self._machine) / f"{role}.log").open("ab") if self._logs else nullcontext()
+        )
 
 
 def main(folder: str, machine: str, cores: str, lock: str, *more: str) -> int:
-    return Agent(JobFolder(Path(folder)), machine, int(cores), int(lock), ("server", "worker", *more)).run()
+    job = JobFolder(Path(folder))
+    group = job.machine(machine) / "group"
+    group.with_suffix(".part").write_text(str(os.getpgrp()))
+    group.with_suffix(".part").replace(group)  # whoever kills the machine reads it whole, or not yet
+    return Agent(job, machine, int(cores), (*ROLES, *more), (int(lock),), logs=True).run()
 
 
 if __name__ == "__main__":

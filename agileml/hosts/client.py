@@ -12,9 +12,11 @@ from pathlib import Path
 
 import zmq
 
-from agileml.events import Event
+from agileml.controller import CLIENT
+from agileml.events import Event, Failed, Finished, MachineLost
 from agileml.hosts.job import JobFolder
-from agileml.hosts.sockets import CLIENT, ControlEnd
+from agileml.hosts.sockets import ControlEnd
+from agileml.hosts.stored import newest
 from agileml.link import Link
 from agileml.telemetry import Upward
 from agileml.wire import control_from_json
@@ -30,10 +32,12 @@ class TrainingClient:
 
     def __init__(self, folder: Path, told: int = 0, heard: int = 0) -> None:
         self._folder = JobFolder(folder.resolve())
+        self._ended = False
+        self._bereft = False
         self._context = zmq.Context(1)
         self._control = ControlEnd(
             self._context,
-            self._folder.controller_endpoint(),
+            self._folder,
             CLIENT,
             self._folder.job().timing.repeat_s,
             Link(told, heard),
@@ -41,6 +45,8 @@ class TrainingClient:
 
     def tell(self, event: Event) -> int:
         """Returns the event's number."""
+        if isinstance(event, MachineLost) and event.machine == self._folder.controller_machine:
+            self._bereft = not self._ended
         self._control.tell(event)
         self._control.flush()
         return self._control.link.sent
@@ -62,7 +68,8 @@ class TrainingClient:
             left_ms = int(1000 * (until - time.monotonic()))
             self._control.socket.poll(max(0, min(left_ms, self._control.wait_ms())))
             said = [message for message in self._control.receive() if isinstance(message, Upward)]
-            said = said or self._last_words()
+            said = said or self._last_words() or self._obituary()
+            self._ended = self._ended or any(isinstance(word, Finished | Failed) for word in said)
             if said or left_ms <= 0:
                 return said
 
@@ -71,6 +78,15 @@ class TrainingClient:
         self._control.confirm()
         self._control.flush()
         self._context.destroy(linger=200)
+
+    def _obituary(self) -> list[Upward]:
+        """Once: nobody else is left to say that the controller's machine is gone, and the job with it."""
+        if not self._bereft or self._ended:
+            return []
+        setup = self._folder.job().setup
+        whole = newest(setup.checkpoints) if setup.checkpoints else None
+        why = f"the elasticity controller is gone with its machine {self._folder.controller_machine}"
+        return [Failed(why, whole.folder if whole else setup.resume)]
 
     def _last_words(self) -> list[Upward]:
         """What a controller that has ended could not deliver."""

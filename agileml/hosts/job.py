@@ -1,11 +1,16 @@
 """A job's folder: everything its processes share, and what they agree on before they talk.
 
     job.json              the Job
-    input/                the cut input (``app.Input``)
+    input/                the cut input (``input.Input``), unless the job keeps it elsewhere
     machines/NAME/        a machine's lock, process group and logs
-    controller/           the elasticity controller's journal and last words
+    controller/           the elasticity controller's journal and last words, and where it listens
     model/                the trained partitions
     sockets -> /tmp/...   a short private folder for the sockets, whose names may have 107 bytes
+
+A job on a network has no such sockets. Instead it has
+
+    keys.json             the key pair of its links, for its owner's eyes only
+    machines/NAME/address the address of a machine, at which its processes listen
 
 Times here are real seconds, whatever the speed of a simulated market.
 """
@@ -22,12 +27,16 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-
-from agileml.app import Application, cut_input, load_application
+from agileml.app import Application, load_application
 from agileml.events import Setup
+from agileml.hosts.keys import Keys
+from agileml.hosts.stored import with_places
+from agileml.input import Input
 from agileml.messages import Matrix
 from agileml.partition import Shape
+from agileml.places import Place
+from agileml.saved import assemble
+from agileml.stopping import Stop
 
 _LONGEST_SOCKET_NAME: Final = 107
 
@@ -36,6 +45,7 @@ _LONGEST_SOCKET_NAME: Final = 107
 class Timing:
     """Real seconds.
 
+    ``checkpoint_s``: between two checkpoints, beside those that are due by clocks; 0: never by time.
     ``repeat_s``: unconfirmed messages are repeated, and signs of life given; ``silence_s``: a machine whose
     agent is silent for so long is lost; ``lease_s``: an agent ends after so long without its controller,
     and a finished controller after so long without its client.
@@ -44,6 +54,7 @@ class Timing:
     repeat_s: float = 0.3
     silence_s: float = 20.0
     lease_s: float = 30.0
+    checkpoint_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +62,11 @@ class Job:
     """``application``: ``module:Class`` or ``file.py:Class``, made from ``arguments`` (JSON values).
 
     ``core_seconds_per_clock``: what one clock takes one core at the least, in real seconds; 0 lets it run.
+    ``stop``: what may end it before the last clock.
+    ``input_bytes``: how much of the input a worker keeps in memory; None is all that it ever read.
+    ``input_at``: where the cut input is kept, a folder or a URL that all machines reach; in the job's folder
+    if empty. ``model_at``: where the trained model is saved, likewise.
+    ``network``: processes reach each other over TCP, encrypted; otherwise all of them share one machine.
     """
 
     application: str
@@ -58,6 +74,11 @@ class Job:
     setup: Setup
     core_seconds_per_clock: float = 0.0
     timing: Timing = field(default_factory=Timing)
+    network: bool = False
+    input_at: str = ""
+    model_at: str = ""
+    input_bytes: int | None = None
+    stop: Stop = field(default_factory=Stop)
 
     def make_application(self) -> Application:
         return load_application(self.application, self.arguments)
@@ -70,24 +91,44 @@ class JobFolder:
     path: Path
 
     @classmethod
-    def prepare(cls, path: Path, job: Job, source: Path) -> JobFolder:
-        """Cut the input ``source`` and write what the processes need.
+    def prepare(cls, path: Path, job: Job, source: str | Path, resume: str = "") -> JobFolder:
+        """Cut the input ``source`` (see ``tables.Table``) and write what the processes need.
 
-        What an attempt that was killed has left is replaced. Raises ApplicationError, or OSError where
-        temporary names are too long for sockets.
+        ``resume``: a checkpoint, or a folder of checkpoints whose newest whole one is meant; training goes on
+        after its clock, and with the same input ends as if it had never stopped. What an attempt that was
+        killed has left is replaced. Raises ApplicationError, CheckpointError, or OSError where temporary
+        names are too long for sockets.
         """
         folder = cls(path.resolve())
         folder.path.mkdir(parents=True, exist_ok=True)
         folder.remove_sockets()
         folder._link.unlink(missing_ok=True)
+        folder._keys.unlink(missing_ok=True)
+        folder._controller_address.unlink(missing_ok=True)
         place, colon, name = job.application.rpartition(":")
         if place.endswith(".py"):
             job = replace(job, application=f"{Path(place).resolve()}{colon}{name}")
-        cut_input(job.make_application(), source, job.setup.shards, folder.input)
-        for needed in (folder.controller, folder.model, folder.path / "machines"):
+        from agileml.cutting import cut_input  # brings DuckDB, which no process of the job needs
+
+        job = replace(
+            job, input_at=job.input_at or str(folder.input), model_at=job.model_at or str(folder.model)
+        )
+        shape = cut_input(job.make_application(), source, job.setup.shards, job.input_at)
+        timed = job.timing.checkpoint_s > 0
+        job = replace(job, setup=with_places(job.setup, resume, shape, timed=timed))
+        if not job.network:
+            folder._link.symlink_to(tempfile.mkdtemp(prefix="agileml-"))
+            folder.controller_endpoint()  # too long a name is better known now
+        return cls.set_up(folder.path, job, Keys.make() if job.network else None)
+
+    @classmethod
+    def set_up(cls, path: Path, job: Job, keys: Keys | None) -> JobFolder:
+        """What the processes need of a job whose input is cut. ``keys``: of a job on a network."""
+        folder = cls(path)
+        for needed in (folder.controller, folder.path / "machines"):
             needed.mkdir(exist_ok=True)
-        folder._link.symlink_to(tempfile.mkdtemp(prefix="agileml-"))
-        folder.controller_endpoint()  # too long a name is better known now
+        if keys is not None:
+            keys.write(folder._keys)
         unfinished = folder.path / "job.part"
         unfinished.write_text(json.dumps(asdict(job)))
         unfinished.replace(folder._description)
@@ -102,15 +143,30 @@ class JobFolder:
         content = json.loads(self._description.read_text())
         content["setup"] = Setup(**content["setup"])
         content["timing"] = Timing(**content["timing"])
+        content["stop"] = Stop(**content["stop"])
         return Job(**content)
 
     @property
     def input(self) -> Path:
         return self.path / "input"
 
+    def cut_input(self) -> Input:
+        """Raises ApplicationError where it is not there."""
+        return Input(self.job().input_at)
+
     @property
     def controller(self) -> Path:
         return self.path / "controller"
+
+    @property
+    def controller_machine(self) -> str | None:
+        """The machine that runs the elasticity controller; None before one was started."""
+        return self.controller_record.read_text() if self.controller_record.exists() else None
+
+    @property
+    def controller_record(self) -> Path:
+        """Made by whoever starts the machine that runs the controller."""
+        return self.controller / "machine"
 
     @property
     def last_words(self) -> Path:
@@ -121,9 +177,21 @@ class JobFolder:
     def model(self) -> Path:
         return self.path / "model"
 
+    def saved_model(self) -> Place:
+        """Where the trained partitions are, once they are; see ``saved.py``."""
+        return Place(self.job().model_at or self.model)
+
     @property
     def _description(self) -> Path:
         return self.path / "job.json"
+
+    @property
+    def _keys(self) -> Path:
+        return self.path / "keys.json"
+
+    @property
+    def _controller_address(self) -> Path:
+        return self.controller / "endpoint"
 
     @property
     def _link(self) -> Path:
@@ -136,15 +204,46 @@ class JobFolder:
         """Every machine that was ever started."""
         return sorted(entry.name for entry in (self.path / "machines").iterdir())
 
-    def endpoint(self, owner: str, incarnation: int = 0) -> str:
-        """Where a process listens. An incarnation has its own, so that nothing reaches another by mistake."""
+    def keys(self) -> Keys | None:
+        """Those of a job on a network; None where all its processes share one machine."""
+        return Keys.read(self._keys)
+
+    def set_address(self, machine: str, address: str) -> None:
+        """Before the machine's agent starts: the address at which others can reach it, without a port."""
+        (self.machine(machine) / "address").write_text(address)
+
+    def endpoint(self, machine: str, incarnation: int = 0) -> str:
+        """Where a process of ``machine`` binds. Each incarnation has its own: nothing goes astray to another.
+
+        Raises ValueError for a machine of a job on a network that has no address.
+        """
+        if not self._keys.exists():
+            return self._ipc(machine, incarnation)
+        file = self.machine(machine) / "address"
+        if not file.exists():
+            raise ValueError(
+                f"{machine} has no address in a job on a network; its host has to write one to {file}"
+            )
+        address = file.read_text().strip()
+        return f"tcp://[{address}]:*" if ":" in address else f"tcp://{address}:*"
+
+    def controller_endpoint(self) -> str | None:
+        """Where the controller listens; None in a job on a network before it has said so."""
+        if not self._keys.exists():
+            return self._ipc("the elasticity controller", 0)
+        return self._controller_address.read_text() if self._controller_address.exists() else None
+
+    def tell_controller_endpoint(self, endpoint: str) -> None:
+        """By the controller, once it listens: also after a restart it will listen there."""
+        unfinished = self._controller_address.with_suffix(".part")
+        unfinished.write_text(endpoint)
+        unfinished.replace(self._controller_address)
+
+    def _ipc(self, owner: str, incarnation: int) -> str:
         name = f"{os.readlink(self._link)}/{zlib.crc32(owner.encode()):08x}.{incarnation}"
         if len(name) > _LONGEST_SOCKET_NAME:
             raise OSError(f"{name} is too long for the name of a socket; set TMPDIR to a shorter path")
         return f"ipc://{name}"
-
-    def controller_endpoint(self) -> str:
-        return self.endpoint("the elasticity controller")
 
     def remove_sockets(self) -> None:
         """At the end of the job. Harmless when repeated."""
@@ -153,11 +252,6 @@ class JobFolder:
 
     def load_model(self, shape: Shape, partitions: int) -> Matrix:
         """The saved model, put together from its partitions."""
-        model = np.empty((shape.rows, shape.columns), np.float32)
-        for partition in range(partitions):
-            model[partition::partitions] = np.load(partition_file(self.model, partition), allow_pickle=False)
+        model = assemble(self.saved_model(), partitions)
+        assert model.shape == (shape.rows, shape.columns)
         return model
-
-
-def partition_file(folder: Path, partition: int) -> Path:
-    return folder / f"partition-{partition:05}.npy"

@@ -1,7 +1,8 @@
 """Machines on this machine: each a process group that can be killed, frozen and thawed.
 
-Whether a machine lives is asked of the lock file in its folder, which all its processes hold open: process
-ids are reused, locks are not. Nothing here knows about training.
+Whether a machine lives is asked of the lock file in its folder, which all its roles hold open: process
+ids are reused, locks are not. What else a machine started carries its mark, and is ended with it. Nothing
+here knows about training.
 """
 
 from __future__ import annotations
@@ -15,28 +16,45 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import agileml
 from agileml.events import Tier
+from agileml.hosts import marked
+from agileml.hosts.environment import machine_environment
 from agileml.hosts.job import JobFolder
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _GONE_WITHIN_S: Final = 10.0
-_ONE_THREAD: Final = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+_AGENT: Final = "agileml.hosts.agent"
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """``address``: of the machine, if the job is on a network. ``enter``: a command that runs another there.
+
+    ``enter`` replaces itself by that other command, so that its process is the agent's.
+    """
+
+    address: str = "127.0.0.1"
+    enter: tuple[str, ...] = ()
+
+
+HERE: Final = Where()
 
 
 class LocalHost:
     """The machines of one prepared job folder, also those that an earlier process started."""
 
-    def __init__(self, folder: Path, variables: Mapping[str, str] | None = None) -> None:
-        """``variables``: for the environment of the machines' processes."""
+    def __init__(self, folder: Path, variables: Mapping[str, str] | None = None, agent: str = _AGENT) -> None:
+        """``variables``: for the environment of the machines' processes; ``agent``: the module they run."""
         self._folder = JobFolder(folder.resolve())
+        self._agent = agent
         self._variables = dict(variables or {})
         self._children: dict[str, subprocess.Popen[bytes]] = {}
 
-    def start_machine(self, machine: str, tier: Tier, cores: int) -> None:
+    def start_machine(self, machine: str, tier: Tier, cores: int, where: Where = HERE) -> None:
         """Start its agent; the first reliable machine of a job also runs the elasticity controller.
 
         Raises ValueError for a name that was used before or cannot be a folder's.
@@ -45,17 +63,18 @@ class LocalHost:
         if not _NAME.fullmatch(machine) or place.exists():
             raise ValueError(f"{machine!r} cannot name a new machine")
         place.mkdir()
+        self._folder.set_address(machine, where.address)
         more = ["controller"] if tier is Tier.RELIABLE and self._first_reliable(machine) else []
         with (place / "lock").open("wb") as lock, (place / "agent.log").open("ab") as log:
             fcntl.flock(lock, fcntl.LOCK_EX)
             number = lock.fileno()
             arguments = [str(self._folder.path), machine, str(cores), str(number), *more]
             self._children[machine] = subprocess.Popen(
-                [sys.executable, "-m", "agileml.hosts.agent", *arguments],
+                [*where.enter, sys.executable, "-m", self._agent, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={**_environment(), **self._variables},
+                env={**machine_environment(), **self._variables, **marked.mark(str(place))},
                 start_new_session=True,
                 pass_fds=(number,),
             )
@@ -80,8 +99,8 @@ class LocalHost:
 
     def kill(self, machine: str) -> None:
         """As a cloud takes it away: SIGKILL to all of it at once. Returns when all of it is gone."""
-        until = time.monotonic() + _GONE_WITHIN_S
-        while self.alive(machine):
+        until, place = time.monotonic() + _GONE_WITHIN_S, str(self._folder.machine(machine))
+        while self.alive(machine) or marked.signal_all(signal.SIGKILL, place):
             if time.monotonic() > until:
                 raise TimeoutError(f"processes of {machine} survived SIGKILL for {_GONE_WITHIN_S} s")
             self._signal(machine, signal.SIGKILL)
@@ -96,7 +115,10 @@ class LocalHost:
 
     def leftovers(self) -> list[str]:
         """The machines that still have processes."""
-        return [machine for machine in self._folder.machines() if self.alive(machine)]
+        return [machine for machine in self._folder.machines() if self._left(machine)]
+
+    def _left(self, machine: str) -> bool:
+        return self.alive(machine) or marked.any_left(str(self._folder.machine(machine)))
 
     def kill_all(self) -> None:
         """Leave nothing behind: no process, no socket."""
@@ -109,6 +131,7 @@ class LocalHost:
         if group is not None and self.alive(machine):  # so that number is nobody else's
             with contextlib.suppress(ProcessLookupError):  # it ended this very moment
                 os.killpg(group, number)
+            marked.signal_all(number, str(self._folder.machine(machine)))
 
     def _group(self, machine: str) -> int | None:
         """The number of its process group: of our own child, or as its agent wrote it (None before that)."""
@@ -119,16 +142,8 @@ class LocalHost:
 
     def _first_reliable(self, machine: str) -> bool:
         try:
-            with (self._folder.controller / "machine").open("x") as record:
+            with self._folder.controller_record.open("x") as record:
                 record.write(machine)
         except FileExistsError:
             return False
         return True
-
-
-def _environment() -> dict[str, str]:
-    """Ours, with one thread per process and this very package in reach."""
-    root = str(Path(agileml.__file__).parents[1])
-    inherited = os.environ.get("PYTHONPATH")
-    path = root if not inherited else f"{root}{os.pathsep}{inherited}"
-    return {**os.environ, **dict.fromkeys(_ONE_THREAD, "1"), "PYTHONPATH": path}

@@ -1,22 +1,34 @@
 """The processes of a machine, as its agent starts them.
 
 ``python -m agileml.hosts.roles worker|server|controller FOLDER MACHINE INCARNATION CORES``. A role ends when
-its agent does: it sees the end of its standard input, which only the agent holds open.
+its agent does: it sees the end of its standard input, which only the agent holds open. The other way it gives
+signs of life there, so that the agent notices one that hangs as a whole. One that hangs when its agent dies
+sees nothing, and is killed by Linux.
 """
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
+import signal
+import socket
 import sys
 import threading
 from pathlib import Path
+from typing import Final
 
 from agileml.hosts.job import JobFolder
 
+_PR_SET_PDEATHSIG: Final = 1
+"""prctl(2): the signal that a process gets when the thread that started it ends."""
+
 
 def main(role: str, folder: str, machine: str, incarnation: str, cores: str) -> None:
-    threading.Thread(target=_end_with_agent, daemon=True).start()
+    _die_with_parent()
     job = JobFolder(Path(folder))
+    beat_s = job.job().timing.silence_s / 4
+    threading.Thread(target=_live_with_agent, args=[beat_s], daemon=True).start()
     if role == "server":
         from agileml.hosts.serving import ServerProcess
 
@@ -28,13 +40,33 @@ def main(role: str, folder: str, machine: str, incarnation: str, cores: str) -> 
     else:
         from agileml.hosts.controlling import ControllerProcess
 
-        ControllerProcess(job).run()
+        ControllerProcess(job, machine).run()
 
 
-def _end_with_agent() -> None:
-    while os.read(sys.stdin.fileno(), 1):
-        pass
+def _die_with_parent() -> None:
+    """SIGKILL reaches a stopped process as well. Elsewhere than on Linux the pipe has to do."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _live_with_agent(beat_s: float) -> None:
+    """A thread of its own: a worker computes for as long as it takes, a server may read a large file."""
+    with socket.socket(fileno=os.dup(sys.stdin.fileno())) as agent:
+        agent.settimeout(beat_s)
+        with contextlib.suppress(ConnectionError):  # an agent that died with signs of life unread
+            while _beat(agent):
+                pass
     os._exit(0)
+
+
+def _beat(agent: socket.socket) -> bool:
+    """Whether there is an agent still, that much later."""
+    with contextlib.suppress(BlockingIOError):  # it does not listen just now
+        agent.send(b".", socket.MSG_DONTWAIT)
+    try:
+        return bool(agent.recv(1))
+    except TimeoutError:
+        return True
 
 
 if __name__ == "__main__":

@@ -2,77 +2,122 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 
 import numpy as np
 import zmq
 
-from agileml.app import Input
 from agileml.events import (
     Advance,
+    BackUp,
+    CheckpointUnreadable,
     Create,
+    DropCheckpoints,
     Forget,
     Handover,
     ModelSaved,
     Restore,
     Rollback,
     SaveModel,
+    SealCheckpoint,
     ServerReady,
+    WriteCheckpoint,
 )
-from agileml.hosts.job import JobFolder, partition_file
+from agileml.hosts.checkpointing import CheckpointWriter
+from agileml.hosts.job import JobFolder
 from agileml.hosts.sockets import ControlEnd, DataEnd
-from agileml.messages import EndOfLife, Install, Outgoing, Peer, Push, Read, Reply, Save, Send, Update
+from agileml.hosts.stored import CheckpointError, read_partition
+from agileml.messages import (
+    EndOfLife,
+    Install,
+    Outgoing,
+    Peer,
+    Push,
+    PushDone,
+    Read,
+    Reply,
+    Save,
+    Send,
+    Snapshot,
+    Update,
+)
+from agileml.meters import ServerMeter
+from agileml.saved import partition_file
 from agileml.server import Server
+from agileml.wire import Control
 
 
 class ServerProcess:
     def __init__(self, folder: JobFolder, machine: str, incarnation: int) -> None:
-        job, data = folder.job(), Input(folder.input)
+        job, data = folder.job(), folder.cut_input()
         app = job.make_application()
-        endpoint = folder.endpoint(machine, incarnation)
-        self._folder = folder
+        self._model = folder.saved_model()
         self._machine = machine
+        self._meter = ServerMeter(machine, incarnation, time.monotonic()) if job.setup.automatic else None
         self._poller = zmq.Poller()
         context = zmq.Context(1)
         name = f"server/{machine}/{incarnation}"
-        self._control = ControlEnd(context, folder.controller_endpoint(), name, job.timing.repeat_s)
+        self._control = ControlEnd(context, folder, name, job.timing.repeat_s)
         self._poller.register(self._control.socket, zmq.POLLIN)
-        self._data = DataEnd(context, name, self._poller, listen=endpoint)
+        listen = folder.endpoint(machine, incarnation)
+        self._data = DataEnd(context, name, self._poller, folder.keys(), listen)
         shape = data.shape
-        self._core = Server(Peer(machine, endpoint), job.setup, shape, lambda rows: app.initial(rows, shape))
-        self._control.tell(ServerReady(machine, incarnation, endpoint))
+        self._writer = CheckpointWriter(machine, job.setup, shape)
+        me = Peer(machine, self._data.endpoint)
+        self._core = Server(me, job.setup, shape, lambda rows: app.initial(rows, shape), read_partition)
+        self._control.tell(ServerReady(machine, incarnation, self._data.endpoint))
 
     def run(self) -> None:
         while True:
             self._control.flush()
             self._poller.poll(self._control.wait_ms())
             for command in self._control.receive():
-                match command:
-                    case Create() | Handover() | Restore() | Rollback() | Forget() | Advance() | SaveModel():
-                        self._carry_out(self._core.command(command))
+                self._command(command)
+            for event in self._writer.finished():
+                self._control.tell(event)
             self._control.confirm()
             self._data.keep_only(self._core.peers)
             for sender, message in self._data.receive():
                 match message:
-                    case Read() | Update() | Push() | Install() | EndOfLife():
+                    case Read() | Update() | Push() | PushDone() | Install() | EndOfLife():
+                        if self._meter is not None:
+                            self._meter.received(message)
                         self._carry_out(self._core.handle(sender, message))
+            if self._meter is not None and (load := self._meter.report(time.monotonic())) is not None:
+                self._control.tell(load)
+
+    def _command(self, command: Control) -> None:
+        match command:
+            case Create():
+                try:
+                    self._carry_out(self._core.command(command))
+                except CheckpointError as error:
+                    self._control.tell(CheckpointUnreadable(self._machine, command.generation, str(error)))
+            case Handover() | BackUp() | Restore() | Rollback() | Forget() | Advance() | SaveModel():
+                self._carry_out(self._core.command(command))
+            case WriteCheckpoint():
+                self._carry_out(self._core.command(command))
+            case SealCheckpoint() | DropCheckpoints():
+                self._writer.take(command)
 
     def _carry_out(self, outgoing: Iterable[Outgoing]) -> None:
         for item in outgoing:
+            if self._meter is not None:
+                self._meter.sent(item)
             match item:
                 case Send() | Reply():
                     self._data.send(item)
                 case Save():
                     self._control.tell(self._save(item))
+                case Snapshot():
+                    self._writer.take(item)
                 case event:
                     self._control.tell(event)
 
     def _save(self, save: Save) -> ModelSaved:
-        """Whole files only: each is written under another name first."""
+        """Whole files only."""
         for partition, values in save.partitions:
-            path = partition_file(self._folder.model, partition)
-            unfinished = path.with_suffix(f".{self._machine}.part")
-            with unfinished.open("wb") as out:
+            with self._model.writing(partition_file(partition)) as out:
                 np.save(out, values)
-            unfinished.replace(path)
-        return ModelSaved(self._machine, str(self._folder.model))
+        return ModelSaved(self._machine, save.generation, str(self._model))

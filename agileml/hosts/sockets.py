@@ -12,16 +12,27 @@ from typing import Any, Final
 
 import zmq
 
+from agileml.hosts.job import JobFolder
+from agileml.hosts.keys import Doorkeeper, Keys
 from agileml.link import Link
 from agileml.messages import Message, Peer, Reply, Send
 from agileml.wire import Control, decode, decode_packet, encode, encode_packet
 
-CLIENT: Final = "client"
-"""The name under which whoever runs the machines calls the controller."""
+_LOOK_AGAIN_MS: Final = 50
+_HEARTBEAT_MS: Final = 2000
+_HEARTBEAT_TIMEOUT_MS: Final = 30_000
+"""So long because a sign of life may wait behind a large transfer on a slow link, and must not end it."""
 
 
-def make_socket(context: zmq.Context[zmq.Socket[bytes]], kind: int, name: str = "") -> zmq.Socket[bytes]:
-    """Unbounded queues; nothing lingers after close; comes back soon to a peer that was restarted."""
+def make_socket(
+    context: zmq.Context[zmq.Socket[bytes]], kind: int, name: str = "", keys: Keys | None = None
+) -> zmq.Socket[bytes]:
+    """Unbounded queues; nothing lingers after close; comes back soon to a peer that was restarted.
+
+    ``keys``: of a job on a network, whose links are encrypted and have heartbeats, so that nobody waits for
+    a peer that vanished without a word (from a machine that lost its power comes no TCP reset). A ROUTER
+    listens.
+    """
     made = context.socket(kind)
     made.setsockopt(zmq.SNDHWM, 0)
     made.setsockopt(zmq.RCVHWM, 0)
@@ -30,22 +41,71 @@ def make_socket(context: zmq.Context[zmq.Socket[bytes]], kind: int, name: str = 
     made.setsockopt(zmq.RECONNECT_IVL_MAX, 500)
     if name:
         made.setsockopt(zmq.IDENTITY, name.encode())
+    if keys is not None:
+        keys.secure(made, listens=kind == zmq.ROUTER)
+        made.setsockopt(zmq.IPV6, int(kind != zmq.ROUTER))
+        made.setsockopt(zmq.HEARTBEAT_IVL, _HEARTBEAT_MS)
+        made.setsockopt(zmq.HEARTBEAT_TIMEOUT, _HEARTBEAT_TIMEOUT_MS)
     return made
 
 
-class ControlEnd:
-    """The end of a control link that calls: of a role, an agent or a client, to the controller."""
+def bound_to(socket: zmq.Socket[bytes]) -> str:
+    """Where a socket listens, with the port that the system chose."""
+    endpoint = socket.getsockopt(zmq.LAST_ENDPOINT)
+    assert isinstance(endpoint, bytes)
+    return endpoint.rstrip(b"\0").decode()
+
+
+class Listener:
+    """The ROUTER socket that peers call. ``endpoint``: where, with the port that the system chose."""
 
     def __init__(
         self,
         context: zmq.Context[zmq.Socket[bytes]],
         endpoint: str,
+        keys: Keys | None,
+        poller: zmq.Poller,
+        *,
+        handover: bool = False,
+    ) -> None:
+        """``handover``: a name that calls again takes over from the connection that had it."""
+        self._doorkeeper = None if keys is None else Doorkeeper(context, keys)
+        self.socket = make_socket(context, zmq.ROUTER, keys=keys)
+        self.socket.setsockopt(zmq.ROUTER_HANDOVER, int(handover))
+        if "[" in endpoint:
+            self.socket.setsockopt(zmq.IPV6, 1)
+        self.socket.bind(endpoint)
+        self.endpoint = bound_to(self.socket)
+        poller.register(self.socket, zmq.POLLIN)
+        if self._doorkeeper is not None:
+            poller.register(self._doorkeeper.socket, zmq.POLLIN)
+
+    def receive(self) -> Iterator[tuple[str, list[zmq.Frame]]]:
+        """What has come, without waiting, and the name of who sent it."""
+        if self._doorkeeper is not None:
+            self._doorkeeper.answer()
+        while self.socket.poll(0):
+            sender, *frames = self.socket.recv_multipart(copy=False)
+            yield sender.bytes.decode(), frames
+
+
+class ControlEnd:
+    """The end of a control link that calls: of a role, an agent or a client, to the controller.
+
+    It may be made before the controller says where it is, and calls as soon as it does.
+    """
+
+    def __init__(
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        folder: JobFolder,
         name: str,
         repeat_s: float,
         link: Link[Control] | None = None,
     ) -> None:
-        self.socket = make_socket(context, zmq.DEALER, name)
-        self.socket.connect(endpoint)
+        self.socket = make_socket(context, zmq.DEALER, name, folder.keys())
+        self._folder = folder
+        self._connected = False
         self.link: Link[Control] = link or Link()
         self.heard_at = time.monotonic()
         self._repeat_s = repeat_s
@@ -70,6 +130,8 @@ class ControlEnd:
 
     def flush(self) -> None:
         """Send what is new, and what is due for repetition."""
+        if not self._connected and not self._connect():
+            return
         while (packet := self.link.fresh()) is not None:
             self.socket.send(encode_packet(packet))
             self._must_confirm = False
@@ -82,41 +144,52 @@ class ControlEnd:
 
     def wait_ms(self) -> int:
         """How long one may wait for messages before the next ``flush`` is due."""
+        if not self._connected:
+            return _LOOK_AGAIN_MS
         return max(0, int(1000 * (self._repeat_at - time.monotonic())) + 1)
+
+    def _connect(self) -> bool:
+        endpoint = self._folder.controller_endpoint()
+        if endpoint is not None:
+            self.socket.connect(endpoint)
+            self._connected = True
+        return self._connected
 
 
 class DataEnd:
-    """Requests and transfers between workers and servers. ``listen``: a server's own endpoint."""
+    """Requests and transfers between workers and servers. ``listen``: where a server binds.
+
+    ``endpoint``: where a server is reached.
+    """
 
     def __init__(
         self,
         context: zmq.Context[zmq.Socket[bytes]],
         name: str,
         poller: zmq.Poller,
+        keys: Keys | None,
         listen: str | None = None,
     ) -> None:
         self._context = context
         self._name = name
         self._poller = poller
+        self._keys = keys
         self._peers: dict[str, zmq.Socket[bytes]] = {}
-        self._listening: zmq.Socket[bytes] | None = None
-        if listen is not None:
-            self._listening = make_socket(context, zmq.ROUTER)
-            self._listening.bind(listen)
-            poller.register(self._listening, zmq.POLLIN)
+        self._opened = 0
+        self._listener = None if listen is None else Listener(context, listen, keys, poller)
+        self.endpoint = "" if self._listener is None else self._listener.endpoint
 
     def send(self, outgoing: Send | Reply) -> None:
         frames: list[Any] = list(encode(outgoing.message))
         if isinstance(outgoing, Send):
             self._to(outgoing.peer).send_multipart(frames, copy=False)
-        elif self._listening is not None:
-            self._listening.send_multipart([outgoing.to.encode(), *frames], copy=False)
+        elif self._listener is not None:
+            self._listener.socket.send_multipart([outgoing.to.encode(), *frames], copy=False)
 
     def receive(self) -> Iterator[tuple[str, Message]]:
         """What has come, without waiting, with the name of who sent it (servers only know workers' names)."""
-        while self._listening is not None and self._listening.poll(0):
-            sender, *frames = self._listening.recv_multipart(copy=False)
-            yield sender.bytes.decode(), decode([frame.buffer for frame in frames])
+        for sender, frames in () if self._listener is None else self._listener.receive():
+            yield sender, decode([frame.buffer for frame in frames])
         for socket in tuple(self._peers.values()):
             while socket.poll(0):
                 frames = socket.recv_multipart(copy=False)
@@ -132,7 +205,12 @@ class DataEnd:
     def _to(self, peer: Peer) -> zmq.Socket[bytes]:
         socket = self._peers.get(peer.endpoint)
         if socket is None:
-            socket = self._peers[peer.endpoint] = make_socket(self._context, zmq.DEALER, self._name)
+            # Under a name of its own: a listener drops what comes from a second socket of a name while it
+            # has not noticed that the first one was closed.
+            self._opened += 1
+            socket = self._peers[peer.endpoint] = make_socket(
+                self._context, zmq.DEALER, f"{self._name}/{self._opened}", self._keys
+            )
             socket.connect(peer.endpoint)
             self._poller.register(socket, zmq.POLLIN)
         return socket

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Final
 
 import zmq
 
-from agileml.app import Input, Outcome, checked
-from agileml.events import Assign, WorkerReady
+from agileml.app import Arrays, Outcome, checked
+from agileml.events import Assign, Loaded, WorkerReady
 from agileml.hosts.job import JobFolder
+from agileml.hosts.loading import Loading
 from agileml.hosts.sockets import ControlEnd, DataEnd
-from agileml.messages import Behind, Moved, Outgoing, Patch, ReadDone, Reply, Save, Send, UpdateDone
+from agileml.messages import Behind, Moved, Outgoing, Patch, ReadDone, Reply, Save, Send, Snapshot, UpdateDone
+from agileml.meters import WorkerMeter
+from agileml.shelf import Shelf
 from agileml.telemetry import ObjectiveReport, ShardObjective
 from agileml.worker import Work, Worker
 
@@ -26,26 +30,28 @@ class WorkerProcess:
     """Where the job sets a nominal speed, results are held until their nominal time has passed."""
 
     def __init__(self, folder: JobFolder, machine: str, incarnation: int, cores: int) -> None:
-        job, self._input = folder.job(), Input(folder.input)
+        job, self._input = folder.job(), folder.cut_input()
         self._app = job.make_application()
         self._machine = machine
         self._nominal_s = job.core_seconds_per_clock / job.setup.shards / cores
         self._shard_s = self._nominal_s  # what a shard took last
         self._cores = min(cores, os.cpu_count() or 1)
         self._threads = ThreadPoolExecutor(self._cores)
+        self._loading = Loading(self._input.shard, Shelf(job.input_bytes), self._cores)
         self._held: list[tuple[Work, Patch]] = []
         self._release_at = 0.0
         self._found: list[ShardObjective] = []
+        self._meter = WorkerMeter(machine, incarnation, time.monotonic()) if job.setup.automatic else None
         self._poller = zmq.Poller()
         context = zmq.Context(1)
         name = f"worker/{machine}/{incarnation}"
-        self._control = ControlEnd(context, folder.controller_endpoint(), name, job.timing.repeat_s)
+        self._control = ControlEnd(context, folder, name, job.timing.repeat_s)
         self._poller.register(self._control.socket, zmq.POLLIN)
-        self._data = DataEnd(context, name, self._poller)
-        # All of the input is loaded now, so that any shard can come at any time.
-        rows = [self._app.rows(self._input.shard(shard)) for shard in range(job.setup.shards)]
-        columns = self._input.shape.columns
-        self._core = Worker(machine, incarnation, job.setup.partitions, columns, rows.__getitem__)
+        self._data = DataEnd(context, name, self._poller, folder.keys())
+        self._poller.register(self._loading.wake_fd, zmq.POLLIN)
+        self._incarnation = incarnation
+        columns, rows = self._input.shape.columns, cache(self._input.rows)
+        self._core = Worker(machine, incarnation, job.setup.partitions, columns, rows)
         self._control.tell(WorkerReady(machine, incarnation))
 
     def run(self) -> None:
@@ -56,13 +62,18 @@ class WorkerProcess:
                 if isinstance(command, Assign):
                     self._assign(command)
             self._control.confirm()
+            self._tell_loaded()
             for _, answer in self._data.receive():
                 if isinstance(answer, ReadDone | UpdateDone | Moved | Behind):
+                    if self._meter is not None:
+                        self._meter.received(answer, time.monotonic())
                     self._carry_out(self._core.handle(answer))
             if self._held and time.monotonic() >= self._release_at:
                 self._release()
             if not self._held and self._core.uncomputed:
                 self._compute()
+            if self._meter is not None and (load := self._meter.report(time.monotonic())) is not None:
+                self._control.tell(load)
 
     def _wait_ms(self) -> int:
         if self._held:
@@ -70,7 +81,13 @@ class WorkerProcess:
             return max(0, min(until_release, self._control.wait_ms()))
         return 0 if self._core.uncomputed else self._control.wait_ms()
 
+    def _tell_loaded(self) -> None:
+        loaded = self._loading.collect()
+        if loaded is not None:
+            self._control.tell(Loaded(self._machine, self._incarnation, loaded))
+
     def _assign(self, assign: Assign) -> None:
+        self._loading.want(assign.shards, assign.preload)
         self._carry_out(self._core.assign(assign))
         self._data.keep_only({route.endpoint for route in assign.routes})
         remaining_s = self._core.uncomputed * self._shard_s
@@ -82,14 +99,21 @@ class WorkerProcess:
         """As many shards as there are cores."""
         began = time.monotonic()
         batch = self._core.work(self._cores)
-        for work, outcome in zip(batch, self._threads.map(self._process, batch), strict=True):
+        for work, outcome in zip(batch, self._outcomes(batch), strict=True):
             self._held.append((work, checked(outcome, self._input.shape)))
             self._found.append(ShardObjective(work.shard, outcome.total, outcome.count))
         self._shard_s = max(self._nominal_s, (time.monotonic() - began) / len(batch))
         self._release_at = began + self._nominal_s * len(batch)
+        if self._meter is not None:
+            self._meter.computed(len(batch), self._shard_s * len(batch) * self._cores)
 
-    def _process(self, work: Work) -> Outcome:
-        return self._app.process(self._input.shard(work.shard), work.values, (work.shard, work.clock))
+    def _outcomes(self, batch: Sequence[Work]) -> Iterator[Outcome]:
+        """In threads of their own only where there is more than one: handing over takes its time as well."""
+        shards = self._loading.get([work.shard for work in batch])
+        return (map if len(batch) == 1 else self._threads.map)(self._process, batch, shards)
+
+    def _process(self, work: Work, shard: Arrays) -> Outcome:
+        return self._app.process(shard, work.values, (work.shard, work.clock))
 
     def _release(self) -> None:
         """The objective goes first: it may be lost with this process, but not for want of a moment."""
@@ -102,8 +126,10 @@ class WorkerProcess:
 
     def _carry_out(self, outgoing: Iterable[Outgoing]) -> None:
         for item in outgoing:
+            if self._meter is not None:
+                self._meter.sent(item, time.monotonic())
             match item:
                 case Send():
                     self._data.send(item)
-                case event if not isinstance(event, Reply | Save):
+                case event if not isinstance(event, Reply | Save | Snapshot):
                     self._control.tell(event)

@@ -7,7 +7,7 @@ from collections import deque
 import numpy as np
 
 from agileml.events import Assign, ClockCompleted, Event, Route, Setup
-from agileml.messages import Matrix, Outgoing, Patch, Peer, Reply, Rows, Save, Send
+from agileml.messages import Matrix, Outgoing, Patch, Peer, Push, PushDone, Reply, Rows, Save, Send, Snapshot
 from agileml.partition import Shape
 from agileml.server import Server, ServerCommand
 from agileml.worker import Work, Worker
@@ -49,7 +49,10 @@ def serial(setup: Setup, clocks: int) -> Matrix:
 
 
 class Fabric:
-    """Servers and workers joined in memory. Events are collected; nothing decides anything here."""
+    """Servers and workers joined in memory. Events are collected; nothing decides anything here.
+
+    ``slow_backups``: ranges for them stay in ``late`` until ``catch_up``.
+    """
 
     def __init__(self, setup: Setup, machines: tuple[str, ...]) -> None:
         self.setup = setup
@@ -57,7 +60,10 @@ class Fabric:
         self.workers: dict[str, Worker] = {}
         self.events: list[Event] = []
         self.saved: dict[int, Matrix] = {}
+        self.snapshots: dict[int, Snapshot] = {}
         self._wire: deque[tuple[str, Send | Reply]] = deque()
+        self.slow_backups = False
+        self.late: list[tuple[str, Send | Reply]] = []
 
     def add_worker(self, machine: str) -> Worker:
         rows = shard_rows
@@ -72,10 +78,14 @@ class Fabric:
 
     def take(self, origin: str, outgoing: tuple[Outgoing, ...]) -> None:
         for item in outgoing:
-            if isinstance(item, Send | Reply):
+            if self.slow_backups and isinstance(item, Send) and isinstance(item.message, Push):
+                self.late.append((origin, item))
+            elif isinstance(item, Send | Reply):
                 self._wire.append((origin, item))
             elif isinstance(item, Save):
                 self.saved |= {partition: values.copy() for partition, values in item.partitions}
+            elif isinstance(item, Snapshot):
+                self.snapshots[item.clock] = item
             else:
                 self.events.append(item)
 
@@ -87,8 +97,18 @@ class Fabric:
                 server = self.servers.get(item.peer.machine)
                 if server is not None:
                     self.take(item.peer.machine, server.handle(origin, item.message))
+            elif isinstance(item.message, PushDone):
+                if item.to in self.servers:
+                    self.take(item.to, self.servers[item.to].handle(origin, item.message))
             else:
                 self.take(item.to, self.workers[item.to].handle(item.message))
+
+    def catch_up(self) -> None:
+        """The backups are as fast as the others from now on."""
+        self.slow_backups = False
+        self._wire.extend(self.late)
+        self.late = []
+        self.deliver()
 
     def compute_one(self, machine: str) -> bool:
         """One shard of the worker's clock; False when there is nothing to compute."""

@@ -10,6 +10,9 @@ from agileml.elastic import step
 from agileml.events import (
     Assign,
     BackedUp,
+    BackUp,
+    CheckpointSealed,
+    CheckpointWritten,
     ClockCompleted,
     Command,
     Create,
@@ -18,14 +21,17 @@ from agileml.events import (
     EvictionWarned,
     Handover,
     Installed,
+    Loaded,
     MachineJoined,
     ModelSaved,
     Restore,
     SaveModel,
+    SealCheckpoint,
     ServerReady,
     Setup,
     Tier,
     WorkerReady,
+    WriteCheckpoint,
 )
 
 C = TypeVar("C")
@@ -39,7 +45,9 @@ def only(kind: type[C], commands: Sequence[Command]) -> list[C]:
 class Job:
     """``answers`` are the words under way to the controller."""
 
-    def __init__(self, partitions: int = 4, shards: int = 8, clocks: int = 20, **settings: float) -> None:
+    def __init__(
+        self, partitions: int = 4, shards: int = 8, clocks: int = 20, **settings: float | str
+    ) -> None:
         self.cluster = Cluster.start(Setup(partitions, shards, clocks, **settings))  # type: ignore[arg-type]
         self.answers: list[Event] = []
 
@@ -89,8 +97,16 @@ class Job:
 
     def _answer(self, command: Command) -> Event | None:
         match command:
-            case Create(machine, partition, epoch):
-                return Installed(machine, partition, epoch, 0)
+            case Create(machine, partition, epoch, clock=clock):
+                return Installed(machine, partition, epoch, clock)
+            case BackUp(partition=partition, target=target, epoch=epoch):
+                return Installed(
+                    target.machine, partition, epoch, self.cluster.partitions[partition].completed
+                )
+            case WriteCheckpoint(machine, attempt):
+                return CheckpointWritten(machine, attempt)
+            case SealCheckpoint(machine, attempt):
+                return CheckpointSealed(machine, attempt)
             case Handover(partition=partition, target=target, epoch=epoch):
                 return Installed(target, partition, epoch, self.cluster.partitions[partition].completed)
             case Restore(partition=partition, target=target, epoch=epoch, clock=clock):
@@ -98,8 +114,14 @@ class Job:
             case Assign(machine=machine, drain=True):
                 worker = self.cluster.machines[machine].worker
                 return None if worker is None else Drained(machine, worker.incarnation)
-            case SaveModel(machine):
-                return ModelSaved(machine, "model")
+            case Assign(machine=machine, shards=shards, preload=preload):
+                worker = self.cluster.machines[machine].worker
+                if worker is None or worker.loaded >= {*shards, *preload}:
+                    return None
+                loaded = worker.loaded.union(shards, preload)
+                return Loaded(machine, worker.incarnation, tuple(sorted(loaded)))
+            case SaveModel(machine, generation):
+                return ModelSaved(machine, generation, "model")
         return None
 
 

@@ -1,49 +1,58 @@
 """A seeded network of real cores: controller, servers and workers exchange messages that stay in memory.
 
-Channels keep order per pair of processes; which channel delivers next is chance, and some channels are
-much slower than others. A killed process takes with it what was sent to it and a random tail of what it
-sent; the notice of its death comes by a channel of its own, so its last words may come later.
+Which channel delivers next is chance, and some channels are much slower than others. What goes to and from
+the controller travels in packets of the real links, which are lost, come twice and overtake each other;
+between workers and servers order is kept, as one connection does, but a message may come twice. A killed
+process takes with it what was sent to it and a random tail of what it sent. The controller records what it
+hears before it acts on it, and may die in between.
 """
 
 from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from agileml.cluster import Cluster, Commands
+from agileml.cluster import Cluster
+from agileml.controller import CLIENT, Controller, Entry, Step, agent, role_name
 from agileml.events import (
     Assign,
+    CheckpointRefused,
+    CheckpointSealed,
+    CheckpointWritten,
+    DropCheckpoints,
     Event,
-    Failed,
-    Finished,
     Installed,
-    JoinedTraining,
+    Loaded,
     MachineJoined,
+    MachineLost,
     MachineReleased,
     ModelSaved,
-    Progressed,
-    RolledBack,
     SafeToKill,
+    SealCheckpoint,
     ServerReady,
     Setup,
-    StageChanged,
     Tier,
     WorkerReady,
 )
-from agileml.messages import Matrix, Outgoing, Peer, Reply, Save, Send
+from agileml.link import Link, Packet
+from agileml.messages import Matrix, Outgoing, Peer, Reply, Save, Send, Snapshot
 from agileml.server import Server
 from agileml.worker import Worker
 from tests.agileml.toy import Toy
 
-UPWARDS = (SafeToKill, JoinedTraining, StageChanged, RolledBack, Progressed, Finished, Failed)
-CONTROLLER, OUTSIDE = "controller", "outside"
-Step = Callable[[Cluster, Event], tuple[Cluster, Commands]]
+CONTROLLER = "controller"
+SILENCE = ":silence"
+"""What the controller notices by itself, after a while."""
+DISK = ":disk"
+"""A server writes in the background: through a channel to a disk of its own, which dies with it."""
+LOST, TWICE, OVERTAKEN = 0.04, 0.04, 0.04
+"""How often that becomes of a packet; a message between workers and servers only comes twice."""
 
 
 @dataclass(slots=True)
@@ -58,11 +67,11 @@ class Host:
     @property
     def server(self) -> str:
         """The process of the present incarnation; its name serves as its endpoint as well."""
-        return f"{self.name}:server:{self.servers}"
+        return role_name("server", self.name, self.servers)
 
     @property
     def worker(self) -> str:
-        return f"{self.name}:worker:{self.workers}"
+        return role_name("worker", self.name, self.workers)
 
 
 @dataclass(slots=True)
@@ -71,8 +80,14 @@ class Network:
     toy: Toy
     chance: random.Random
     step: Step
-    cluster: Cluster = field(init=False)
-    journal: list[Event] = field(default_factory=list)
+    controller: Controller = field(init=False)
+    journal: list[Entry] = field(default_factory=list)
+    links: dict[str, Link[Any]] = field(default_factory=dict)
+    """The ends that call the controller."""
+    late: set[tuple[str, str]] = field(default_factory=set)
+    """Channels on which something unconfirmed is due for repetition."""
+    dies_acting: bool = False
+    """The controller, the next time that it has recorded something."""
     upwards: list[Any] = field(default_factory=list)
     hosts: dict[str, Host] = field(default_factory=dict)
     joined: int = 0
@@ -81,13 +96,22 @@ class Network:
     channels: dict[tuple[str, str], deque[Any]] = field(default_factory=dict)
     pace: dict[tuple[str, str], float] = field(default_factory=dict)
     installed: dict[tuple[int, int], str] = field(default_factory=dict)
+    loaded: dict[str, set[int]] = field(default_factory=dict)
     doomed: set[str] = field(default_factory=set)
+    stored: dict[str, dict[int, Matrix]] = field(default_factory=dict)
+    """Folders of checkpoints, whole or not: what no death reaches."""
+    sealed: set[str] = field(default_factory=set)
+    disk_is_full: bool = False
     model: Matrix = field(init=False)
     actions: int = 0
 
     def __post_init__(self) -> None:
-        self.cluster = Cluster.start(self.setup)
+        self.controller = Controller(self.setup, max, step=self.step)
         self.model = np.full((self.toy.shape.rows, self.toy.shape.columns), np.nan, np.float32)
+
+    @property
+    def cluster(self) -> Cluster:
+        return self.controller.cluster
 
     # ---- machines ------------------------------------------------------------------------------
 
@@ -95,26 +119,29 @@ class Network:
         name = f"{tier.value[0]}{self.joined}"
         self.joined += 1
         self.hosts[name] = host = Host(name, tier)
-        self.send(OUTSIDE, CONTROLLER, MachineJoined(name, tier, self.chance.choice([1, 2, 4])))
+        self.tell(CLIENT, MachineJoined(name, tier, self.chance.choice([1, 2, 4])))
         self.start_server(host)
         self.start_worker(host)
 
     def start_server(self, host: Host) -> None:
         host.servers += 1
         me = Peer(host.name, host.server)
-        self.servers[host.server] = Server(me, self.setup, self.toy.shape, self.toy.initial)
-        self.send(host.server, CONTROLLER, ServerReady(host.name, host.servers, host.server))
+        self.servers[host.server] = Server(me, self.setup, self.toy.shape, self.toy.initial, self.read_stored)
+        self.tell(host.server, ServerReady(host.name, host.servers, host.server))
 
     def start_worker(self, host: Host) -> None:
         host.workers += 1
         columns, partitions = self.toy.shape.columns, self.setup.partitions
+        self.loaded[host.worker] = set()
         self.workers[host.worker] = Worker(host.name, host.workers, partitions, columns, self.toy.rows)
-        self.send(host.worker, CONTROLLER, WorkerReady(host.name, host.workers))
+        self.tell(host.worker, WorkerReady(host.name, host.workers))
 
     def kill(self, process: str) -> None:
-        """At once; a random tail of what it sent is lost with it."""
+        """At once; a random tail of what it sent is lost with it, and what it had yet to write."""
+        self.channels.pop((process, process + DISK), None)
         self.servers.pop(process, None)
         self.workers.pop(process, None)
+        self.links.pop(process, None)
         for (source, target), queue in tuple(self.channels.items()):
             if process not in (source, target):
                 continue
@@ -127,7 +154,11 @@ class Network:
         host = self.hosts.pop(name)
         self.kill(host.server)
         self.kill(host.worker)
+        self.kill(agent(name))
         self.doomed.discard(name)
+
+    def notice_silence(self, machine: str) -> None:
+        self.send(machine + SILENCE, CONTROLLER, MachineLost(machine))
 
     # ---- messages ------------------------------------------------------------------------------
 
@@ -141,7 +172,8 @@ class Network:
         computations = [
             (partial(self.compute, name), 1.0) for name, worker in self.workers.items() if worker.work()
         ]
-        choices = deliveries + computations
+        repetitions = [(partial(self.repeat, *pair), 0.3) for pair in sorted(self.late)]
+        choices = deliveries + computations + repetitions
         if not choices:
             return False
         actions, weights = zip(*choices, strict=True)
@@ -158,18 +190,49 @@ class Network:
     def deliver(self, source: str, target: str) -> None:
         queue = self.channels[source, target]
         message = queue.popleft()
+        if isinstance(message, Packet):
+            message = self._mishap(queue, message, source, target)
+        elif not target.endswith(DISK) and not source.endswith(SILENCE) and self.chance.random() < TWICE:
+            queue.appendleft(message)
         if not queue:
             del self.channels[source, target]
+        if message is None:
+            return
         if target == CONTROLLER:
-            self.tell(message)
+            self._hear(source, message)
+        elif target.endswith(DISK):
+            self.write(source, *message)
+        elif source == CONTROLLER:
+            self._obey(target, message)
         elif target in self.servers:
-            server = self.servers[target]
-            done = server.command(message) if source == CONTROLLER else server.handle(source, message)
-            self.emit(target, done)
+            self.emit(target, self.servers[target].handle(source, message))
         elif target in self.workers:
-            worker = self.workers[target]
-            done = worker.assign(message) if source == CONTROLLER else worker.handle(message)
-            self.emit(target, done)
+            self.emit(target, self.workers[target].handle(message))
+
+    def _mishap(self, queue: deque[Any], packet: Packet[Any], source: str, target: str) -> Packet[Any] | None:
+        """The packet to deliver in its stead, if any."""
+        fate = self.chance.random()
+        if fate < LOST:
+            self.late.add((source, target))
+            return None
+        if fate < LOST + TWICE:
+            queue.appendleft(packet)
+        elif fate < LOST + TWICE + OVERTAKEN and queue:
+            self.late.add((source, target))  # links leave a gap for the repetition to fill
+            queue.append(packet)
+            packet = queue.popleft()
+        return packet
+
+    def load(self, name: str, orders: Assign) -> None:
+        """Read what is wanted, or some of it, and sometimes make room by dropping what is not."""
+        loaded, wanted = self.loaded[name], {*orders.shards, *orders.preload}
+        before = set(loaded)
+        loaded |= {shard for shard in sorted(wanted) if self.chance.random() < 0.9}
+        if self.chance.random() < 0.2:
+            loaded &= wanted
+        if loaded != before:
+            _, machine, incarnation = name.split("/")
+            self.tell(name, Loaded(machine, int(incarnation), tuple(sorted(loaded))))
 
     def emit(self, source: str, outgoing: Sequence[Outgoing]) -> None:
         for item in outgoing:
@@ -180,46 +243,139 @@ class Network:
                     self.send(source, to, message)
                 case Save():
                     self.save(source, item)
+                case Snapshot(attempt, folder, clock, partitions):
+                    self.check_snapshot(item)
+                    for piece in range(len(partitions)):
+                        part = Snapshot(attempt, folder, clock, partitions[piece : piece + 1])
+                        self.send(source, source + DISK, (part, piece + 1 == len(partitions)))
                 case _:
                     if isinstance(item, Installed):
                         first = self.installed.setdefault((item.partition, item.epoch), source)
                         assert first == source, f"{first} and {source} both own {item}"
-                    self.send(source, CONTROLLER, item)
+                    self.tell(source, item)
 
     def save(self, source: str, item: Save) -> None:
         for partition, values in item.partitions:
             self.model[partition :: self.setup.partitions] = values
-        self.send(source, CONTROLLER, ModelSaved(source.split(":")[0], "model"))
+        self.tell(source, ModelSaved(source.split("/")[1], item.generation, "model"))
+
+    # ---- checkpoints ---------------------------------------------------------------------------
+
+    def check_snapshot(self, item: Snapshot) -> None:
+        expected = self.toy.model(item.clock)
+        for partition, values in item.partitions:
+            assert np.array_equal(values, expected[partition :: self.setup.partitions]), f"{item} is not B"
+
+    def write(self, source: str, piece: Snapshot, last: bool) -> None:
+        """One partition; the disk may refuse it."""
+        machine = source.split("/")[1]
+        if self.disk_is_full:
+            self.disk_is_full = False
+            self.tell(source, CheckpointRefused(machine, piece.attempt, "the disk is full"))
+            self.channels.pop((source, source + DISK), None)
+            return
+        self.stored.setdefault(piece.folder, {}).update(piece.partitions)
+        if last:
+            self.tell(source, CheckpointWritten(machine, piece.attempt))
+
+    def keep(self, target: str, command: SealCheckpoint | DropCheckpoints) -> None:
+        if isinstance(command, DropCheckpoints):
+            for folder in [name for name in self.stored if _attempt(name) < command.attempt]:
+                del self.stored[folder]
+                self.sealed.discard(folder)
+            return
+        parts, expected = self.stored[command.folder], self.toy.model(command.clock)
+        assert len(parts) == self.setup.partitions, f"{command} of half a model"
+        for partition, values in parts.items():
+            assert np.array_equal(values, expected[partition :: self.setup.partitions]), f"{command}: {parts}"
+        self.sealed.add(command.folder)
+        self.tell(target, CheckpointSealed(command.machine, command.attempt))
+
+    def read_stored(self, folder: str, partition: int) -> Matrix:
+        assert folder in self.sealed, f"{folder} is not whole"
+        return self.stored[folder][partition].copy()
 
     # ---- the controller ------------------------------------------------------------------------
 
-    def tell(self, event: Event) -> None:
-        self.journal.append(event)
-        self.cluster, commands = self.step(self.cluster, event)
+    def tell(self, source: str, event: Event) -> None:
+        """By a link of the source's own, which keeps it until it is confirmed."""
+        link = self.links.setdefault(source, Link())
+        link.send(event)
+        self._send_fresh(source, CONTROLLER, link)
+
+    def _send_fresh(self, source: str, target: str, link: Link[Any]) -> None:
+        while (packet := link.fresh()) is not None:
+            self.send(source, target, packet)
+
+    def repeat(self, source: str, target: str) -> None:
+        self.late.discard((source, target))
+        link = self.controller.links.get(target) if source == CONTROLLER else self.links.get(source)
+        if link is not None:
+            self.send(source, target, link.repeat())
+
+    def _hear(self, source: str, message: Any) -> None:
+        if isinstance(message, Packet):
+            entries = self.controller.received(source, message)
+            if not entries and message.payloads:  # it lacks a confirmation
+                self.send(CONTROLLER, source, self.controller.links[source].confirmation())
+        else:
+            entries = (self.controller.observed(message),)
+        self.journal += entries
+        if self.dies_acting:
+            self.dies_acting = False
+            self.restart_controller()
+            return
+        self.controller.act(entries)
         self.cluster.check()
-        for command in commands:
-            if isinstance(command, UPWARDS):
+        for name, packet in self.controller.fresh():
+            self.send(CONTROLLER, name, packet)
+
+    def _obey(self, target: str, packet: Packet[Any]) -> None:
+        link = self.links.get(target)
+        if link is None:
+            return
+        new = link.receive(packet)
+        for _, command in new:
+            if target == CLIENT:
                 self.upwards.append(command)
                 if isinstance(command, SafeToKill):
                     self.doomed.add(command.machine)
-                continue
-            machine = self.cluster.machines[command.machine]
-            role = machine.worker if isinstance(command, Assign) else machine.server
-            assert role is not None, f"{command} to a role that is gone"
-            kind = "worker" if isinstance(command, Assign) else "server"
-            self.send(CONTROLLER, f"{machine.name}:{kind}:{role.incarnation}", command)
+            elif isinstance(command, Assign):
+                self.emit(target, self.workers[target].assign(command))
+                self.load(target, command)
+            elif isinstance(command, SealCheckpoint | DropCheckpoints):
+                self.keep(target, command)
+            elif target in self.servers:
+                self.emit(target, self.servers[target].command(command))
+        link.confirm()
+        if packet.payloads and not new:
+            self.send(target, CONTROLLER, link.confirmation())
+
+    def last_words(self) -> None:
+        """What the client had not heard when the job was over."""
+        said, heard = self.controller.link(CLIENT), self.links[CLIENT].received
+        backlog = enumerate(said.unconfirmed, said.sent - len(said.unconfirmed) + 1)
+        self.upwards += [word for number, word in backlog if number > heard]
 
     def restart_controller(self) -> None:
-        """What was sent is kept until acknowledged, so nothing but the state has to be rebuilt."""
-        rebuilt = Cluster.start(self.setup)
-        for event in self.journal:
-            rebuilt, _ = self.step(rebuilt, event)
-        assert rebuilt == self.cluster
-        self.cluster = rebuilt
+        """All that was under way is lost, and all that is remembered is what was recorded."""
+        for pair in [pair for pair in self.channels if CONTROLLER in pair and not pair[0].endswith(SILENCE)]:
+            del self.channels[pair]
+        before, self.controller = self.controller, Controller(self.setup, max, step=self.step)
+        self.controller.replay(self.journal)
+        if len(before.cluster.story) and before.cluster.story[-1] == self.cluster.story[-1]:
+            assert before.cluster == self.cluster
+        self.late = {(source, CONTROLLER) for source in self.links}
 
     def reap(self) -> None:
         """Take away, sooner or later, the machines that are safe to kill."""
         for name in sorted(self.doomed):
             if name in self.hosts and self.chance.random() < 0.2:
                 self.kill_machine(name)
-                self.send(OUTSIDE, CONTROLLER, MachineReleased(name))
+                self.tell(CLIENT, MachineReleased(name))
+
+
+def _attempt(folder: str) -> int:
+    """Whose number ends its name; of an earlier job's folder, none that this one may drop."""
+    run, name = folder.split("/")
+    return int(name.rsplit("-", 1)[1]) if run == "run" else 10**9

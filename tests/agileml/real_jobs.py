@@ -11,9 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from agileml.app import Application, Input
+from agileml.app import Application
 from agileml.apps.planted import planted_ratings, write_ratings
 from agileml.events import (
+    Checkpointed,
     EvictionWarned,
     Finished,
     MachineJoined,
@@ -30,23 +31,25 @@ from agileml.events import (
 )
 from agileml.hosts.client import TrainingClient
 from agileml.hosts.job import Job, JobFolder, Timing
-from agileml.hosts.local import LocalHost
+from agileml.hosts.local import HERE, LocalHost, Where
+from agileml.input import Input
 from agileml.messages import Matrix
 from agileml.telemetry import ObjectiveAt, Upward
 
-PATIENCE_S = 40.0
+PATIENCE_S = 120.0
+SHARED_MEMORY = Path("/dev/shm")
 QUICK = Timing(repeat_s=0.1, silence_s=3.0, lease_s=20.0)
 
 
 def serial(app: Application, data: Input, shards: int, clocks: int) -> tuple[Matrix, list[float]]:
     """The model after ``clocks``, and the objective before each of them: no processes, no machinery."""
     model = app.initial(np.arange(data.shape.rows), data.shape)
+    cut = [data.shard(shard) for shard in range(shards)]
     objectives = []
     for clock in range(1, clocks + 1):
         change, total, count = np.zeros_like(model), 0.0, 0.0
-        for shard in range(shards):
-            rows = app.rows(data.shard(shard))
-            outcome = app.process(data.shard(shard), model[rows], (shard, clock))
+        for number, shard in enumerate(cut):
+            outcome = app.process(shard, model[app.rows(shard)], (number, clock))
             change[outcome.delta.rows] += outcome.delta.values
             total, count = total + outcome.total, count + outcome.count
         model = model + change
@@ -54,17 +57,35 @@ def serial(app: Application, data: Input, shards: int, clocks: int) -> tuple[Mat
     return model, objectives
 
 
+def _ratings(folder: Path) -> Path:
+    source = folder / "ratings.csv.gz"
+    write_ratings(planted_ratings(users=300, items=80, rank=4, noise=0.3, density=0.3, seed=3), source)
+    return source
+
+
+def _tier(machine: str) -> Tier:
+    return Tier.RELIABLE if machine.startswith("r") else Tier.TRANSIENT
+
+
 class RunningJob:
     """A job with its machines and its client, and everything the client heard."""
 
-    def __init__(self, path: Path, job: Job) -> None:
-        ratings = planted_ratings(users=300, items=80, rank=4, noise=0.3, density=0.3, seed=3)
-        source = path / "ratings.csv.gz"
-        write_ratings(ratings, source)
-        self.setup = job.setup
-        self.folder = JobFolder.prepare(path / "job", job, source)
+    def __init__(
+        self,
+        path: Path,
+        job: Job,
+        resume: str = "",
+        source: Path | None = None,
+        where: Callable[[str], Where] = lambda _: HERE,
+    ) -> None:
+        """``source``: its input, instead of planted ratings; ``where`` a machine of some name is to run."""
+        path.mkdir(exist_ok=True)
+        self.folder = JobFolder.prepare(path / "job", job, source or _ratings(path), resume)
+        self.setup = self.folder.job().setup
         self.host = LocalHost(self.folder.path)
+        self._where = where
         self.client = TrainingClient(self.folder.path)
+        self._shared_memory = {path.name for path in SHARED_MEMORY.iterdir()}
         self.heard: list[Upward] = []
         self._read = 0
         self.app = job.make_application()
@@ -72,9 +93,14 @@ class RunningJob:
     def start(self, *machines: str, cores: int = 1) -> None:
         """Names that begin with "r" are reliable."""
         for machine in machines:
-            tier = Tier.RELIABLE if machine.startswith("r") else Tier.TRANSIENT
-            self.host.start_machine(machine, tier, cores)
-            self.client.tell(MachineJoined(machine, tier, cores))
+            self.start_agent(machine, cores)
+            self.announce(machine, cores)
+
+    def start_agent(self, machine: str, cores: int = 1) -> None:
+        self.host.start_machine(machine, _tier(machine), cores, self._where(machine))
+
+    def announce(self, machine: str, cores: int = 1) -> None:
+        self.client.tell(MachineJoined(machine, _tier(machine), cores))
 
     def kill(self, *machines: str) -> None:
         """Gone without a warning; told at once, as a provider's death notice would."""
@@ -85,6 +111,10 @@ class RunningJob:
 
     def kill_role(self, role: str, machine: str) -> None:
         """SIGKILL to one process of a machine; its agent (or, of an agent, nobody) notices by itself."""
+        self.signal_role(role, machine, signal.SIGKILL)
+
+    def signal_role(self, role: str, machine: str, number: signal.Signals) -> None:
+        """To whatever plays the role there now, if anything."""
         module = "agileml.hosts.agent" if role == "agent" else f"agileml.hosts.roles\0{role}"
         wanted = f"\0{module}\0{self.folder.path}\0{machine}\0".encode()
         for process in Path("/proc").glob("[0-9]*"):
@@ -93,12 +123,16 @@ class RunningJob:
             except (FileNotFoundError, ProcessLookupError):
                 continue  # it ended meanwhile
             if wanted in command:
-                os.kill(int(process.name), signal.SIGKILL)
+                os.kill(int(process.name), number)
+
+    def poll(self, seconds: float) -> list[Upward]:
+        """What was said, waited for up to so long."""
+        return self.client.poll(seconds)
 
     def listen(self, seconds: float) -> None:
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
-            self.heard += self.client.poll(left)
+            self.heard += self.poll(left)
 
     def evict(self, *machines: str) -> float:
         """Warn, wait until all are safe to kill, take them away. Returns the seconds until they were safe."""
@@ -120,7 +154,7 @@ class RunningJob:
                 self._read += 1
                 if wanted(self.heard[self._read - 1]):
                     return self.heard[self._read - 1]
-            self.heard += self.client.poll(0.2)
+            self.heard += self.poll(0.2)
         raise AssertionError(f"not heard within {patience_s} s; at last: {self.heard[-8:]}\n{self.logs()}")
 
     def reach(self, clock: int) -> None:
@@ -150,7 +184,18 @@ class RunningJob:
 
     @property
     def redone(self) -> list[int]:
-        return [said.redone for said in self.heard if isinstance(said, RolledBack)]
+        """Of the roll-backs to B."""
+        return [said.redone for said in self.heard if isinstance(said, RolledBack) and not said.lost]
+
+    @property
+    def returned(self) -> list[RolledBack]:
+        """To a checkpoint, since some last copy was gone."""
+        return [said for said in self.heard if isinstance(said, RolledBack) and said.lost]
+
+    @property
+    def checkpoints(self) -> list[int]:
+        """The clocks of the whole ones."""
+        return [said.clock for said in self.heard if isinstance(said, Checkpointed)]
 
     def logs(self) -> str:
         texts = (log.read_text()[-1500:] for log in sorted(self.folder.path.glob("machines/*/*.log")))
@@ -158,7 +203,9 @@ class RunningJob:
 
     def check_result(self) -> None:
         """Bit for bit the plain loop's model and objective."""
-        clocks, data = self.finish().clock, Input(self.folder.input)
+        clocks, data = self.finish().clock, self.folder.cut_input()
+        for gone_back in self.returned:
+            assert gone_back.to in (self.setup.start, *self.checkpoints)
         model, _ = serial(self.app, data, self.setup.shards, clocks)
         saved = self.folder.load_model(data.shape, self.setup.partitions)
         assert saved.tobytes() == model.tobytes()
@@ -166,7 +213,7 @@ class RunningJob:
         last = max(said.clock for said in told)  # beyond the last clock where a stop came a moment late
         _, objectives = serial(self.app, data, self.setup.shards, last + 1)
         assert told == [ObjectiveAt(said.clock, objectives[said.clock]) for said in told]
-        assert all(redone <= self.setup.staleness + 2 for redone in self.redone)
+        assert all(redone <= self.setup.lag for redone in self.redone)
 
     def check_nothing_left(self) -> None:
         self.client.poll(0)  # which confirms what was heard last
@@ -174,6 +221,8 @@ class RunningJob:
         while self.host.leftovers() and time.monotonic() < until:
             self.client.poll(0.05)
         assert self.host.leftovers() == []
+        assert not (self.folder.path / "sockets").exists()
+        assert {path.name for path in SHARED_MEMORY.iterdir()} <= self._shared_memory
 
 
 @contextmanager
@@ -187,10 +236,25 @@ def running_job(
     stage3_above: float = 15.0,
     application: str = "agileml.apps.mf:MatrixFactorization",
     timing: Timing = QUICK,
+    network: bool = False,
+    checkpoints: str = "",
+    every: int = 0,
+    resume: str = "",
 ) -> Iterator[RunningJob]:
-    """A prepared job without machines; whatever happens, nothing is left of it."""
-    setup = Setup(partitions, shards, clocks, staleness, stage3_above=stage3_above)
-    job = RunningJob(path, Job(application, {"rank": 4}, setup, clock_s, timing))
+    """A prepared job without machines; whatever happens, nothing is left of it.
+
+    ``every``: clocks between two checkpoints.
+    """
+    setup = Setup(
+        partitions,
+        shards,
+        clocks,
+        staleness,
+        stage3_above=stage3_above,
+        checkpoints=checkpoints,
+        checkpoint_clocks=every,
+    )
+    job = RunningJob(path, Job(application, {"rank": 4}, setup, clock_s, timing, network=network), resume)
     try:
         yield job
     finally:

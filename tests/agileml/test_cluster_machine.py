@@ -111,11 +111,11 @@ class Anything(RuleBasedStateMachine):
     def a_backup_catches_up(self, data: st.DataObject) -> None:
         partition = data.draw(st.sampled_from(self.lagging))
         generation = self.job.cluster.generation
-        self.job.tell(BackedUp(partition.backup or "", partition.number, generation, partition.backed + 1))
+        self.job.tell(BackedUp(partition.backup or "", partition.number, generation, max(partition.safe) + 1))
 
     @property
     def lagging(self) -> list[Partition]:
-        return [p for p in self.job.cluster.partitions if p.backup is not None and p.backed < p.completed]
+        return [p for p in self.job.cluster.partitions if p.backup is not None and max(p.safe) < p.completed]
 
     @precondition(lambda self: self.job.cluster.completed > 4)
     @rule()

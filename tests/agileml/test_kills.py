@@ -1,6 +1,7 @@
 """Sudden deaths at random moments: nothing is lost but time, and nothing is left behind.
 
-``pytest --campaign tests/agileml/test_kills.py`` kills each kind of thing at twenty moments.
+``pytest --campaign tests/agileml/test_kills.py`` kills each kind of thing at twenty moments;
+``test_strikes.py`` strikes at anything, in two hundred ways.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,14 +12,15 @@ from hypothesis import strategies as st
 from agileml.app import (
     Application,
     ApplicationError,
-    Input,
     Outcome,
     checked,
-    cut_input,
     load_application,
 )
 from agileml.apps import planted
-from agileml.apps.mf import MatrixFactorization, read_ratings, reference
+from agileml.apps.compiled import Compiled
+from agileml.apps.mf import MatrixFactorization, Vectorized, _cut_shard, read_ratings, reference
+from agileml.cutting import cut_input
+from agileml.input import Input
 from agileml.messages import Patch
 from agileml.partition import Shape
 from tests.agileml.real_jobs import serial
@@ -106,7 +109,7 @@ def test_files_that_are_not_ratings_are_named(content: str, tmp_path: Path) -> N
     source = tmp_path / "bad.csv"
     source.write_text(content)
     with pytest.raises(ApplicationError, match=r"bad\.csv"):
-        MatrixFactorization().cut(source, 2)
+        cut_input(MatrixFactorization(), source, 2, tmp_path / "cut")
 
 
 def test_applications_are_loaded_by_module_or_by_file(tmp_path: Path) -> None:
@@ -137,3 +140,43 @@ def test_a_delta_that_does_not_fit_the_model_is_refused(rows: list[int]) -> None
     delta = Patch(np.array(rows), np.zeros((2, 2), np.float32))
     with pytest.raises(ApplicationError, match="sorted, unique and below 9"):
         checked(Outcome(delta, 0.0, 0.0), Shape(9, 2))
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 6), st.integers(0, 4)), min_size=1, max_size=30, unique=True),
+    st.integers(1, 5),
+    st.integers(0, 2**32 - 1),
+)
+@settings(max_examples=60, deadline=None)
+def test_compiled_passes_find_what_the_vectorized_ones_find(
+    rated: list[tuple[int, int]], rank: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    ratings = np.array(sorted(rated))
+    user, item = (np.unique(column, return_inverse=True)[1] for column in ratings.T)
+    value = rng.normal(size=len(rated)).astype(np.float32)
+    shard = _cut_shard(user, item, value, np.bincount(item), user.max() + 1, rank)
+    people, items = (rng.normal(size=(n, rank)).astype(np.float32) for n in (user.max() + 1, item.max() + 1))
+    plain, compiled = Vectorized(shard, items), Compiled(shard, items)
+    assert np.allclose(compiled.by_item(people), plain.by_item(people), rtol=1e-4, atol=1e-4)
+    (asked, total), (expected, sum_of_squares) = compiled.by_user(people), plain.by_user(people)
+    assert np.allclose(asked, expected, rtol=1e-4, atol=1e-4)
+    assert total == pytest.approx(sum_of_squares, rel=1e-4)
+
+
+def test_a_compiled_job_reaches_the_objective_and_says_so_in_its_arguments(tmp_path: Path) -> None:
+    source = ratings_file(tmp_path)
+    rmse, _ = train(tmp_path, MatrixFactorization(rank=4, compiled=True), source, 16, clocks=100)
+    trusted = reference(read_ratings(source), 4, 0.02)
+    assert rmse == pytest.approx(trusted, rel=0.02)
+
+
+def test_without_numba_a_compiled_job_is_refused_and_told_what_to_install() -> None:
+    program = (
+        "import sys; sys.modules['numba'] = None\n"
+        "from agileml.app import load_application\n"
+        "load_application('agileml.apps.mf:MatrixFactorization', {'compiled': True})"
+    )
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert "ApplicationError" in told.stderr
+    assert "pip install 'spotctl[fast]'" in told.stderr

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from random import Random
 from typing import TypeAlias
 
@@ -44,9 +45,9 @@ def test_order_and_repetition_of_deltas_do_not_show(history: History, random: Ra
         for delta in shuffled:
             messy.update(clock, (delta,))
             messy.update(clock, (delta,))
-        tidy.complete()
-        messy.complete()
-        assert messy.complete() is None
+        assert tidy.complete()
+        assert messy.complete()
+        assert not messy.complete()
     assert tidy.clock == messy.clock == len(history)
     assert tidy.values.tobytes() == messy.values.tobytes()
 
@@ -66,8 +67,8 @@ def test_rolling_back_restores_every_bit_and_reads_see_their_version(
         assert state.read(ALL, clock + 1).tobytes() == versions[clock].tobytes()
     to = data.draw(st.integers(0, len(history)))
     backup = PartitionState(versions[to].copy(), to, SHARDS, 0)
-    for _, missing in state.patches_after(to):
-        backup.overwrite(missing)
+    for since, clock in itertools.pairwise((to, *(clock for clock in state.kept if clock > to))):
+        backup.overwrite(state.between(since, clock), clock)
     assert backup.values.tobytes() == state.values.tobytes()
     for copy in (state, backup):
         copy.rollback(to)
@@ -77,10 +78,10 @@ def test_rolling_back_restores_every_bit_and_reads_see_their_version(
 def test_a_clock_waits_for_every_shard_even_for_one_that_adds_nothing() -> None:
     state = fresh()
     state.update(1, [ShardDelta(0, patch({1: 2.0})), ShardDelta(2, patch({}))])
-    assert state.complete() is None
+    assert not state.complete()
     state.update(1, [ShardDelta(1, patch({}))])
-    touched = state.complete()
-    assert touched is not None
+    assert state.complete()
+    touched = state.between(0, 1)
     assert touched.rows.tolist() == [1]
     assert touched.values.tolist() == [[3.0]]
 
@@ -109,3 +110,53 @@ def test_stale_reads_see_what_has_arrived_and_only_that() -> None:
     assert state.read(ALL, 2)[:2].ravel().tolist() == [6.0, 2.0]
     state.rollback(0)
     assert state.read(ALL, 1).ravel().tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
+
+
+@given(clocks, st.data())
+@settings(max_examples=80, deadline=None)
+def test_merged_clocks_leave_the_kept_ones_reachable_bit_for_bit(
+    history: History, data: st.DataObject
+) -> None:
+    """A backup that is sent ranges between kept clocks ends up with every bit, and so does a roll-back."""
+    state = fresh()
+    versions = [state.values.copy()]
+    keeps = data.draw(st.lists(st.booleans(), min_size=len(history), max_size=len(history)))
+    for clock, (contents, keep) in enumerate(zip(history, keeps, strict=True), 1):
+        state.update(clock, [ShardDelta(shard, patch(content)) for shard, content in enumerate(contents)])
+        assert state.complete(keep=keep)
+        versions.append(state.values.copy())
+        assert state.read(ALL, clock).tobytes() == versions[clock - 1].tobytes()
+    kept = (0, *state.kept)
+    assert kept == (0, *(clock for clock, keep in enumerate(keeps, 1) if keep))
+    assert len(state.undo) <= len(kept) + 1  # and the last two clocks, which a read may ask for
+    first, last = sorted(data.draw(st.tuples(st.sampled_from(kept), st.sampled_from(kept))))
+    backup = PartitionState(versions[first].copy(), first, SHARDS, 0)
+    if first < last:
+        backup.overwrite(state.between(first, last), last)
+    if last == len(history):
+        backup.split_last(state.undo[-1:])
+        assert backup.read(ALL, last).tobytes() == versions[last - 1].tobytes()
+    assert backup.values.tobytes() == state.at(last).tobytes() == versions[last].tobytes()
+    moved = PartitionState(state.whole(), state.clock, SHARDS, 0, state.undo, state.pending)
+    for copy in (state, moved):
+        copy.rollback(first)
+        assert copy.values.tobytes() == versions[first].tobytes()
+
+
+@given(clocks, st.integers(0, 5))
+@settings(max_examples=40, deadline=None)
+def test_what_was_given_out_never_changes(history: History, dense_from: int) -> None:
+    """Arrays on their way over the wire are those of the state, until it has to write."""
+    state = fresh()
+    given_out = [(state.whole(), state.whole().copy())]
+    for clock, contents in enumerate(history, 1):
+        every = dict.fromkeys(range(ROWS), 1.5) if clock > dense_from else {}
+        deltas = [ShardDelta(shard, patch({**every, **content})) for shard, content in enumerate(contents)]
+        state.update(clock, deltas)
+        state.complete()
+        whole = (state.whole(), state.read(ALL, clock), state.between(clock - 1, clock).values, state.at(0))
+        given_out += [(array, array.copy()) for array in whole]
+    state.rollback(0)
+    state.update(1, [ShardDelta(shard, patch({0: 9.0})) for shard in range(SHARDS)])
+    state.complete()
+    assert all(array.tobytes() == then.tobytes() for array, then in given_out)

@@ -45,9 +45,11 @@ DELTA = ShardDelta(3, PATCH)
 
 MESSAGES: list[Message] = [
     Read(1, 0, 5, (ReadPart(0, 2, PATCH.rows), ReadPart(1, 2, EMPTY.rows))),
-    Update(2, 0, 5, (UpdatePart(0, 2, (DELTA, ShardDelta(4, EMPTY))),)),
-    Install(0, 1, 2, 3, 4, 5, PATCH.values, (Undo(5, PATCH),), (PendingDelta(6, DELTA),), None),
-    Install(0, 1, 2, 3, 4, 5, PATCH.values, (), (), Peer("m", "ipc://x")),
+    Update(2, 0, 5, True, (UpdatePart(0, 2, (DELTA, ShardDelta(4, EMPTY))),)),
+    Install(
+        0, 1, 2, 3, 4, 4, 5, (6,), PATCH.values, (Undo(3, 5, False, PATCH),), (PendingDelta(6, DELTA),), None
+    ),
+    Install(0, 1, 2, 3, 4, 4, 5, (), PATCH.values, (), (), Peer("m", "ipc://x")),
 ]
 ROUTES = (Route(0, "m1", "ipc://a", 3),)
 CONTROLS: list[Control] = [
@@ -73,6 +75,16 @@ def same(left: Any, right: Any) -> bool:
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
 def test_a_message_survives_the_wire_with_every_bit(message: Message) -> None:
     assert same(decode([bytes(frame) for frame in encode(message)]), message)
+
+
+@given(st.lists(st.integers(0, 40), max_size=12))
+@settings(max_examples=100, deadline=None)
+def test_rows_of_any_kind_survive_and_consecutive_ones_take_no_frame(rows: list[int]) -> None:
+    """Sorted and unique is what rows should be, and nothing that the wire relies on."""
+    read = Read(1, 0, 5, (ReadPart(0, 2, np.array(rows, np.int64)),))
+    frames = [bytes(frame) for frame in encode(read)]
+    assert same(decode(frames), read)
+    assert (len(frames) == 1) == (bool(rows) and rows == list(range(rows[0], rows[0] + len(rows))))
 
 
 def test_received_arrays_are_views_of_their_frames() -> None:

@@ -1,0 +1,175 @@
+"""Latent Dirichlet allocation by collapsed Gibbs sampling (Griffiths and Steyvers, 2004, equation 5).
+
+Every word of every document has a topic z, drawn from the probability of each topic given all others:
+(n_dk + alpha) (n_wk + eta) / (n_k + V eta), where the counts leave the word itself out. The model's rows
+are the counts n_wk of V words, their sums n_k, and then the topics z themselves, K words a row and plus
+one, so that 0 means not drawn yet; columns are the K topics.
+
+The topics are the state of a shard, and they are kept in the model because there they already have all
+that they need: whoever owns the shard next reads them, and a roll-back takes them back to B together
+with the counts that belong to them. They cost as many bytes a clock as four per word of the input.
+
+A shard draws its words in ``stripes``, those of a stripe at once and in NumPy: each word sees the draws
+of the stripes before, of its own shard; those of other shards it sees a clock later (AD-LDA, Newman et
+al. 2009, section 3.1). With s > 0 a worker's death in the middle of a push may leave counts and topics a
+few words apart; with s = 0 they always agree.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from agileml.app import ApplicationError, Arrays, Columns, Kind, Outcome, Survey
+from agileml.messages import Matrix, Patch, Rows
+from agileml.partition import Shape
+
+if TYPE_CHECKING:
+    from agileml.tables import Table
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+_WORD: Final = re.compile(r"[^\W\d_]\w+")
+
+
+@dataclass(frozen=True, slots=True)
+class LatentDirichletAllocation:
+    """Rows of the input are documents. ``alpha``, ``eta``: the priors of topics in a document and of words
+    in a topic. Of the words in at least ``documents`` of them and in no more than ``share`` of them, the
+    ``vocabulary`` most frequent are kept.
+    """
+
+    metric: ClassVar[str] = "perplexity"
+    columns: ClassVar[Columns] = Columns({"text": Kind.TEXT})
+
+    topics: int = 10
+    alpha: float = 0.1
+    eta: float = 0.1
+    documents: int = 2
+    share: float = 0.5
+    vocabulary: int = 10_000
+    stripes: int = 8
+    seed: int = 0
+
+    def survey(self, table: Table, shards: int) -> Survey:
+        """One pass for the vocabulary, and one for the length of every document."""
+        often: Counter[str] = Counter()
+        within: Counter[str] = Counter()
+        for words in _documents(table):
+            often.update(words)
+            within.update(set(words))
+        most = self.share * table.rows
+        fit = [word for word in often if self.documents <= within[word] <= most]
+        if not fit:
+            raise ApplicationError(f"{table.location}: no word is in {self.documents} to {most:g} documents")
+        kept = sorted(sorted(fit, key=lambda word: (-often[word], word))[: self.vocabulary])
+        number = dict.fromkeys(kept)
+        lengths = np.array([sum(word in number for word in text) for text in _documents(table)])
+        first = len(kept) + 1 + np.concatenate([[0], np.cumsum(-(-lengths // self.topics))])
+        return Survey(Shape(int(first[-1]), self.topics), {"words": np.array(kept)}, {"first": first})
+
+    def prepare(self, rows: Arrays, numbers: Rows, survey: Survey) -> Arrays:
+        number = {word: place for place, word in enumerate(survey.index["words"].tolist())}
+        texts = [[number[word] for word in _words(text) if word in number] for text in rows["text"]]
+        lengths = np.array([len(text) for text in texts], np.int64)
+        word = np.array([place for text in texts for place in text], np.int64)
+        state = np.concatenate([np.arange(*survey.common["first"][n : n + 2]) for n in numbers] or [word[:0]])
+        within = np.arange(len(word)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        held = -(-lengths // self.topics) * self.topics
+        words, place = np.unique(word, return_inverse=True)
+        return {
+            "rows": np.concatenate([words, [len(number)], state]).astype(np.int64),
+            "word": place,
+            "document": np.repeat(np.arange(len(texts)), lengths),
+            "at": np.repeat(np.cumsum(held) - held, lengths) + within,
+            "stripe": within % self.stripes,
+            "sizes": np.array([len(words), len(texts), len(number)]),
+        }
+
+    def initial(self, rows: Rows, shape: Shape) -> Matrix:
+        return np.zeros((len(rows), shape.columns), np.float32)
+
+    def rows(self, shard: Arrays) -> Rows:
+        return shard["rows"]
+
+    def process(self, shard: Arrays, values: Matrix, seed: tuple[int, int]) -> Outcome:
+        words = int(shard["sizes"][0])
+        counts = _Counts(self, shard, values)
+        total = counts.log_likelihood()
+        chance = np.random.default_rng([self.seed, *seed])
+        before = counts.topic.copy()
+        for stripe in range(self.stripes):
+            mine = np.flatnonzero(shard["stripe"] == stripe)
+            counts.draw(mine, chance.random(len(mine)))
+        delta = np.zeros_like(values)
+        delta[:words] = counts.of_words - values[:words]
+        delta[words] = counts.of_topics - values[words]
+        delta[words + 1 :].reshape(-1)[shard["at"]] = counts.topic - before
+        return Outcome(Patch(shard["rows"], delta), total, float(len(before)))
+
+    def objective(self, total: float, count: float) -> float:
+        """Perplexity of the words, by the expected topics of documents and words of topics."""
+        return math.exp(-total / count)
+
+
+class _Counts:
+    """The counts of a shard while its words are drawn; ``topic`` is z + 1."""
+
+    def __init__(self, app: LatentDirichletAllocation, shard: Arrays, values: Matrix) -> None:
+        words, documents, vocabulary = shard["sizes"].tolist()
+        self._app = app
+        self._word = shard["word"]
+        self._document = shard["document"]
+        self._norm = vocabulary * app.eta
+        # A roll-back under staleness may leave a count below zero; there is no such probability.
+        self.of_words = np.maximum(values[:words].astype(np.float64), 0)
+        self.of_topics = np.maximum(values[words].astype(np.float64), 0)
+        self.topic = values[words + 1 :].reshape(-1)[shard["at"]].astype(np.int64)
+        drawn = self.topic > 0
+        self._of_documents = self._tally(self._document[drawn], self.topic[drawn] - 1, documents)
+
+    def log_likelihood(self) -> float:
+        """Of all words: the sum of log of the expected probability of each."""
+        in_document = self._of_documents + self._app.alpha
+        in_document /= in_document.sum(axis=1, keepdims=True)
+        in_topic = (self.of_words + self._app.eta) / (self.of_topics + self._norm)
+        likely = np.einsum("ij,ij->i", in_document[self._document], in_topic[self._word])
+        return float(np.sum(np.log(likely)))
+
+    def draw(self, which: Ints, uniform: Floats) -> None:
+        """New topics for some words at once, given those of all others."""
+        word, document = self._word[which], self._document[which]
+        known = self.topic[which] > 0
+        self._count(word[known], document[known], self.topic[which][known] - 1, -1)
+        odds = (self._of_documents[document] + self._app.alpha) * (self.of_words[word] + self._app.eta)
+        odds /= self.of_topics + self._norm
+        below = np.cumsum(odds, axis=1)
+        drawn = np.sum(below < (uniform * below[:, -1])[:, None], axis=1)
+        self.topic[which] = drawn + 1
+        self._count(word, document, drawn, 1)
+
+    def _count(self, word: Ints, document: Ints, topic: Ints, sign: int) -> None:
+        self.of_words += sign * self._tally(word, topic, len(self.of_words))
+        self._of_documents += sign * self._tally(document, topic, len(self._of_documents))
+        self.of_topics += sign * np.bincount(topic, minlength=self._app.topics)
+
+    def _tally(self, row: Ints, topic: Ints, rows: int) -> Floats:
+        cells = np.bincount(row * self._app.topics + topic, minlength=rows * self._app.topics)
+        return cells.reshape(rows, self._app.topics).astype(np.float64)
+
+
+def _documents(table: Table) -> Iterator[list[str]]:
+    for batch in table.batches():
+        yield from map(_words, batch["text"])
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(text.lower())

@@ -1,0 +1,104 @@
+"""Multinomial logistic regression: the probability of a class is a softmax of linear scores.
+
+Minimizes sum over rows of -log p(label) + regularization / 2 * |W|^2, where intercepts are free: the
+objective of scikit-learn's LogisticRegression with C = 1 / regularization. Reported per row.
+
+A clock is one accelerated gradient step (Nesterov, 1983) on all rows, to which each shard adds its part.
+Steps need no tuning: the Hessian is nowhere above X'X / 2 for each class (Böhning, 1992, "Multinomial
+logistic regression algorithm", theorem 1), so the gradient is preconditioned by the inverse of that bound.
+The model's rows are the features and the intercept, first the point ahead at which gradients are taken,
+which is what training returns, then the point of the last step; columns are the classes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from agileml.app import ApplicationError, Arrays, Columns, Kind, Outcome, Survey
+from agileml.messages import Matrix, Patch, Rows
+from agileml.partition import Shape
+
+if TYPE_CHECKING:
+    from agileml.tables import Table
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class LogisticRegression:
+    """``momentum``: the most that a step goes on in the direction of the last one; 0 is plain descent.
+
+    Where reads may be stale, less is more: try 0.9.
+    """
+
+    metric: ClassVar[str] = "log loss"
+    columns: ClassVar[Columns] = Columns({"label": Kind.INTEGER}, others=Kind.NUMBER)
+
+    regularization: float = 1.0
+    momentum: float = 1.0
+
+    def survey(self, table: Table, shards: int) -> Survey:
+        """One pass: the classes, and the bound of the Hessian."""
+        classes: npt.NDArray[np.int64] = np.empty(0, np.int64)
+        gram, names = np.zeros((1, 1)), ""
+        for batch in table.batches():
+            classes = np.union1d(classes, batch["label"])
+            features = _features(batch)
+            gram = gram + features.T @ features if len(gram) == features.shape[1] or not names else gram
+            if names not in ("", _names(batch)):
+                raise ApplicationError(f"{table.location}: some rows have {names}, others {_names(batch)}")
+            names = _names(batch)
+        penalty = np.full(len(gram), self.regularization)
+        penalty[-1] = 0.0
+        inverse = np.linalg.pinv(gram / 2 + np.diag(penalty), hermitian=True)
+        common = {"inverse": inverse, "penalty": penalty, "rows": np.array(table.rows)}
+        shape = Shape(2 * len(gram), len(classes))
+        return Survey(shape, {"classes": classes, "features": np.array(names.split(", "))}, common)
+
+    def prepare(self, rows: Arrays, numbers: Rows, survey: Survey) -> Arrays:
+        label = np.searchsorted(survey.index["classes"], rows["label"])
+        share = np.array(len(label) / survey.common["rows"])
+        return {**survey.common, "x": _features(rows), "label": label, "share": share}
+
+    def initial(self, rows: Rows, shape: Shape) -> Matrix:
+        return np.zeros((len(rows), shape.columns), np.float32)
+
+    def rows(self, shard: Arrays) -> Rows:
+        return np.arange(2 * len(shard["penalty"]))
+
+    def process(self, shard: Arrays, values: Matrix, seed: tuple[int, int]) -> Outcome:
+        x, label, share = shard["x"], shard["label"], float(shard["share"])
+        ahead, last = np.split(values.astype(np.float64), 2)
+        scores = x @ ahead
+        scores -= scores.max(axis=1, keepdims=True)
+        error = np.exp(scores)
+        sums = error.sum(axis=1, keepdims=True)
+        mine = np.arange(len(label)), label
+        penalty = share * shard["penalty"][:, None] * ahead
+        total = float(np.sum(np.log(sums[:, 0]) - scores[mine]) + np.sum(penalty * ahead) / 2)
+        error /= sums
+        error[mine] -= 1
+        step = shard["inverse"] @ (x.T @ error + penalty)
+        onward = min(self.momentum, seed[1] / (seed[1] + 3))
+        passed = share * (ahead - last)
+        delta = np.concatenate([onward * passed - (1 + onward) * step, passed - step])
+        return Outcome(Patch(self.rows(shard), delta.astype(np.float32)), total, float(len(label)))
+
+    def objective(self, total: float, count: float) -> float:
+        """The penalized log loss per row."""
+        return total / count
+
+
+def _features(batch: Arrays) -> Floats:
+    """All columns but the label, and ones for the intercept: (rows, features + 1)."""
+    blocks = [values for name, values in batch.items() if name != "label"]
+    return np.column_stack([*blocks, np.ones(len(batch["label"]))])
+
+
+def _names(batch: Arrays) -> str:
+    widths = {name: values.shape[1:] for name, values in batch.items() if name != "label"}
+    return ", ".join(f"{name}[{width[0]}]" if width else name for name, width in widths.items())

@@ -1,0 +1,76 @@
+"""Who may talk to a job over a network: whoever holds its key, over links that nobody else can read.
+
+One CURVE key pair (CurveZMQ, ZeroMQ RFC 25 and 26) belongs to the job, made when it is prepared. Every
+process of the job holds both halves: the listening end proves itself by it, and lets in only callers that
+prove the same.
+Nothing here knows what is said.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import zmq
+from zmq.utils import z85
+
+_DOORKEEPER: Final = "inproc://zeromq.zap.01"
+"""Where libzmq asks, before it lets a caller in (ZAP, ZeroMQ RFC 27)."""
+_DOMAIN: Final = b"agileml"
+_ZAP_VERSION: Final = b"1.0"
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """A key pair as Z85 text."""
+
+    public: str
+    secret: str
+
+    @classmethod
+    def make(cls) -> Keys:
+        public, secret = zmq.curve_keypair()
+        return cls(public.decode(), secret.decode())
+
+    @classmethod
+    def read(cls, path: Path) -> Keys | None:
+        """None where there is no such file."""
+        return cls(**json.loads(path.read_text())) if path.exists() else None
+
+    def write(self, path: Path) -> None:
+        """To a file that only its owner can read, from its first moment on."""
+        path.unlink(missing_ok=True)
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            json.dump({"public": self.public, "secret": self.secret}, file)
+
+    def secure(self, socket: zmq.Socket[bytes], *, listens: bool) -> None:
+        """Before the socket is bound or connected."""
+        socket.curve_publickey = self.public.encode()
+        socket.curve_secretkey = self.secret.encode()
+        if listens:
+            socket.curve_server = True
+            socket.setsockopt(zmq.ZAP_DOMAIN, _DOMAIN)
+            socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # nobody is let in where nobody is asked
+        else:
+            socket.curve_serverkey = self.public.encode()
+
+
+class Doorkeeper:
+    """Answers, for all sockets of a context, whether a caller may come in. ``socket`` is to be polled."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], keys: Keys) -> None:
+        self._known = z85.decode(keys.public)
+        self.socket = context.socket(zmq.REP)
+        self.socket.setsockopt(zmq.LINGER, 0)
+        self.socket.bind(_DOORKEEPER)
+
+    def answer(self) -> None:
+        """All who wait."""
+        while self.socket.poll(0):
+            _, request, domain, _, _, mechanism, *credentials = self.socket.recv_multipart()
+            known = (domain, mechanism, credentials) == (_DOMAIN, b"CURVE", [self._known])
+            verdict = (b"200", b"welcome") if known else (b"400", b"not of this job")
+            self.socket.send_multipart([_ZAP_VERSION, request, *verdict, b"", b""])

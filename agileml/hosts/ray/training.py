@@ -1,0 +1,148 @@
+"""A training job on the nodes of a Ray cluster: the loop that ties nodes, machines and controller together.
+
+Nodes that come become machines; nodes that drain are warned of, and their machines ended as soon as that
+costs nothing, which lets Ray take the node; machines that end otherwise are lost.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Final
+
+from ray.exceptions import RayError
+
+from agileml.events import (
+    Failed,
+    Finished,
+    MachineLost,
+    MachineReleased,
+    SafeToKill,
+    StopRequested,
+    Tier,
+)
+from agileml.hosts.client import TrainingClient
+from agileml.hosts.job import JobFolder
+from agileml.hosts.ray.cluster import living_nodes
+from agileml.hosts.ray.host import RayHost
+from agileml.hosts.ray.nodes import Node, Roster
+from agileml.hosts.shipment import Shipment
+from agileml.telemetry import Upward
+from agileml.trained import TrainingFailed
+
+_LOOK_EVERY_S: Final = 0.5
+_LISTEN_S: Final = 0.1
+_CAUSES_WITHIN_S: Final = 3.0
+
+
+class RayTraining:
+    """Iterate over it to train and to hear what happens; nothing is left on the cluster once it is closed.
+
+    ``name``: unique on the cluster. ``home``: the node that is to carry the elasticity controller.
+    """
+
+    def __init__(self, folder: JobFolder, name: str, home: Node) -> None:
+        self._home = home
+        self._roster = Roster()
+        self._look_at = 0.0
+        self._over = False
+        self._host = RayHost(name, Shipment.of(folder))
+        folder.controller_record.write_text(home.id)
+        folder.tell_controller_endpoint(self._host.start_controller(self._home))
+        self._client = TrainingClient(folder.path)
+
+    def __iter__(self) -> Iterator[Upward]:
+        """Until the model is saved. Raises TrainingFailed where it cannot be."""
+        while not self._over:
+            yield from self.poll(_LISTEN_S)
+
+    def poll(self, timeout_s: float) -> list[Upward]:
+        """Follow the cluster once, and return what the job said meanwhile. Raises as iterating does."""
+        if not self._over and time.monotonic() >= self._look_at:
+            self._look_at = time.monotonic() + _LOOK_EVERY_S
+            self._follow_nodes()
+        if not self._over:
+            self._follow_machines()
+        heard = self._client.poll(timeout_s)
+        for said in heard:
+            match said:
+                case SafeToKill(machine):
+                    self._release(machine)
+                case Failed(why, checkpoint):
+                    raise TrainingFailed("; ".join([why, *self._causes()]), checkpoint)
+                case Finished():
+                    self._over = True
+        return heard
+
+    def stop(self) -> None:
+        """Save the model at the newest consistent clock and end; go on iterating until it is so."""
+        self._client.tell(StopRequested())
+
+    def part(self, patience_s: float = 10.0) -> None:
+        """Once all is heard: let the controller know, so that it tells every machine to end in order."""
+        until = time.monotonic() + patience_s
+        while self._host.leftovers() and time.monotonic() < until:
+            self._client.poll(_LISTEN_S)
+
+    def close(self) -> None:
+        """End whatever still runs. Harmless when repeated."""
+        self._client.close()
+        self._host.kill_all()
+
+    def _follow_nodes(self) -> None:
+        nodes = living_nodes()
+        if self._home.id not in {node.id for node in nodes}:
+            self._client.tell(MachineLost(self._home.id))  # which makes the client say what is left
+        self._roster, new = self._roster.seat(nodes, time.time())
+        for seat in new:
+            self._host.start_machine(seat.machine, seat.tier, seat.node.cores, seat.node)
+        self._roster, warnings = self._roster.warn(nodes, time.time())
+        for warning in warnings:
+            self._client.tell(warning)
+
+    def _follow_machines(self) -> None:
+        for machine in self._host.started():
+            self._roster, joined = self._roster.join(machine)
+            self._client.tell(joined)
+        try:
+            self._host.check_controller()
+            ended = self._host.ended()
+        except RayError as error:
+            raise TrainingFailed(f"an actor of the job failed: {error}") from error
+        for end in ended:
+            self._roster = self._roster.without(end.machine, time.time(), gave_up=end.gave_up)
+            self._client.tell(MachineLost(end.machine))
+
+    def _causes(self) -> list[str]:
+        """Machines that may be why the job failed; they end when the controller does."""
+        self.part(_CAUSES_WITHIN_S)
+        gave_up = [end.machine for end in self._host.ended() if end.gave_up]
+        return [f"on {machine} a process died over and over, Ray's logs say of what" for machine in gave_up]
+
+    def _release(self, machine: str) -> None:
+        """Its node has nothing of ours any more; a draining node that is idle is taken by Ray."""
+        if machine in self._roster.seats:
+            self._host.kill(machine)
+            self._roster = self._roster.without(machine, time.time())
+            self._client.tell(MachineReleased(machine))
+
+
+def home_of_the_controller() -> Node:
+    """The reliable node that has the smallest id. Raises TrainingFailed where there is none."""
+    nodes = living_nodes()
+    reliable = [
+        node for node in nodes if node.tier is Tier.RELIABLE and node.cores and node.drains_at is None
+    ]
+    if not reliable:
+        alive = "; ".join(f"{node.id[:12]}: {_told(node)}" for node in nodes)
+        raise TrainingFailed(
+            "no node of this Ray cluster has CPUs and the label tier=reliable (or Ray's own "
+            "ray.io/market-type=on-demand); start one with: ray start --address=... --labels=tier=reliable. "
+            f"There are: {alive}"
+        )
+    return min(reliable, key=lambda node: node.id)
+
+
+def _told(node: Node) -> str:
+    own = {name: value for name, value in node.labels.items() if name != "ray.io/node-id"}
+    return f"{node.cores} CPUs, labels {own}"

@@ -1,0 +1,47 @@
+"""A prepared job on its way to a machine that shares no disk with whoever prepared it.
+
+Small: who is who, where the input and the model are, the keys, and the application's own file if it has one.
+The input and the model themselves are where every machine can reach them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from agileml.hosts.job import Job, JobFolder
+from agileml.hosts.keys import Keys
+
+
+@dataclass(frozen=True, slots=True)
+class Shipment:
+    """``program``: the application's file, where the job names one."""
+
+    job: Job
+    keys: Keys
+    program: bytes | None
+
+    @classmethod
+    def of(cls, folder: JobFolder) -> Shipment:
+        """Raises ValueError for a job that is not on a network."""
+        job, keys = folder.job(), folder.keys()
+        if keys is None:
+            raise ValueError(f"the job in {folder.path} is not on a network; prepare it with network=True")
+        program, _ = _file_of(job)
+        return cls(job, keys, None if program is None else program.read_bytes())
+
+    def unpack(self, path: Path) -> JobFolder:
+        """Make a job's folder of it on this machine, for its owner's eyes only; again is harmless."""
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        job = self.job
+        program, name = _file_of(job)
+        if program is not None and self.program is not None:
+            here = path / program.name
+            here.write_bytes(self.program)
+            job = replace(job, application=f"{here}:{name}")
+        return JobFolder.set_up(path, job, self.keys)
+
+
+def _file_of(job: Job) -> tuple[Path | None, str]:
+    place, _, name = job.application.rpartition(":")
+    return (Path(place) if place.endswith(".py") else None), name

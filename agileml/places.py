@@ -1,0 +1,72 @@
+"""Folders that every machine can reach: on this disk, or behind any URL that fsspec knows (``s3://...``).
+
+A file appears complete or not at all. Local folders never import fsspec, since every process of a job
+comes through here and most jobs have nothing but local folders.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any, BinaryIO
+
+
+class Place:
+    """``location``: a local path, or a URL; made when something is first written."""
+
+    def __init__(self, location: str | Path) -> None:
+        self.location = str(location)
+
+    def __str__(self) -> str:
+        return self.location
+
+    @contextmanager
+    def writing(self, name: str) -> Iterator[BinaryIO]:
+        """The file ``name``, replaced when the block ends well. Raises OSError.
+
+        Behind a URL the bytes are gathered in memory: object stores take files whole.
+        """
+        if self._is_url:
+            gathered = io.BytesIO()
+            yield gathered
+            self._filesystem.makedirs(self._root, exist_ok=True)
+            self._filesystem.pipe_file(f"{self._root}/{name}", gathered.getvalue())
+            return
+        folder = Path(self.location)
+        folder.mkdir(parents=True, exist_ok=True)
+        unfinished = folder / f"{name}.{os.getpid()}.part"
+        try:
+            with unfinished.open("wb") as out:
+                yield out
+            unfinished.replace(folder / name)
+        finally:
+            unfinished.unlink(missing_ok=True)
+
+    def reading(self, name: str) -> BinaryIO:
+        """Raises FileNotFoundError, or another OSError."""
+        if self._is_url:
+            return io.BytesIO(self._filesystem.cat_file(f"{self._root}/{name}"))
+        return (Path(self.location) / name).open("rb")
+
+    @property
+    def _is_url(self) -> bool:
+        return "://" in self.location
+
+    @cached_property
+    def _found(self) -> tuple[Any, str]:
+        from fsspec.core import url_to_fs  # type: ignore[import-untyped]
+
+        filesystem, root = url_to_fs(self.location)
+        return filesystem, root.rstrip("/")
+
+    @property
+    def _filesystem(self) -> Any:
+        return self._found[0]
+
+    @property
+    def _root(self) -> str:
+        return self._found[1]

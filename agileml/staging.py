@@ -1,0 +1,66 @@
+"""Which stage the job is in: what was decided for it, else the cheapest that was measured, else by the ratio.
+
+How a stage is chosen is the business of ``stages``; here it is asked with what the cluster knows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from agileml.cluster import Cluster, Result
+from agileml.events import ServerLoad, Stage, StageDecided, Tier, WorkerLoad
+from agileml.loads import measured
+from agileml.moves import active_machines
+from agileml.stages import Footprint, Load, cheapest_stage, choose_stage
+
+
+def decide_stage(cluster: Cluster) -> Result:
+    """The stage for those taking part; the first one while no transient machine could serve."""
+    transient, reliable = cluster.taking_part(Tier.TRANSIENT), len(cluster.servers(Tier.RELIABLE))
+    if reliable == 0:  # one that restarts its server: until then there is nowhere to go
+        return cluster, ()
+    if not cluster.servers(Tier.TRANSIENT):
+        transient = 0
+    stage = choose_stage(cluster.stage, transient, reliable, cluster.setup)
+    if transient:
+        stage = cluster.wanted or _cheapest(cluster, transient, reliable) or stage
+    if stage is cluster.stage:
+        return cluster, ()
+    return replace(cluster, stage=stage, loads=cluster.loads.without_workers()), ()
+
+
+def stage_decided(cluster: Cluster, event: StageDecided) -> Result:
+    return replace(cluster, wanted=event.stage), ()
+
+
+def load_reported(cluster: Cluster, event: ServerLoad | WorkerLoad) -> Result:
+    """A report of a machine that is gone, or of an earlier incarnation, counts as well: it was measured."""
+    if isinstance(event, ServerLoad):
+        return replace(cluster, loads=cluster.loads.with_server(event)), ()
+    cluster = replace(cluster, loads=cluster.loads.with_worker(event))
+    load = _load(cluster)
+    if load is None or not cluster.stage is cluster.reached is Stage.TWO:
+        return cluster, ()
+    reliable = frozenset(cluster.servers(Tier.RELIABLE))
+    return replace(cluster, loads=cluster.loads.with_lag(reliable, load)), ()
+
+
+def _load(cluster: Cluster) -> Load | None:
+    return measured(cluster.loads, cluster.setup) if cluster.setup.automatic else None
+
+
+def _cheapest(cluster: Cluster, transient: int, reliable: int) -> Stage | None:
+    """The automatic choice; None where the job makes none, or has measured too little."""
+    load = _load(cluster)
+    if load is None:
+        return None
+    machines = [m for m in cluster.machines.values() if m.proven and not m.leaving]
+    cores = {tier: sum(m.cores for m in machines if m.tier is tier) for tier in Tier}
+    footprint = Footprint(
+        reliable,
+        transient,
+        actives=len(active_machines(cluster)),
+        reliable_cores=cores[Tier.RELIABLE],
+        transient_cores=cores[Tier.TRANSIENT],
+    )
+    return cheapest_stage(cluster.stage, load, footprint)

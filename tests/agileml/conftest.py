@@ -1,0 +1,26 @@
+"""One Ray cluster for all tests that need one: its head takes seconds to start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.agileml.ray_cluster import RayCluster
+
+
+@pytest.fixture(scope="session")
+def ray_head() -> Iterator[RayCluster]:
+    from tests.agileml.ray_cluster import ray_cluster
+
+    with ray_cluster() as made:
+        yield made
+
+
+@pytest.fixture
+def cluster(ray_head: RayCluster) -> Iterator[RayCluster]:
+    """Without nodes but those that the test adds, which are taken away after it."""
+    yield ray_head
+    ray_head.remove(*ray_head.nodes)

@@ -1,0 +1,137 @@
+"""Stages by measured cost: what is reported, what follows from it, and that nothing flaps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agileml.cluster import Cluster
+from agileml.events import ClockCompleted, ServerLoad, Setup, Stage, StageChanged, WorkerLoad
+from agileml.loads import Loads, measured
+from agileml.messages import Patch, Peer, Push, Read, ReadDone, Reply, Send, ShardDelta, Update, UpdatePart
+from agileml.meters import REPORT_EVERY_S, ServerMeter, WorkerMeter
+from agileml.stages import WORTH_A_CHANGE, Footprint, Load, cheapest_stage, clock_seconds
+from tests.agileml.job import Job
+
+seconds = st.floats(0.0, 1e3)
+loads = st.builds(Load, st.floats(0.01, 1e3), seconds, seconds, st.floats(0.0, 2.0))
+footprints = st.builds(
+    lambda reliable, transient, cores: Footprint(
+        reliable, transient, (transient + 1) // 2, reliable * cores, transient * cores
+    ),
+    st.integers(1, 64),
+    st.integers(1, 64),
+    st.integers(1, 8),
+)
+
+
+@given(loads, footprints, st.sampled_from(Stage))
+def test_a_stage_is_left_only_for_one_that_is_worth_it_and_then_kept(
+    load: Load, on: Footprint, stage: Stage
+) -> None:
+    chosen = cheapest_stage(stage, load, on)
+    assert cheapest_stage(chosen, load, on) is chosen
+    best = min(clock_seconds(other, load, on) for other in Stage)
+    assert clock_seconds(chosen, load, on) * WORTH_A_CHANGE <= best
+    if chosen is not stage:
+        assert clock_seconds(chosen, load, on) < WORTH_A_CHANGE * clock_seconds(stage, load, on)
+
+
+@pytest.mark.parametrize(
+    ("reliable", "straggling", "stage"),
+    [(32, 1.0, Stage.ONE), (4, 0.2, Stage.TWO), (1, 1.0, Stage.THREE)],
+)
+def test_each_stage_wins_where_the_paper_says(reliable: int, straggling: float, stage: Stage) -> None:
+    """64 machines: 4 s of computing, 0.1 s of a link for a worker each way, 3 s for all pushes."""
+    load = Load(4.0 * 64, 0.2 * 64, 3.0, straggling)
+    transient = 64 - reliable
+    on = Footprint(reliable, transient, transient // 2, reliable, transient)
+    assert min(Stage, key=lambda some: clock_seconds(some, load, on)) is stage
+
+
+def stage_of(job: Job) -> Stage:
+    return job.cluster.stage
+
+
+def automatic_job() -> Job:
+    return Job(automatic=True, link_bytes_per_s=1000.0, stage2_above=100.0, stage3_above=100.0)
+
+
+def test_reports_move_the_job_through_the_stages_whatever_the_ratio_says() -> None:
+    job = automatic_job()
+    job.up("r0", "t1", "t2", "t3")
+    assert stage_of(job) is Stage.ONE
+    job.tell(ServerLoad("r0", 1, completions=4, exchanged=8000, pushed=0))
+    assert stage_of(job) is Stage.ONE  # nothing is known of the computing yet
+    job.tell(WorkerLoad("t1", 1, shards=2, computing_s=0.5, busy_s=3.0))
+    assert StageChanged(Stage.TWO) in job.settle()
+    assert stage_of(job) is Stage.TWO
+    # 4 partitions of 250 bytes are pushed each clock: 1 s of r0's link, by half of which its worker lags.
+    job.tell(ServerLoad("t1", 1, completions=2, exchanged=4000, pushed=500))
+    for machine, busy_s in (("t1", 3.0), ("t2", 3.0), ("r0", 3.5)):
+        job.tell(WorkerLoad(machine, 1, shards=2, computing_s=0.5, busy_s=busy_s))
+    assert job.cluster.loads.straggling == pytest.approx(0.5)
+    job.settle()
+    assert stage_of(job) is Stage.TWO  # half a second of lag is less than a tenth of the clock
+
+
+def test_a_worker_that_lags_beside_a_backup_is_retired_and_called_back() -> None:
+    job = automatic_job()
+    job.up("r0", *(f"t{number}" for number in range(1, 5)))
+    job.tell(ServerLoad("r0", 1, completions=4, exchanged=20_000, pushed=0))
+    job.tell(WorkerLoad("t1", 1, shards=2, computing_s=2.0, busy_s=3.0))
+    job.settle()
+    assert stage_of(job) is Stage.TWO
+    job.tell(ServerLoad("t1", 1, completions=4, exchanged=20_000, pushed=8000))
+    job.tell(WorkerLoad("t1", 1, shards=2, computing_s=2.0, busy_s=3.0))
+    job.tell(WorkerLoad("r0", 1, shards=2, computing_s=2.0, busy_s=11.0))
+    job.settle()
+    assert (stage_of(job), job.shards("r0")) == (Stage.THREE, 0)
+    job.tell(ServerLoad("t1", 1, completions=4, exchanged=20_000, pushed=80))
+    job.settle()
+    assert stage_of(job) is Stage.THREE  # 0.1 s of computing more is not worth a change
+    assert job.cluster.loads.straggling == pytest.approx(1.0)
+
+
+def test_automatic_stages_need_to_know_what_a_link_carries() -> None:
+    with pytest.raises(ValueError, match="link_bytes_per_s"):
+        Cluster.start(Setup(1, 1, 1, automatic=True))
+
+
+def test_what_a_clock_costs_is_summed_over_servers_and_workers() -> None:
+    setup = Setup(partitions=4, shards=8, clocks=1, automatic=True, link_bytes_per_s=100.0)
+    known = Loads().with_worker(WorkerLoad("t1", 1, shards=4, computing_s=2.0, busy_s=9.0))
+    assert measured(known, setup) is None
+    known = known.with_server(ServerLoad("t1", 1, completions=2, exchanged=600, pushed=100))
+    known = known.with_server(ServerLoad("t2", 1, completions=1, exchanged=300, pushed=50))
+    assert measured(known, setup) == Load(computing_s=4.0, exchanged_s=12.0, pushed_s=2.0, straggling=0.0)
+
+
+def test_a_server_counts_the_arrays_it_exchanges_and_pushes() -> None:
+    rows, values = np.arange(3), np.zeros((3, 2), np.float32)
+    patch = Patch(rows, values)
+    meter = ServerMeter("t1", 2, now=0.0)
+    meter.received(
+        Update(1, 0, 1, parts=(UpdatePart(0, 1, (ShardDelta(0, patch), ShardDelta(1, patch))),), cut=False)
+    )
+    meter.sent(Reply("worker/t2/1", ReadDone(1, 0, values)))
+    assert meter.report(REPORT_EVERY_S) is None  # no clock was completed
+    meter.sent(ClockCompleted("t1", 0, 0, 1))
+    meter.sent(Send(Peer("r0", "there"), Push(0, 0, 0, 0, 1, patch)))
+    assert meter.report(REPORT_EVERY_S / 2) is None
+    assert meter.report(REPORT_EVERY_S) == ServerLoad("t1", 2, 1, exchanged=2 * 48 + 24, pushed=48)
+    assert meter.report(2 * REPORT_EVERY_S) is None
+
+
+def test_a_worker_is_busy_from_its_first_value_to_its_next_read() -> None:
+    meter = WorkerMeter("t1", 1, now=0.0)
+    server, answer = Peer("r0", "there"), ReadDone(1, 0, np.zeros((1, 1), np.float32))
+    for clock, (asked, answered) in enumerate([(0.0, 1.0), (4.0, 6.0), (9.0, 9.5)], 1):
+        meter.sent(Send(server, Read(clock, 0, clock, ())), asked)
+        meter.sent(Send(server, Read(clock, 0, clock, ())), asked + 0.1)  # to another server
+        meter.received(answer, answered)
+        meter.received(answer, answered + 0.5)
+    meter.computed(shards=4, core_s=2.0)
+    assert meter.report(REPORT_EVERY_S) == WorkerLoad("t1", 1, 4, 2.0, busy_s=3.0)

@@ -1,0 +1,138 @@
+"""Jobs on machines that are network namespaces, behind links that bind."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agileml.events import Setup, Stage
+from agileml.hosts.job import Job
+from tests.agileml.netns import Network, remove_what_crashed_runs_left, unavailable
+from tests.agileml.real_jobs import QUICK, RunningJob
+from tests.agileml.spread import write_numbered
+
+pytestmark = pytest.mark.process
+
+MBIT_PER_S = 40.0
+SETUP = Setup(partitions=4, shards=16, clocks=10_000)
+"""With enough clocks to be stopped long before the last."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def namespaces() -> None:
+    why = unavailable()
+    if why is not None:
+        pytest.skip(why)
+
+
+@pytest.fixture
+def network() -> Iterator[Network]:
+    with Network(MBIT_PER_S) as made:
+        yield made
+
+
+def test_a_link_carries_no_more_than_its_rate(network: Network) -> None:
+    sender, receiver = network.add("a"), network.add("b")
+    size = 2_000_000
+    take = (
+        "import socket as s\n"
+        "with s.create_server(('', 5555)) as server:\n"
+        "    print(len(server.accept()[0].makefile('rb').read()))\n"
+    )
+    give = (
+        "import socket as s, sys, time\n"
+        "while True:\n"
+        "    try:\n"
+        "        c = s.create_connection((sys.argv[1], 5555)); break\n"
+        "    except ConnectionRefusedError:\n"
+        "        time.sleep(0.05)\n"
+        "c.sendall(bytes(int(sys.argv[2])))\n"
+    )
+    taking = subprocess.Popen([*receiver.enter, sys.executable, "-c", take], stdout=subprocess.PIPE)
+    began = time.monotonic()
+    subprocess.run([*sender.enter, sys.executable, "-c", give, receiver.address, str(size)], check=True)
+    told, _ = taking.communicate()
+    took = time.monotonic() - began
+    assert int(told) == size
+    assert took > 0.9 * size * 8 / (MBIT_PER_S * 1e6)
+    assert network.traffic("a").sent > size
+    assert network.traffic("b").received > size
+
+
+def test_machines_join_and_leave_in_bulk_and_the_model_is_exact(tmp_path: Path, network: Network) -> None:
+    """2 reliable machines, 6 more, and without those again."""
+    arguments = {"height": 600, "width": 8, "touched": 40}
+    job = Job("tests.agileml.spread:Spread", arguments, SETUP, 0.4, QUICK, network=True)
+    running = RunningJob(tmp_path, job, source=write_numbered(SETUP.shards, tmp_path), where=network.add)
+    six = [f"t{number}" for number in range(6)]
+    try:
+        running.start("r1", "r2")
+        running.reach(2)
+        running.start(*six)
+        running.reach_stage(Stage.TWO)
+        running.reach(running.clock + 2)
+        running.evict(*six)
+        running.reach_stage(Stage.ONE)
+        running.reach(running.clock + 2)
+        running.stop()
+        running.check_result()
+        running.check_nothing_left()
+        assert running.redone == []
+    finally:
+        running.client.close()
+        running.host.kill_all()
+
+
+def test_a_job_leaves_stage_1_by_itself_where_the_links_of_reliable_machines_bind(tmp_path: Path) -> None:
+    """By the ratio it never would. A clock exchanges 1.7 s of one link, and computes for 0.1 s."""
+    arguments = {"height": 2000, "width": 64, "touched": 200}
+    mbit_per_s = 8.0
+    setup = replace(SETUP, stage2_above=1e9, automatic=True, link_bytes_per_s=mbit_per_s * 1e6 / 8)
+    job = Job("tests.agileml.spread:Spread", arguments, setup, 0.4, QUICK, network=True)
+    with Network(mbit_per_s) as network:
+        source = write_numbered(setup.shards, tmp_path)
+        running = RunningJob(tmp_path, job, source=source, where=network.add)
+        try:
+            running.start("r1", "t1", "t2", "t3")
+            running.reach_stage(Stage.TWO)
+            running.reach(running.clock + 1)
+            running.stop()
+            running.check_result()
+            running.check_nothing_left()
+        finally:
+            running.client.close()
+            running.host.kill_all()
+
+
+CRASHING = """
+import os, signal, subprocess
+from tests.agileml.netns import Network
+with Network(10.0) as network:
+    where = network.add("m")
+    subprocess.Popen([*where.enter, "sleep", "1000"], stdout=subprocess.DEVNULL)
+    print(network.name, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_crashed_run_left_is_removed_with_the_processes_in_it(network: Network) -> None:
+    crashed = subprocess.run([sys.executable, "-c", CRASHING], stdout=subprocess.PIPE, text=True, check=False)
+    name = crashed.stdout.strip()
+    assert name in _links_and_namespaces()
+    network.add("living")
+    remove_what_crashed_runs_left()
+    assert name not in _links_and_namespaces()
+    assert network.name in _links_and_namespaces()
+
+
+def _links_and_namespaces() -> str:
+    commands = (["ip", "-br", "link", "show", "type", "bridge"], ["ip", "netns", "list"])
+    return "".join(
+        subprocess.run(command, capture_output=True, text=True, check=True).stdout for command in commands
+    )

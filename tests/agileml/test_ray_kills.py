@@ -1,0 +1,142 @@
+"""Deaths and freezes on a Ray cluster at random moments: nothing is lost but time, and nothing is left.
+
+``pytest --campaign tests/agileml/test_ray_kills.py`` runs 25 jobs and strikes each of them eight times;
+without ``--campaign`` one job is struck three times.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import random
+import signal
+import time
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from agileml.events import Stage
+from agileml.hosts.job import Timing
+from tests.agileml.ray_cluster import RayCluster, segments
+from tests.agileml.ray_jobs import RayJob, ray_job
+from tests.agileml.real_jobs import PATIENCE_S
+
+pytestmark = [pytest.mark.process, pytest.mark.campaign]
+
+JOBS, STRIKES, STRIKES_OF_THE_SAMPLE = 25, 8, 3
+TRANSIENT: Final = 3
+STEADY: Final = Timing(repeat_s=0.1, silence_s=6.0, lease_s=40.0)
+
+
+class Siege:
+    """A job under attack. ``frozen``: actors that are stopped now, and their nodes."""
+
+    def __init__(self, job: RayJob, cluster: RayCluster, chance: random.Random) -> None:
+        self.job, self.cluster, self.chance = job, cluster, chance
+        self.frozen: dict[int, str] = {}
+        self._names = (f"t{number}" for number in itertools.count(1))
+
+    def reinforce(self) -> None:
+        """Nodes for those that are gone."""
+        self.cluster.add(*itertools.islice(self._names, TRANSIENT - len(self._transient())))
+
+    def thaw_some(self) -> None:
+        """By chance."""
+        self._thaw(self.chance.sample(sorted(self.frozen), self.chance.randint(0, len(self.frozen))))
+
+    def strike(self, name: str) -> None:
+        """What is to be struck is there, or will be soon: it may just be starting again."""
+        what, _, whom = name.partition(" ")
+        node = "r1" if whom == "reliable worker" else self.chance.choice(self._transient())
+        if whom == "raylet":
+            self._strike_node(what, node)
+            return
+        role = whom.split()[-1]
+        process = self.job.find(role, node, PATIENCE_S)
+        if what == "kill":
+            os.kill(process, signal.SIGKILL)
+        else:
+            self._freeze(role, process, node)
+
+    def _freeze(self, role: str, process: int, node: str) -> None:
+        """An actor until it is thawed, maybe never: its machine is lost. A role for a moment: it is late."""
+        os.kill(process, signal.SIGSTOP)
+        if role == "actor":
+            self.frozen[process] = node
+            return
+        self.job.listen(self.chance.uniform(0.1, 2.0))
+        self._continue(process)
+
+    def _strike_node(self, what: str, node: str) -> None:
+        """Ray declares the node of a frozen raylet dead; thawed, that raylet ends itself.
+
+        A frozen actor would never see that its raylet is gone: that is Ray's to mend.
+        """
+        self._thaw([process for process, home in self.frozen.items() if home == node])
+        if what == "kill":
+            self.cluster.kill(node)
+            return
+        os.kill(self.cluster.raylet(node), signal.SIGSTOP)
+        self.job.listen(self.chance.uniform(0.1, 3.0))
+        self.cluster.remove(node)
+
+    def _thaw(self, processes: list[int]) -> None:
+        for process in processes:
+            del self.frozen[process]
+            self._continue(process)
+
+    def _continue(self, process: int) -> None:
+        with contextlib.suppress(ProcessLookupError):  # its machine ended meanwhile
+            os.kill(process, signal.SIGCONT)
+
+    def _transient(self) -> list[str]:
+        return [name for name in self.cluster.nodes if name.startswith("t")]
+
+
+KINDS: Final = (
+    "kill worker",
+    "kill server",
+    "kill actor",
+    "kill controller",
+    "kill raylet",
+    "kill reliable worker",
+    "freeze worker",
+    "freeze server",
+    "freeze actor",
+    "freeze controller",
+    "freeze raylet",
+)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "seed" in metafunc.fixturenames:
+        metafunc.parametrize("seed", range(JOBS if metafunc.config.getoption("--campaign") else 1))
+
+
+def test_a_job_under_attack_ends_with_the_same_model(
+    seed: int, campaign: bool, cluster: RayCluster, tmp_path: Path
+) -> None:
+    chance = random.Random(seed)
+    cluster.add("r1")
+    siege_name = f"siege-{seed}-{os.getpid()}"
+    with ray_job(cluster, tmp_path, siege_name, 100_000, chance.choice((0.0, 0.3)), timing=STEADY) as job:
+        kinds = chance.choices(KINDS, k=STRIKES if campaign else STRIKES_OF_THE_SAMPLE)
+        siege = Siege(job, cluster, chance)
+        siege.reinforce()
+        job.reach_stage(Stage.TWO)
+        for name in kinds:
+            job.listen(chance.uniform(0.0, 1.5))
+            redone = len(job.redone)
+            siege.strike(name)
+            struck, began = job.clock, time.monotonic()
+            siege.reinforce()
+            job.reach(struck + 10)
+            took, again = time.monotonic() - began, job.redone[redone:]
+            print(f"seed {seed}: {name} at clock {struck}; redone {again}, ten clocks on {took:.1f} s later")
+            siege.thaw_some()
+        job.stop_soon()
+        job.check_result()
+    job.check_nothing_left()
+    assert segments() == []

@@ -1,0 +1,114 @@
+"""A real job to measure: processes on this machine, their progress, and the processor time they take."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from agileml.events import JoinedTraining, MachineJoined, Progressed, Tier
+from agileml.hosts.client import TrainingClient
+from agileml.hosts.job import Job, JobFolder
+from agileml.hosts.local import LocalHost
+from agileml.telemetry import Upward
+
+PATIENCE_S = 180.0
+
+
+class MeasuredJob:
+    """``heard``: everything the client heard, and when, by ``time.perf_counter``."""
+
+    def __init__(self, path: Path, job: Job, source: Path) -> None:
+        self.folder = JobFolder.prepare(path / "job", job, source)
+        self.host = LocalHost(self.folder.path)
+        self.client = TrainingClient(self.folder.path)
+        self.heard: list[tuple[float, Upward]] = []
+
+    def start(self, *machines: str, cores: int = 1) -> None:
+        """Until all of them take part. Names that begin with "r" are reliable."""
+        for name in machines:
+            tier = Tier.RELIABLE if name.startswith("r") else Tier.TRANSIENT
+            self.host.start_machine(name, tier, cores)
+            self.client.tell(MachineJoined(name, tier, cores))
+        missing = set(machines)
+        until = time.perf_counter() + PATIENCE_S
+        while missing:
+            assert time.perf_counter() < until, f"{missing} did not come up:\n{self.logs()}"
+            missing -= {said.machine for said in self.listen(0.1) if isinstance(said, JoinedTraining)}
+
+    def listen(self, seconds: float) -> list[Upward]:
+        until, heard = time.perf_counter() + seconds, len(self.heard)
+        while (left := until - time.perf_counter()) > 0:
+            self.heard += [(time.perf_counter(), said) for said in self.client.poll(left)]
+        return [said for _, said in self.heard[heard:]]
+
+    def clocks(self, seconds: float) -> tuple[float, float]:
+        """Completed a second, and processor seconds for each, from the first to the last that is heard of."""
+        seen: list[tuple[float, float, int]] = []
+        until = time.perf_counter() + seconds
+        while (left := until - time.perf_counter()) > 0 or len(seen) < 2 or seen[0][2] == seen[-1][2]:
+            assert left > -PATIENCE_S, f"no clock is completed:\n{self.logs()}"
+            said = self.client.poll(max(left, 0.1))
+            self.heard += [(time.perf_counter(), word) for word in said]
+            clocks = [word.clock for word in said if isinstance(word, Progressed)]
+            seen += [(time.perf_counter(), self.busy_s(), clock) for clock in clocks[-1:]]
+        (began, idle, first), (ended, busy, last) = seen[0], seen[-1]
+        return (last - first) / (ended - began), (busy - idle) / (last - first)
+
+    def busy_s(self) -> float:
+        """Processor time that the workers and servers have taken."""
+        return sum(processor_s(process) for process in self.processes("server", "worker"))
+
+    def processes(self, *roles: str, machine: str = "") -> list[int]:
+        """Their numbers. ``machine``: on this one only."""
+        found = []
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
+                words = (process / "cmdline").read_text().split("\0")
+                if (
+                    str(self.folder.path) in words
+                    and set(roles) & set(words)
+                    and {machine or ""} <= set(words)
+                ):
+                    found.append(int(process.name))
+        return found
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """All machines stand still meanwhile; they are up to speed again afterwards."""
+        machines = self.host.leftovers()
+        for name in machines:
+            self.host.freeze(name)
+        yield
+        for name in machines:
+            self.host.thaw(name)
+        self.clocks(0.5)
+
+    def logs(self) -> str:
+        texts = (log.read_text()[-1500:] for log in sorted(self.folder.path.glob("machines/*/*.log")))
+        return "\n".join(text for text in texts if text)
+
+
+@contextmanager
+def measured(job: Job, source: str, machines: Sequence[str], cores: int = 1) -> Iterator[MeasuredJob]:
+    """A job that trains on the text ``source``; nothing is left of it."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder)
+        (path / "input.csv").write_text(source)
+        made = MeasuredJob(path, job, path / "input.csv")
+        try:
+            made.start(*machines, cores=cores)
+            made.clocks(1.0)
+            yield made
+        finally:
+            made.client.close()
+            made.host.kill_all()
+
+
+def processor_s(process: int) -> float:
+    """See proc(5): fields 14 and 15 of stat are its time in user and kernel mode, in ticks."""
+    after_name = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(after_name[11]) + int(after_name[12])) / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,101 @@
+"""Bytes a second that workers read and update, beside bare pyzmq moving the same arrays, and beside memcpy.
+
+Real worker and server processes of a job whose application hands back what it read. The job is frozen while
+the reference runs, and the two take turns; figures are medians. Aim: half of bare pyzmq or more.
+
+On a machine that others use, who waits for whom decides what the clock says; so the processor time of the
+workers and the server is told as well, beside that of the reference: their ratio for the same bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from typing import NamedTuple
+
+import numpy as np
+
+from agileml.events import Setup
+from agileml.hosts.job import Job
+from tests.bench._job import MeasuredJob, measured, processor_s
+
+TURNS = 9
+TURN_S = 1.5
+
+
+def main() -> None:
+    """Print a line per number of workers and size of shard."""
+    print(f"{TURNS} turns of {TURN_S} s each; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    for workers in (1, 2):
+        for kib in (1024, 16 * 1024):
+            setup = Setup(partitions=1, shards=workers, clocks=10_000_000)
+            echo = Job("tests.bench._echo:Echo", {"kib": kib}, setup)
+            with measured(echo, numbered(workers), ("r1", "t1")[:workers]) as job:
+                turns = [turn(job, workers, kib) for _ in range(TURNS)]
+            ours, bare, copied = (
+                Moved(*(statistics.median(values) for values in zip(*moved, strict=True)))
+                for moved in zip(*turns, strict=True)
+            )
+            of_bare = statistics.median(ours.rate / bare.rate for ours, bare, _ in turns)
+            busy = statistics.median(bare.busy / ours.busy for ours, bare, _ in turns)
+            print(
+                f"{workers} workers, {kib // 1024:2} MiB: {ours.rate / 1e9:5.2f} GB/s, "
+                f"bare pyzmq {bare.rate / 1e9:5.2f}, memcpy {copied.rate / 1e9:5.2f}: "
+                f"{of_bare:.2f} of bare ({busy:.2f} by processor time), "
+                f"{ours.rate / copied.rate:.2f} of memcpy"
+            )
+
+
+class Moved(NamedTuple):
+    """Bytes a second, and processor seconds a byte."""
+
+    rate: float
+    busy: float
+
+
+def numbered(shards: int) -> str:
+    """An input that is the shards' numbers."""
+    return "x\n" + "".join(f"{shard}\n" for shard in range(shards))
+
+
+def turn(job: MeasuredJob, workers: int, kib: int) -> tuple[Moved, Moved, Moved]:
+    """Of ours, of bare pyzmq and of memcpy."""
+    moved = workers * 2 * kib * 1024
+    rate, busy = job.clocks(TURN_S)
+    with job.frozen():
+        bare, copied = bare_pyzmq(workers, kib * 1024), memcpy(kib * 1024)
+    return Moved(rate * moved, busy / moved), bare, copied
+
+
+def bare_pyzmq(workers: int, size: int) -> Moved:
+    with tempfile.TemporaryDirectory() as folder:
+        endpoint = f"ipc://{folder}/bare"
+        base = [sys.executable, "-m", "tests.bench._bare"]
+        server = subprocess.Popen([*base, "serve", endpoint, str(size)])
+        ask = [*base, "ask", endpoint, str(size), str(TURN_S)]
+        askers = [subprocess.Popen(ask, stdout=subprocess.PIPE, text=True) for _ in range(workers)]
+        said = [asker.communicate()[0].split() for asker in askers]
+        server_s = processor_s(server.pid)
+        server.kill()
+        server.wait()
+    moved = sum(int(words[0]) for words in said)
+    rate = sum(int(words[0]) / float(words[1]) for words in said)
+    return Moved(rate, (server_s + sum(float(words[2]) for words in said)) / moved)
+
+
+def memcpy(size: int) -> Moved:
+    source, target = np.ones(size, np.uint8), np.empty(size, np.uint8)
+    times = []
+    for _ in range(20):
+        began = time.perf_counter()
+        np.copyto(target, source)
+        times.append(time.perf_counter() - began)
+    return Moved(size / statistics.median(times), statistics.median(times) / size)
+
+
+if __name__ == "__main__":
+    main()
