@@ -1,0 +1,264 @@
+"""A cluster over a trace of jobs: the policies that run live, at the speed of arithmetic.
+
+Time goes in rounds. Jobs that arrived are known when the next round begins; the policy is asked again
+whenever the set of jobs has changed, and on a period. A job that was elsewhere in the last round, or nowhere,
+loses ``switch_s`` of this one to a checkpoint and a restart; who keeps its type keeps its workers
+(``rounds.place``) and loses nothing. A worker is paid while somebody runs on it.
+
+``ideal`` leaves rounds out: between two events every job moves on at thr(m, X), as if time could be cut as
+finely as shares are. The difference is what rounds cost (Narayanan, Fig. 5.15).
+
+Refuses to know clocks, clouds and chance: a trace is given.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from bidbrain.policies.base import Policy
+from bidbrain.policies.problem import Cluster, Flags, Floats, Indices, Jobs, Kinds, ShareProblem
+from bidbrain.rounds import FADE, ROUND_S, Combinations, Slot, choose
+from pricing_data.units import HOUR_S
+
+_DONE: Final = 1e-9
+"""Of a job's steps: what rounding may leave."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trace:
+    """Jobs in the order of their arrival; every array (n,). ``slo_s``: from arrival, infinite without."""
+
+    arrival_s: Floats
+    kind: Indices
+    steps: Floats
+    weight: Floats
+    slo_s: Floats
+    entity: Indices
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Setting:
+    """What is the same for every policy.
+
+    ``period_s``: shares are computed again after so long even if no job came or went.
+    """
+
+    cluster: Cluster
+    kinds: Kinds
+    entity_weight: tuple[float, ...] = (1.0,)
+    round_s: float = ROUND_S
+    switch_s: float = 5.0
+    period_s: float = HOUR_S
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Finished:
+    """Of every job (n,): when it ended, and what its work would have taken with 1/n of the cluster.
+
+    ``switches``: (job, round) pairs that began with a restart. ``asked``: how often the policy was.
+    """
+
+    end_s: Floats
+    isolated_s: Floats
+    dollars: float
+    rounds: int
+    switches: int
+    asked: int
+
+
+class Stuck(Exception):
+    """No job that is left will ever run, and none is to come."""
+
+
+def simulate(trace: Trace, setting: Setting, policy: Policy, *, ideal: bool = False) -> Finished:
+    """Run the whole trace. Raises Stuck, and what the policy raises."""
+    return _Simulation(trace, setting, policy, ideal).run()
+
+
+class _Simulation:
+    def __init__(self, trace: Trace, setting: Setting, policy: Policy, ideal: bool) -> None:
+        self._trace, self._setting, self._policy, self._ideal = trace, setting, policy, ideal
+        count, types = len(trace.kind), len(setting.cluster.types)
+        self._left = trace.steps.astype(np.float64)
+        self._isolated, self._end = np.zeros(count), np.full(count, np.nan)
+        self._received = np.zeros((count, types))
+        self._together: dict[tuple[int, int], Floats] = {}
+        self._active = np.empty(0, np.int64)
+        self._arrived, self._asked_at = 0, -np.inf
+        self._dollars, self._rounds, self._switches, self._asked = 0.0, 0, 0, 0
+        self._ran: frozenset[tuple[int, int, int]] = frozenset()
+
+    def run(self) -> Finished:
+        now = 0.0
+        while True:
+            changed = self._admit(now)
+            if not len(self._active):
+                if self._arrived == len(self._trace.kind):
+                    break
+                now, self._ran = self._from(float(self._trace.arrival_s[self._arrived])), frozenset()
+                continue
+            if changed or now >= self._asked_at + self._setting.period_s:
+                self._ask(now)
+            now = self._flow(now) if self._ideal else self._round(now)
+        return Finished(self._end, self._isolated, self._dollars, self._rounds, self._switches, self._asked)
+
+    # ---- who is there, and what they are promised -----------------------------------------------
+
+    def _from(self, at: float) -> float:
+        """When somebody who arrives ``at`` is first known."""
+        return at if self._ideal else float(np.ceil(at / self._setting.round_s) * self._setting.round_s)
+
+    def _admit(self, now: float) -> bool:
+        """Let those in who have arrived and those out who are done; whether anybody was."""
+        known = int(np.searchsorted(self._trace.arrival_s, now, side="right"))
+        stays = self._active[np.isnan(self._end[self._active])]
+        changed = known > self._arrived or len(stays) < len(self._active)
+        self._active = np.concatenate([stays, np.arange(self._arrived, known)])
+        self._arrived = known
+        return changed
+
+    def _ask(self, now: float) -> None:
+        trace, active = self._trace, self._active
+        self._problem = ShareProblem(
+            self._setting.cluster,
+            self._setting.kinds,
+            Jobs(
+                tuple(f"job{job}" for job in active),
+                trace.kind[active],
+                trace.weight[active],
+                self._left[active],
+                now - trace.arrival_s[active],
+                self._isolated[active],
+                self._time_left(now),
+                trace.entity[active],
+            ),
+            np.asarray(self._setting.entity_weight),
+        )
+        self._shares = self._policy.share(self._problem).shares
+        self._rate_alone = self._problem.isolated()
+        self._combinations = Combinations.of(self._shares)
+        self._asked_at = now
+        self._asked += 1
+
+    def _time_left(self, now: float) -> Floats:
+        """Until deadlines, two rounds early: shares are kept to a round. One that has passed is none."""
+        left = self._trace.arrival_s[self._active] + self._trace.slo_s[self._active] - now
+        early = left if self._ideal else np.maximum(left - 2 * self._setting.round_s, left / 2)
+        return np.asarray(np.where(left > 0, early, np.inf))
+
+    # ---- time passes ---------------------------------------------------------------------------
+
+    def _flow(self, now: float) -> float:
+        """Until the next event, everybody at the speed of their shares."""
+        speed = self._problem.throughput(self._shares)
+        left = self._left[self._active]
+        ends = np.divide(left, speed, out=np.full(len(left), np.inf), where=speed > 0)
+        arrivals = self._trace.arrival_s[self._arrived : self._arrived + 1]
+        if not np.isfinite(ends).any() and not len(arrivals):
+            raise Stuck(f"{len(left)} jobs are left, and the policy gives time to none of them")
+        until = min(now + ends.min(), self._asked_at + self._setting.period_s, *arrivals)
+        self._advance(np.arange(len(left)), speed, np.full(len(left), until - now), now)
+        self._dollars += self._problem.cost_per_hour(self._shares) * (until - now) / HOUR_S
+        return float(until)
+
+    def _round(self, now: float) -> float:
+        """One round, by Algorithm 2."""
+        chosen = choose(self._problem, self._combinations, self._received_by_now())
+        if not chosen and self._arrived == len(self._trace.kind):
+            raise Stuck(f"{len(self._active)} jobs are left, and the policy gives time to none of them")
+        running = [self._jobs(slot) for slot in chosen]
+        fresh = np.array([who not in self._ran for who in running], np.bool_)
+        self._run(now, chosen, fresh)
+        self._ran = frozenset(running)
+        self._rounds += 1
+        self._switches += int(fresh.sum())
+        return now + self._setting.round_s
+
+    def _run(self, now: float, chosen: tuple[Slot, ...], fresh: Flags) -> None:
+        """What a round does to those who run. A pair's rates are those of the pair until the round ends."""
+        kinds, combinations = self._problem.kinds, self._combinations
+        place = np.array([slot.type for slot in chosen], np.int64)
+        slots = np.array([slot.chosen for slot in chosen], np.int64)
+        lost = np.where(fresh, self._setting.switch_s, 0.0)
+        busy = np.zeros(len(chosen))
+        for mine, other in (
+            (combinations.first[slots], combinations.second[slots]),
+            (combinations.second[slots], combinations.first[slots]),
+        ):
+            runs = mine >= 0
+            kind = self._problem.jobs.kind[mine[runs]]
+            rate = kinds.rates[kind, place[runs]]
+            if kinds.together is not None:
+                beside = self._problem.jobs.kind[other[runs]]
+                rate = np.where(other[runs] >= 0, kinds.together[kind, beside, place[runs]], rate)
+            took = self._advance(mine[runs], rate, self._setting.round_s - lost[runs], now + lost[runs])
+            busy[runs] = np.maximum(busy[runs], took + lost[runs])
+        workers = np.array([slot.workers for slot in chosen], np.float64)
+        self._dollars += float(busy * workers @ self._setting.cluster.cost[place]) / HOUR_S
+        self._receive(chosen)
+
+    def _advance(self, who: Indices, rate: Floats, seconds: Floats, since: Floats | float) -> Floats:
+        """Jobs ``who`` (places among the active) go on for at most ``seconds``; how long they took, (w,)."""
+        jobs = self._active[who]
+        needed = np.divide(self._left[jobs], rate, out=np.full(len(jobs), np.inf), where=rate > 0)
+        took = np.minimum(seconds, needed)
+        steps = took * rate
+        self._left[jobs] = np.maximum(self._left[jobs] - steps, 0.0)
+        self._isolated[jobs] += steps / self._rate_alone[who]
+        done = self._left[jobs] <= _DONE * self._trace.steps[jobs]
+        self._end[jobs[done]] = (since + took)[done]
+        return np.asarray(took)
+
+    # ---- what everybody has had ----------------------------------------------------------------
+
+    def _jobs(self, slot: Slot) -> tuple[int, int, int]:
+        """Who runs, in the trace's numbers (-1: nobody beside), and where."""
+        first, second = (int(at[slot.chosen]) for at in (self._combinations.first, self._combinations.second))
+        return int(self._active[first]), int(self._active[second]) if second >= 0 else -1, slot.type
+
+    def _received_by_now(self) -> Floats:
+        """Of every combination, shape (c, k)."""
+        alone = self._received[self._active]
+        count = len(self._combinations.first) - len(alone)
+        if not count:
+            return alone
+        none = np.zeros(alone.shape[1])
+        pairs = zip(
+            self._active[self._combinations.first[-count:]].tolist(),
+            self._active[self._combinations.second[-count:]].tolist(),
+            strict=True,
+        )
+        return np.concatenate([alone, [self._together.get(pair, none) for pair in pairs]])
+
+    def _receive(self, chosen: tuple[Slot, ...]) -> None:
+        """A round's time to those who ran; what was had long ago counts less and less."""
+        self._received[self._active] *= FADE
+        ended = np.isfinite(self._end)
+        self._together = {
+            pair: had * FADE for pair, had in self._together.items() if not (ended[pair[0]] or ended[pair[1]])
+        }
+        for slot in chosen:
+            first, second, place = self._jobs(slot)
+            if second < 0:
+                self._received[first, place] += self._setting.round_s
+            else:
+                had = self._together.setdefault((first, second), np.zeros(self._received.shape[1]))
+                had[place] += self._setting.round_s
+
+
+def completion_s(trace: Trace, finished: Finished) -> Floats:
+    """How long each job took from its arrival, (n,)."""
+    return finished.end_s - trace.arrival_s
+
+
+def fairness(trace: Trace, finished: Finished) -> Floats:
+    """rho of each job, (n,): how long it took over what 1/n of the cluster would have made of it (5.4.2)."""
+    return completion_s(trace, finished) / finished.isolated_s
+
+
+def late(trace: Trace, finished: Finished) -> Flags:
+    """Which jobs ended after their deadlines, (n,)."""
+    return np.asarray(completion_s(trace, finished) > trace.slo_s)

@@ -1,0 +1,284 @@
+"""Cheap work: throughput for money, with speeds that deadlines ask for.
+
+Costs are expected dollars per worker-hour of a market (charge, refunds, work lost to evictions), not list
+prices. "Minimize cost" is written down in three ways that differ; each is a policy of its own:
+
+    PerDollar   max sum_mj T[m, j] X[m, j] / c[j]                      the code published with the paper
+    PerJob      max sum_m thr(m, X) / cost(m, X)                       Narayanan 6.4.2
+    Total       max (sum_m thr(m, X) / steps[m]) / cost(X)             part of all work per dollar
+
+cost(m, X) = s[m] sum_j c[j] X[m, j], in dollars per hour. The second and third are ratios that small shares
+make as large as large ones, so they need floors: without any, the best is next to nothing of the cheapest.
+Every one keeps deadlines, thr(m, X) >= steps[m] / slo[m] (6.4.3). Where not all can be kept, the answer says
+which jobs fall short and by how much, and the others are kept: none is dropped in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from bidbrain.policies.base import (
+    Answer,
+    Floors,
+    Infeasible,
+    Maximize,
+    OfJobs,
+    Shortfall,
+    Term,
+    TotalThroughput,
+    cannot_run,
+    nobody,
+    runnable,
+)
+from bidbrain.policies.order import fastest
+from bidbrain.policies.problem import Floats, ShareProblem
+from bidbrain.policies.program import Program
+from bidbrain.solver import LinearProgram, Method, Solver, Unsolvable, solve
+from pricing_data.units import HOUR_S
+
+_EXACT: Final = 1e-9
+_MOST_STEPS: Final = 100
+
+
+def no_floor(problem: ShareProblem) -> Floats:
+    """Nothing is promised to anybody."""
+    return np.zeros(len(problem.jobs.kind))
+
+
+def deadline_speed(problem: ShareProblem) -> Floats:
+    """steps[m] / slo[m], shape (n,): 0 without a deadline."""
+    jobs = problem.jobs
+    return np.divide(jobs.steps, jobs.slo_s, out=np.zeros(len(jobs.steps)), where=jobs.slo_s > 0) + np.where(
+        (jobs.slo_s == 0) & (jobs.steps > 0), np.inf, 0.0
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class MaxThroughput:
+    """max sum_m thr(m, X), in steps per second: the baseline that knows no money (6.4.1)."""
+
+    def share(self, problem: ShareProblem) -> Answer:
+        return Maximize(TotalThroughput(lambda seen: np.ones(len(seen.jobs.kind)))).share(problem)
+
+
+@dataclass(frozen=True, slots=True)
+class PerDollar:
+    """max sum_mj T[m, j] X[m, j] / (s[m] c[j]): steps per dollar of every share, added up.
+
+    ``per_worker``: without s[m], as in the published code, which divides a job's steps by one worker's price.
+    """
+
+    slos: bool = True
+    per_worker: bool = False
+
+    def share(self, problem: ShareProblem) -> Answer:
+        return _keeping_deadlines(_StepsPerDollar(self.per_worker), problem, self.slos)
+
+
+@dataclass(frozen=True, slots=True)
+class _StepsPerDollar(Term):
+    per_worker: bool
+
+    def told_apart_by(self, problem: ShareProblem) -> tuple[Floats, ...]:
+        return ()
+
+    def add_to(self, program: Program, weight: float) -> None:
+        uses = program.uses
+        price = program.problem.cluster.cost[uses.type] if self.per_worker else program.cost
+        program.gain(weight * (uses.my_rate + uses.their_rate) / price)
+
+
+def _keeping_deadlines(term: Term, problem: ShareProblem, slos: bool) -> Answer:
+    if not slos:
+        return Maximize(term).share(problem)
+    return _with_floors(
+        problem,
+        deadline_speed(problem),
+        lambda floor: Maximize(term, (Floors(lambda _: floor),)).share(problem),
+    )
+
+
+def _with_floors(problem: ShareProblem, floor: Floats, best: Callable[[Floats], Answer]) -> Answer:
+    """``best`` of these floors where they can be met together, else of as much of them as can be."""
+    if np.all(floor <= fastest(problem)):
+        try:
+            return best(floor)
+        except Unsolvable:
+            pass  # Not together: below is found who has to give.
+    kept, short = possible(problem, floor)
+    answer = best(kept)
+    return replace(answer, short=answer.short + short)
+
+
+def possible(problem: ShareProblem, floor: Floats) -> tuple[Floats, tuple[Shortfall, ...]]:
+    """Floors that shares can meet together, and what was taken off them.
+
+    Minimises the sum over jobs of the part of its floor that a job goes without; floors that can all be met
+    are left as they are.
+    """
+    reachable = fastest(problem)
+    asked = np.minimum(floor, reachable)
+    program = Program(problem, asked)
+    each = program.each(asked)
+    wanted = np.flatnonzero(each > 0)
+    given = program.variables(len(wanted), 1.0, 0.0, 1.0)
+    rows, columns, values = program.throughput
+    mine = np.isin(rows, wanted)
+    entries = (
+        np.concatenate([np.searchsorted(wanted, rows[mine]), np.arange(len(wanted))]),
+        np.concatenate([columns[mine], given]),
+        np.concatenate([values[mine] / each[rows[mine]], np.full(len(wanted), -1.0)]),
+    )
+    program.rows(entries, np.zeros(len(wanted)), np.inf)
+    part = np.ones(len(each))
+    if len(wanted):
+        # A class counts as many times as it has jobs.
+        linear = program.done()
+        gain = linear.gain.copy()
+        gain[given] = program.classes.size[wanted]
+        part[wanted] = solve(replace(linear, gain=gain)).x[given]
+    part = np.where(part > 1 - _EXACT, 1.0, part)[program.classes.of]
+    kept = asked * part * (1 - _EXACT)
+    missed = np.flatnonzero(kept < floor * (1 - 2 * _EXACT))
+    return kept, tuple(
+        _shortfall(problem, int(job), float(floor[job]), float(kept[job]), reachable) for job in missed
+    )
+
+
+def _shortfall(problem: ShareProblem, job: int, needed: float, given: float, reachable: Floats) -> Shortfall:
+    if needed > reachable[job]:
+        why = f"its deadline needs {needed:.6g} steps/s, and no type gives more than {reachable[job]:.6g}"
+    else:
+        why = (
+            f"its deadline needs {needed:.6g} steps/s, of which {given:.6g} are left beside the others'; "
+            f"with as many workers it takes {problem.jobs.steps[job] / max(given, 1e-300):.6g} s"
+        )
+    return Shortfall(problem.jobs.names[job], needed, given, why)
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """max (sum_m worth[m] thr(m, X)) / cost(X): all work over all dollars.
+
+    A linear-fractional program, solved as the linear program of Charnes and Cooper (1962): times are measured
+    in multiples of what a dollar per hour pays for. ``worth`` defaults to 1 / steps[m], the part of a job's
+    work. A job without a deadline is promised ``least_share`` of what 1/n of the cluster would give it.
+    """
+
+    least_share: float = 0.1
+    worth: OfJobs = lambda problem: 1.0 / problem.jobs.steps
+
+    def share(self, problem: ShareProblem) -> Answer:
+        if not runnable(problem).any():
+            return nobody(problem, 0.0)
+        promised = np.where(np.isinf(problem.jobs.slo_s), self.least_share * problem.isolated(), 0.0)
+        return _with_floors(
+            problem, deadline_speed(problem) + promised, lambda floor: self._best(problem, floor)
+        )
+
+    def _best(self, problem: ShareProblem, floor: Floats) -> Answer:
+        worth = self.worth(problem)
+        program = Program(problem, worth, floor)
+        TotalThroughput(lambda _: worth).add_to(program, 1.0)
+        Floors(lambda _: floor).add_to(program, 1.0)
+        columns = np.arange(len(program.cost))
+        program.rows((np.zeros(len(columns), np.int64), columns, program.cost), 1.0, 1.0, scaled=False)
+        (size,) = program.variables(1, 0.0, 0.0, np.inf)
+        best = solve(program.scaled_by(int(size)), Method.IPM)
+        return Answer(program.shares(best.x / best.x[size]), best.value, cannot_run(problem))
+
+
+@dataclass(frozen=True, slots=True)
+class PerJob:
+    """max sum_m thr(m, X) / cost(m, X): steps per dollar, job by job, each at the speed it is promised.
+
+    A job's ratio does not change when all its shares shrink, so nobody gains by more than the promise: every
+    job gets exactly its floor, on the types that do it for least while others have theirs. What is left is
+    to maximise sum_m floor[m] / cost(m, X), which is convex; it is raised step by step through the linear
+    program whose weights are its slope, from the cheapest plan in dollars. That ends where no small change
+    helps, not surely at the best: ``value`` is what was reached, ``bound`` what no X can exceed.
+    """
+
+    least_share: float = 0.1
+
+    def share(self, problem: ShareProblem) -> Answer:
+        alone = problem.alone()
+        promised = np.where(np.isinf(alone.jobs.slo_s), self.least_share * alone.isolated(), 0.0)
+        floor, short = possible(alone, deadline_speed(alone) + promised)
+        # Every job is a class of its own: an average of two jobs may be worse than both.
+        program = Program(alone, np.arange(len(floor), dtype=np.float64))
+        each = program.each(floor)
+        rows, columns, values = program.throughput
+        program.rows((rows, columns, values), each, np.inf)
+        solver, slope, reached = Solver(program.done(), Method.DUAL), np.ones(len(each)), -np.inf
+        # Where it ends may hang on a tie, which must not be broken by the unit that prices come in.
+        price = np.round(program.cost / program.cost.max(initial=1e-300), 12)
+        for _ in range(_MOST_STEPS):
+            solver.gain(columns, -slope[program.uses.mine] * price)
+            x = solver.solve().x[columns]
+            spent = np.bincount(program.uses.mine, weights=x * program.cost, minlength=len(each))
+            ratio = np.divide(each, spent, out=np.zeros(len(each)), where=spent > 0)
+            if ratio.sum() <= reached * (1 + _EXACT):
+                break
+            best, reached = x, float(ratio.sum())
+            slope = np.divide(ratio, spent, out=np.zeros(len(each)), where=spent > 0)
+            slope /= slope.max(initial=1e-300)
+        return Answer(program.shares(best), reached, cannot_run(alone) + short)
+
+    @staticmethod
+    def bound(problem: ShareProblem) -> float:
+        """sum_m max_j T[m, j] / (s[m] c[j]): every job on its best type for money, with room for all."""
+        price = problem.kinds.scale[:, None] * problem.cluster.cost
+        ratio = np.where(problem.allowed, problem.kinds.rates / price, 0.0)
+        return float(ratio.max(axis=1)[problem.jobs.kind].sum())
+
+
+@dataclass(frozen=True, slots=True)
+class MakespanWithin:
+    """min M with thr(m, X) >= steps[m] / M for every job and M cost(X) <= ``budget`` dollars (6.4.3).
+
+    One linear program instead of a search over M, in the hours M X[m, j] that each job spends on each type.
+    The value is M in seconds. Raises Infeasible with the least budget that all work can be done for.
+    """
+
+    budget: float
+
+    def share(self, problem: ShareProblem) -> Answer:
+        if not runnable(problem).any():
+            return nobody(problem, np.inf)
+        work = np.where(runnable(problem), problem.jobs.steps, 0.0)
+        program = Program(problem, work)
+        rows, columns, values = program.throughput
+        program.rows((rows, columns, values), program.each(work), np.inf, scaled=False)
+        (span,) = program.variables(1, 0.0, 0.0, np.inf)
+        scaled = program.scaled_by(int(span))
+        cost = np.zeros(len(scaled.gain))
+        cost[: len(program.cost)] = program.cost / HOUR_S
+        least = -solve(replace(scaled, gain=-cost)).value
+        if least > self.budget * (1 + _EXACT):
+            raise Infeasible(
+                f"all work costs at least ${least:.6f} on these types; the budget is ${self.budget:.6f}"
+            )
+        best = solve(_within(scaled, cost, self.budget, int(span)))
+        seconds = float(best.x[span])
+        return Answer(program.shares(best.x / seconds), seconds, cannot_run(problem))
+
+
+def _within(program: LinearProgram, cost: Floats, budget: float, span: int) -> LinearProgram:
+    """With one more row, cost <= budget, and the least span."""
+    paid = np.flatnonzero(cost)
+    gain = np.zeros(len(cost))
+    gain[span] = -1.0
+    return replace(
+        program,
+        gain=gain,
+        rows=np.concatenate([program.rows, np.full(len(paid), len(program.row_low))]),
+        columns=np.concatenate([program.columns, paid]),
+        values=np.concatenate([program.values, cost[paid]]),
+        row_low=np.append(program.row_low, -np.inf),
+        row_high=np.append(program.row_high, budget),
+    )

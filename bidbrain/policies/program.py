@@ -1,0 +1,289 @@
+"""The linear program under every policy: who may have which time, with like jobs merged into classes.
+
+Jobs that nothing in the problem tells apart (one kind, and one value of everything the policy asks about)
+form a class, and the program has one variable per class and type: the time of all its jobs together. That
+loses nothing: giving each job of a class the class's average keeps every constraint and every concave
+objective (the program does not change when they swap places). A cluster of thousands of jobs of two dozen
+models is then a program of a few dozen rows.
+
+    y[c, j]     time of class c alone on type j, of all its jobs together
+    y[c, d, j]  time that jobs of c spend beside jobs of d, c <= d
+    n[c]        jobs of the class
+
+    own time    sum_j y[c, j] + sum_d sum_j y[c, d, j] (1 + [c = d]) <= n[c]
+    workers     sum_c s[c] y[c, j] + sum_{c <= d} s[c] y[c, d, j] <= N[j]
+    thr(c)      (sum_j T[c, j] y[c, j] + ...) / n[c], of each of its jobs
+
+Refuses to know what is maximised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TypeAlias
+
+import numpy as np
+
+from bidbrain.policies.problem import Flags, Floats, Indices, ShareProblem, Shares
+from bidbrain.solver import LinearProgram
+
+Entries: TypeAlias = tuple[Indices, Indices, Floats]
+"""Rows, columns and values."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Classes:
+    """``of`` (n,): class of each job. ``first`` (classes,): a job of each. ``size`` (classes,)."""
+
+    of: Indices
+    first: Indices
+    size: Floats
+
+    @classmethod
+    def merged(cls, problem: ShareProblem, *told_apart_by: Floats | Indices) -> Classes:
+        """Jobs of one kind for which every one of ``told_apart_by``, each (n,), is equal."""
+        keys = (problem.jobs.kind, *told_apart_by)
+        order = np.lexsort(keys)
+        begins = np.zeros(len(order), np.bool_)
+        begins[:1] = True
+        for key in keys:
+            begins[1:] |= key[order[1:]] != key[order[:-1]]
+        of = np.empty(len(order), np.int64)
+        of[order] = np.cumsum(begins) - 1
+        return cls(of, order[begins], np.bincount(of).astype(np.float64))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Uses:
+    """The variables y: one per class, or pair of classes, and type on which it may run. All arrays (v,).
+
+    ``other`` is ``mine`` where the class is alone; then ``their_rate`` is 0.
+    """
+
+    mine: Indices
+    other: Indices
+    paired: Flags
+    type: Indices
+    my_rate: Floats
+    their_rate: Floats
+
+    @classmethod
+    def of(cls, problem: ShareProblem, classes: Classes, open_to: Flags | None) -> Uses:
+        kind = problem.jobs.kind[classes.first]
+        mine, place = np.nonzero(problem.allowed[kind] if open_to is None else open_to[classes.first])
+        rates = problem.kinds.rates[kind[mine], place]
+        alone = (mine, mine, np.zeros(len(mine), np.bool_), place, rates, np.zeros(len(mine)))
+        if problem.kinds.together is None:
+            return cls(*alone)
+        pairs = cls._pairs(problem, classes, kind)
+        return cls(*(np.concatenate(both) for both in zip(alone, pairs, strict=True)))
+
+    @staticmethod
+    def _pairs(problem: ShareProblem, classes: Classes, kind: Indices) -> Sequence[np.ndarray]:
+        """Of classes whose jobs can share: one scale, both run, and two jobs where a class meets itself."""
+        together, scale = problem.kinds.together, problem.kinds.scale[kind]
+        assert together is not None
+        first, second = np.triu_indices(len(kind))
+        fit = (scale[first] == scale[second]) & ((first != second) | (classes.size[first] >= 2))
+        first, second = first[fit], second[fit]
+        ours, theirs = together[kind[first], kind[second]], together[kind[second], kind[first]]
+        allowed = problem.allowed[kind]
+        runs = (ours > 0) & (theirs > 0) & allowed[first] & allowed[second]
+        pair, place = np.nonzero(runs & (_gain(problem, kind, first, second, ours, theirs) > 0))
+        flags = np.ones(len(pair), np.bool_)
+        return first[pair], second[pair], flags, place, ours[pair, place], theirs[pair, place]
+
+
+def _gain(
+    problem: ShareProblem, kind: Indices, first: Indices, second: Indices, ours: Floats, theirs: Floats
+) -> Floats:
+    """What a pair's time is worth above the two taking turns, in shares of each one's rate alone.
+
+    A pair that taking turns equals in both rates can be left out: replacing it costs no throughput.
+    """
+    alone = np.maximum(problem.kinds.rates, 1e-300)
+    return np.asarray(ours / alone[kind[first]] + theirs / alone[kind[second]] - 1.0)
+
+
+class Program:
+    """A linear program over y that grows by variables and rows until it is solved.
+
+    ``values`` given per job are read off the first job of each class. ``open_to`` (n, k), if given: where
+    each job may have a share alone, instead of all that the problem allows.
+    """
+
+    def __init__(self, problem: ShareProblem, *told_apart_by: Floats, open_to: Flags | None = None) -> None:
+        self.problem = problem
+        masks = () if open_to is None else tuple(open_to.T)
+        self.classes = Classes.merged(problem, *told_apart_by, *masks)
+        self.uses = uses = Uses.of(problem, self.classes, open_to)
+        count = len(uses.mine)
+        self._gain = [np.zeros(count)]
+        self._bounds = [(np.zeros(count), np.full(count, np.inf))]
+        self._columns = count
+        self._entries: list[Entries] = []
+        self._row_bounds: list[tuple[Floats, Floats]] = []
+        self._scaled: list[Flags] = []
+        self._rows = 0
+        variables = np.arange(count)
+        ones = np.ones(count)
+        time = (
+            np.concatenate([uses.mine, uses.other[uses.paired]]),
+            np.concatenate([variables, variables[uses.paired]]),
+            np.concatenate([ones, ones[uses.paired]]),
+        )
+        self.rows(_summed(*time, count), -np.inf, self.classes.size)
+        workers = (uses.type, variables, self.scale[uses.mine].astype(np.float64))
+        self.rows(workers, -np.inf, problem.cluster.workers)
+
+    # ---- what rows are made of -----------------------------------------------------------------
+
+    @cached_property
+    def scale(self) -> Indices:
+        """s of each class."""
+        return self.problem.scale[self.classes.first]
+
+    def each(self, values: Floats) -> Floats:
+        """Of each class, what its jobs have alike."""
+        return values[self.classes.first]
+
+    @cached_property
+    def throughput(self) -> Entries:
+        """Entries of thr: a row for each class, and the variables that make its jobs' average throughput."""
+        uses, size = self.uses, self.classes.size
+        variables = np.arange(len(uses.mine))
+        rows = np.concatenate([uses.mine, uses.other[uses.paired]])
+        columns = np.concatenate([variables, variables[uses.paired]])
+        rates = np.concatenate([uses.my_rate, uses.their_rate[uses.paired]])
+        return _summed(rows, columns, rates / size[rows], len(variables))
+
+    def weighted(self, weights: Floats) -> Floats:
+        """sum_c weights[c] thr(c) as gains of y."""
+        rows, columns, values = self.throughput
+        gains = np.bincount(columns, weights=weights[rows] * values, minlength=len(self.uses.mine))
+        return gains.astype(np.float64)
+
+    @cached_property
+    def cost(self) -> Floats:
+        """Dollars per hour of each y."""
+        return np.asarray(self.scale[self.uses.mine] * self.problem.cluster.cost[self.uses.type])
+
+    # ---- growing -------------------------------------------------------------------------------
+
+    def rows(
+        self, entries: Entries, low: Floats | float, high: Floats | float, *, scaled: bool = True
+    ) -> Indices:
+        """Add rows ``low <= entries <= high``, numbered from 0 in ``entries``; their numbers here."""
+        row, column, value = entries
+        bounds = np.broadcast_arrays(np.atleast_1d(low), np.atleast_1d(high))
+        count = len(bounds[0])
+        self._entries.append((row + self._rows, column, value))
+        self._row_bounds.append((bounds[0].astype(np.float64), bounds[1].astype(np.float64)))
+        self._scaled.append(np.full(count, scaled))
+        self._rows += count
+        return np.arange(self._rows - count, self._rows)
+
+    def variables(self, count: int, gain: float, low: float, high: float) -> Indices:
+        """Add variables beside y; their columns."""
+        self._gain.append(np.full(count, gain))
+        self._bounds.append((np.full(count, low), np.full(count, high)))
+        self._columns += count
+        return np.arange(self._columns - count, self._columns)
+
+    def gain(self, gain: Floats) -> None:
+        """Add to what y gains."""
+        self._gain[0] = self._gain[0] + gain
+
+    def done(self) -> LinearProgram:
+        """The program as it is now."""
+        rows, columns, values = (np.concatenate(parts) for parts in zip(*self._entries, strict=True))
+        low, high = (np.concatenate(parts) for parts in zip(*self._bounds, strict=True))
+        row_low, row_high = (np.concatenate(parts) for parts in zip(*self._row_bounds, strict=True))
+        return LinearProgram(np.concatenate(self._gain), low, high, rows, columns, values, row_low, row_high)
+
+    def scaled_by(self, size: int) -> LinearProgram:
+        """The program as it is now with every bound of a row times the variable ``size``: a cone.
+
+        Bounds added with ``scaled=False`` stay. No row may have two bounds that differ and are not 0.
+        """
+        program, scaled = self.done(), np.concatenate(self._scaled)
+        bound = np.where(np.isfinite(program.row_high), program.row_high, program.row_low)
+        moved = np.flatnonzero(scaled & (bound != 0))
+        return replace(
+            program,
+            rows=np.concatenate([program.rows, moved]),
+            columns=np.concatenate([program.columns, np.full(len(moved), size)]),
+            values=np.concatenate([program.values, -bound[moved]]),
+            row_low=np.where(scaled & np.isfinite(program.row_low), 0.0, program.row_low),
+            row_high=np.where(scaled & np.isfinite(program.row_high), 0.0, program.row_high),
+        )
+
+    # ---- back to jobs --------------------------------------------------------------------------
+
+    def shares(self, x: Floats) -> Shares:
+        """Every job's share of its class's time, from the variables of a solution."""
+        uses, classes = self.uses, self.classes
+        y = np.maximum(x[: len(uses.mine)], 0.0)
+        single = ~uses.paired
+        per_class = np.zeros((len(classes.size), len(self.problem.cluster.types)))
+        per_class[uses.mine[single], uses.type[single]] = y[single] / classes.size[uses.mine[single]]
+        alone = per_class[classes.of]
+        if self.problem.kinds.together is None:
+            return Shares(alone)
+        return Shares(alone, *self._pairs(y))
+
+    def _pairs(self, y: Floats) -> Entries:
+        """Class pairs dealt out to job pairs: every job of a class gets the same, by few partners.
+
+        Jobs of c and d lie side by side on a line of length 1, each taking 1/n[c] or 1/n[d] of it; two are
+        partners as far as they overlap. Within a class each job's partners are its neighbours in a ring.
+        """
+        uses, members = (
+            self.uses,
+            np.split(
+                np.argsort(self.classes.of, kind="stable"), np.cumsum(self.classes.size.astype(np.int64))[:-1]
+            ),
+        )
+        parts: list[Entries] = []
+        used = uses.paired & (y > 0)
+        for c, d in {(int(a), int(b)) for a, b in zip(uses.mine[used], uses.other[used], strict=True)}:
+            here = used & (uses.mine == c) & (uses.other == d)
+            time = np.zeros(len(self.problem.cluster.types))
+            time[uses.type[here]] = y[here]
+            first, second, part = (
+                _ring(len(members[c])) if c == d else _overlaps(len(members[c]), len(members[d]))
+            )
+            parts.append((members[c][first], members[d][second], part[:, None] * time))
+        if not parts:
+            return (
+                np.empty(0, np.int64),
+                np.empty(0, np.int64),
+                np.empty((0, len(self.problem.cluster.types))),
+            )
+        first, second, paired = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+        return first, second, paired
+
+
+def _summed(rows: Indices, columns: Indices, values: Floats, count: int) -> Entries:
+    """Entries without repeated places: a class beside itself counts in one row twice."""
+    places, where = np.unique(rows * count + columns, return_inverse=True)
+    return places // count, places % count, np.bincount(where, weights=values).astype(np.float64)
+
+
+def _ring(count: int) -> Entries:
+    """Neighbours in a ring of ``count`` >= 2, and their part of the class's paired time."""
+    first = np.arange(count if count > 2 else 1)
+    return first, (first + 1) % count, np.full(len(first), 1.0 / len(first))
+
+
+def _overlaps(left: int, right: int) -> Entries:
+    """Who overlaps whom when 1 is cut into ``left`` and into ``right`` equal pieces, and how far."""
+    cuts = np.unique(np.concatenate([np.arange(left + 1) * right, np.arange(right + 1) * left]))
+    middle = (cuts[1:] + cuts[:-1]) / 2
+    return (
+        (middle // right).astype(np.int64),
+        (middle // left).astype(np.int64),
+        np.diff(cuts) / (left * right),
+    )

@@ -1,0 +1,156 @@
+"""Shares into rounds: who runs where for the next few minutes, so that by and by all get their shares.
+
+    X[c, j]   share that combination c (one job, or two that share workers) was given of type j
+    t[c, j]   seconds that c has had on j lately (``FADE``)
+    f[c, j]   t[c, j] / sum_c' t[c', j]: its part of what all had on j
+    priority  X[c, j] / f[c, j]; infinite where X > 0 and nothing was had yet
+
+The dissertation counts time since the shares were computed, or since the job came. Where shares change with
+every arrival the first forgets all debts, and the second has a newcomer catch up with whoever has been there
+for days; so time had is halved every five rounds instead.
+
+The highest priority goes first, a job runs once a round, and what does not fit waits (Algorithm 2): whoever
+waits rises in priority, so nobody with a share starves. Within a type, what is chosen is placed with the
+largest jobs first, each on as few servers as can be; who was on the same type before keeps the same workers,
+and so need not checkpoint (a renewed lease).
+
+Refuses to know policies, prices and clocks.
+
+Source: Narayanan 5.5 and Algorithm 2; leases: 5.6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Self
+
+import numpy as np
+
+from bidbrain.policies.problem import Floats, Indices, ShareProblem, Shares
+
+ROUND_S: Final = 360.0
+"""Six minutes (Narayanan 5.5)."""
+FADE: Final = 0.5 ** (1 / 5)
+"""What part of time had counts one round later: half of it after five."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Combinations:
+    """What can be run in a round: ``first`` (c,) and ``second`` (c,; -1: alone), their ``share`` (c, k)."""
+
+    first: Indices
+    second: Indices
+    share: Floats
+
+    @classmethod
+    def of(cls, shares: Shares) -> Self:
+        """Every job alone, and every pair that has a share."""
+        alone = np.arange(len(shares.alone))
+        if shares.paired is None:
+            return cls(alone, np.full(len(alone), -1), shares.alone)
+        return cls(
+            np.concatenate([alone, shares.first]),
+            np.concatenate([np.full(len(alone), -1), shares.second]),
+            np.concatenate([shares.alone, shares.paired]),
+        )
+
+    def priorities(self, received_s: Floats) -> Floats:
+        """Shape (c, k); 0 where there is no share. ``received_s`` (c, k)."""
+        whole = received_s.sum(axis=0)
+        part = np.divide(received_s, whole, out=np.zeros_like(received_s), where=whole > 0)
+        priority = np.divide(self.share, part, out=np.full_like(part, np.inf), where=part > 0)
+        return np.asarray(np.where(self.share > 0, priority, 0.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One of a round's choices: combination ``chosen`` runs on ``type`` with ``workers`` of it."""
+
+    chosen: int
+    type: int
+    workers: int
+
+
+def choose(problem: ShareProblem, combinations: Combinations, received_s: Floats) -> tuple[Slot, ...]:
+    """Who runs in the next round, the highest priority first; equal ones by share, then by arrival."""
+    priority = combinations.priorities(received_s)
+    chosen, place = np.nonzero(priority)
+    order = np.lexsort((chosen, -combinations.share[chosen, place], -priority[chosen, place]))
+    scale = problem.scale[combinations.first]
+    free = problem.cluster.workers.astype(np.int64)
+    busy = np.zeros(len(problem.jobs.kind), np.bool_)
+    slots: list[Slot] = []
+    for c, j in zip(chosen[order].tolist(), place[order].tolist(), strict=True):
+        jobs = [job for job in (int(combinations.first[c]), int(combinations.second[c])) if job >= 0]
+        workers = int(scale[c])
+        if workers > free[j] or any(busy[job] for job in jobs):
+            continue
+        free[j] -= workers
+        busy[jobs] = True
+        slots.append(Slot(c, j, workers))
+        if not free.any():
+            break
+    return tuple(slots)
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Workers that a combination of jobs has for a round. ``workers``: (server, number) of one type."""
+
+    jobs: tuple[str, ...]
+    type: str
+    workers: tuple[tuple[int, int], ...]
+
+    @property
+    def servers(self) -> int:
+        """On how many servers it is spread."""
+        return len({server for server, _ in self.workers})
+
+
+def place(
+    wanted: Iterable[tuple[tuple[str, ...], str, int]],
+    servers: Mapping[str, Sequence[int]],
+    before: Iterable[Lease],
+) -> tuple[Lease, ...]:
+    """Workers for (jobs, type, how many), which fit together. ``servers``: of each type, workers per server.
+
+    Leases of ``before`` for the same jobs on the same type are renewed. Then the largest come first, each on
+    the fullest server that can hold all of it, else on the emptiest ones.
+    """
+    known = {(lease.jobs, lease.type): lease for lease in before}
+    asked = sorted(wanted, key=lambda one: -one[2])
+    renewed = [known[jobs, kind] for jobs, kind, count in asked if _fits(known.get((jobs, kind)), count)]
+    taken = {(lease.type, worker) for lease in renewed for worker in lease.workers}
+    free = {
+        kind: [
+            [n for n in range(size) if (kind, (server, n)) not in taken] for server, size in enumerate(sizes)
+        ]
+        for kind, sizes in servers.items()
+    }
+    keep = {(lease.jobs, lease.type) for lease in renewed}
+    new = [
+        Lease(jobs, kind, _take(free[kind], count)) for jobs, kind, count in asked if (jobs, kind) not in keep
+    ]
+    return (*renewed, *new)
+
+
+def _fits(lease: Lease | None, count: int) -> bool:
+    return lease is not None and len(lease.workers) == count
+
+
+def _take(free: list[list[int]], count: int) -> tuple[tuple[int, int], ...]:
+    """From the fullest server that has enough, or from as few as can be; removes them from ``free``."""
+    enough = [server for server, numbers in enumerate(free) if len(numbers) >= count]
+    if enough:
+        order = [min(enough, key=lambda server: len(free[server]))]
+    else:
+        order = sorted(range(len(free)), key=lambda server: -len(free[server]))
+    workers: list[tuple[int, int]] = []
+    for server in order:
+        part = free[server][: count - len(workers)]
+        free[server] = free[server][len(part) :]
+        workers += [(server, number) for number in part]
+    if len(workers) < count:
+        raise ValueError(f"{count} workers were asked of a type that has {len(workers)} free")
+    return tuple(workers)

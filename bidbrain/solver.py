@@ -1,0 +1,175 @@
+"""Linear programs, and the only place that calls a solver: HiGHS (Huangfu and Hall, 2018) through highspy.
+
+    maximize  gain x   subject to   row_low <= A x <= row_high,  low <= x <= high
+
+A ``Solver`` keeps its program alive: what changes between two solves changes in place, and the second starts
+from the basis where the first ended. Refuses to know jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+import highspy
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.int64]
+
+_TOLERANCE: Final = 1e-9
+"""Of rows, bounds and prices; HiGHS' own 1e-7 is lost a hundredfold where a little of one job's rate is worth
+much of another's."""
+_NO_OPTIMUM: Final = (
+    highspy.HighsModelStatus.kInfeasible,
+    highspy.HighsModelStatus.kUnbounded,
+    highspy.HighsModelStatus.kUnboundedOrInfeasible,
+)
+
+
+class Unsolvable(Exception):
+    """No point meets the constraints, or no point is best."""
+
+
+class Method(StrEnum):
+    """How; all end on a vertex. Which is fastest depends on the program, up to tenfold: measure."""
+
+    PRIMAL = "primal simplex"
+    DUAL = "dual simplex"
+    IPM = "interior points"
+
+
+_SECOND_OPINIONS: Final = (
+    (Method.PRIMAL, _TOLERANCE),
+    (Method.DUAL, _TOLERANCE),
+    (Method.IPM, _TOLERANCE),
+    (Method.DUAL, 1e-7),
+)
+"""What is tried from scratch, in this order, where rounding ended a run without an optimum."""
+_OPTIONS: Final[Mapping[Method, Mapping[str, str | int]]] = {
+    Method.PRIMAL: {"solver": "simplex", "simplex_strategy": 4},
+    Method.DUAL: {"solver": "simplex", "simplex_strategy": 1},
+    Method.IPM: {"solver": "ipm"},
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LinearProgram:
+    """A is given by entries: ``values`` at ``rows`` and ``columns``, no place twice."""
+
+    gain: Floats
+    low: Floats
+    high: Floats
+    rows: Indices
+    columns: Indices
+    values: Floats
+    row_low: Floats
+    row_high: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Optimum:
+    """``x`` (columns,) and its ``value``.
+
+    ``duals`` (rows,): what one more of a row's bound would gain. ``reduced`` (columns,): what one more of a
+    variable would gain; not 0 only where its bound holds it.
+    """
+
+    x: Floats
+    value: float
+    duals: Floats
+    reduced: Floats
+
+
+class Solver:
+    """One program, and what it was changed to since."""
+
+    def __init__(self, program: LinearProgram, method: Method = Method.PRIMAL) -> None:
+        self._highs = highspy.Highs()  # type: ignore[no-untyped-call]
+        self._method = method
+        self._set({"output_flag": False, "threads": 1})
+        self._by(method, _TOLERANCE)
+        self._highs.passModel(_model(program))
+        self._empty = program if not len(program.gain) else None
+
+    def solve(self) -> Optimum:
+        """Raises Unsolvable with what HiGHS says of the program.
+
+        A run from where the last one ended, or one that is thrown by its own rounding, may end without an
+        optimum where there is one. What it says is believed when a second run, from scratch, says it too.
+        """
+        if self._empty:
+            return _without_variables(self._empty)
+        said = [self._run()]
+        for method, tolerance in _SECOND_OPINIONS:
+            if said[-1] == highspy.HighsModelStatus.kOptimal or _agreed(said):
+                break
+            self._highs.clearSolver()
+            self._by(method, tolerance)
+            said.append(self._run())
+            self._by(self._method, _TOLERANCE)
+        if said[-1] != highspy.HighsModelStatus.kOptimal:
+            raise Unsolvable(", ".join(self._highs.modelStatusToString(status).lower() for status in said))
+        solution = self._highs.getSolution()
+        return Optimum(
+            np.asarray(solution.col_value, np.float64),
+            float(self._highs.getInfo().objective_function_value),
+            np.asarray(solution.row_dual, np.float64),
+            np.asarray(solution.col_dual, np.float64),
+        )
+
+    def _run(self) -> highspy.HighsModelStatus:
+        self._highs.run()
+        return self._highs.getModelStatus()
+
+    def _by(self, method: Method, tolerance: float) -> None:
+        feasibility = {f"{side}_feasibility_tolerance": tolerance for side in ("primal", "dual")}
+        self._set({**_OPTIONS[method], **feasibility})
+
+    def _set(self, options: Mapping[str, str | int | float]) -> None:
+        for option, value in options.items():
+            self._highs.setOptionValue(option, value)
+
+    def gain(self, columns: Indices, gain: Floats) -> None:
+        """New gains of these columns."""
+        self._highs.changeColsCost(len(columns), columns.astype(np.int32), gain)
+
+    def entry(self, row: int, column: int, value: float) -> None:
+        """A new value in A."""
+        self._highs.changeCoeff(row, column, value)
+
+
+def _without_variables(program: LinearProgram) -> Optimum:
+    """HiGHS calls such a program neither solved nor infeasible."""
+    if np.any(program.row_low > 0) or np.any(program.row_high < 0):
+        raise Unsolvable("infeasible")
+    return Optimum(np.empty(0), 0.0, np.zeros(len(program.row_low)), np.empty(0))
+
+
+def _agreed(said: Sequence[highspy.HighsModelStatus]) -> bool:
+    """Whether two runs found that there is no best point."""
+    return sum(status in _NO_OPTIMUM for status in said) >= 2
+
+
+def solve(program: LinearProgram, method: Method = Method.PRIMAL) -> Optimum:
+    """The best point of a program that is solved once. Raises Unsolvable."""
+    return Solver(program, method).solve()
+
+
+def _model(program: LinearProgram) -> highspy.HighsLp:
+    model = highspy.HighsLp()
+    model.num_col_, model.num_row_ = len(program.gain), len(program.row_low)
+    model.sense_ = highspy.ObjSense.kMaximize
+    model.col_cost_, model.col_lower_, model.col_upper_ = program.gain, program.low, program.high
+    model.row_lower_, model.row_upper_ = program.row_low, program.row_high
+    order = np.lexsort((program.rows, program.columns))
+    matrix = model.a_matrix_
+    matrix.format_ = highspy.MatrixFormat.kColwise
+    counts = np.bincount(program.columns, minlength=len(program.gain))
+    matrix.start_ = np.append(0, np.cumsum(counts)).astype(np.int32)
+    matrix.index_ = program.rows[order].astype(np.int32)
+    matrix.value_ = program.values[order]
+    return model
