@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bidbrain.batch import BulkMarkets, Chances, Codes, Flags, Held, Moments, Setting
+from bidbrain.batch import BulkMarkets, Chances, Held, Moments, Setting
+from bidbrain.eviction.asked import Asked
 from bidbrain.eviction.base import FittedMarkets
 from bidbrain.model import Holding, Observation
 from bidbrain.work import Floats
 from pricing_data.market import Market
-from pricing_data.units import HOUR_S
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,7 +42,7 @@ class Single:
             open=np.array([[*(o.open for o in offers), *(False for _ in elsewhere)]], dtype=np.bool_),
             held=_held(observation, codes),
             work_left=np.array([observation.work_left]),
-            chances=Asked.of(observation.evictions, setting.markets),
+            chances=_chances(observation.evictions, setting.markets),
         )
         return cls(setting, at)
 
@@ -83,42 +83,6 @@ def _held(observation: Observation, codes: list[int]) -> Held:
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Asked:
-    """Chances answered one by one, by whatever was fitted."""
-
-    evictions: FittedMarkets
-    markets: tuple[Market, ...]
-
-    @classmethod
-    def of(cls, evictions: FittedMarkets, markets: tuple[Market, ...]) -> Chances:
-        """In bulk, where the model can."""
-        if isinstance(evictions, BulkMarkets):
-            return evictions.chances(markets)
-        return cls(evictions, markets)
-
-    def known(self) -> Flags:
-        """(1, m)."""
-        return np.array([[self.evictions.evidence(market, HOUR_S).known for market in self.markets]])
-
-    def only(self, rows: Codes) -> Chances:
-        """There is but one decision point."""
-        return self
-
-    def outlook(
-        self, market: Codes, delta: Floats, age_s: Floats, horizon_s: Floats
-    ) -> tuple[Floats, Floats]:
-        """See ``batch.Chances``."""
-        asked = np.broadcast(market, delta, age_s, horizon_s)
-        answers = np.array([self._one(*question) for question in asked]).reshape(-1, 2)
-        return answers[:, 0].reshape(asked.shape), answers[:, 1].reshape(asked.shape)
-
-    def _one(self, code: int, delta: float, age_s: float, horizon_s: float) -> tuple[float, float]:
-        market, delta, age_s, horizon_s = (
-            self.markets[int(code)],
-            float(delta),
-            float(age_s),
-            float(horizon_s),
-        )
-        survival = self.evictions.survival(market, delta, age_s, horizon_s)
-        return survival, self.evictions.expected_uptime(market, delta, age_s, horizon_s)
+def _chances(evictions: FittedMarkets, markets: tuple[Market, ...]) -> Chances:
+    """In bulk, where the model can."""
+    return evictions.chances(markets) if isinstance(evictions, BulkMarkets) else Asked(evictions, markets)

@@ -10,8 +10,8 @@ seconds after the first step, where doubles are exact. Refuses to know markets, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final, Self, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, Final, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -37,37 +37,56 @@ class Steps:
     """(n,): the next begin; ``now_s`` at last."""
     prices: Floats
     now_s: float
-    maxima: tuple[Floats, ...]
-    """Sparse table: ``maxima[k][i]`` is the highest of the 2**k prices from i on, shape (n + 1,); minus
-    infinity at n, and windows that reach past the end are cut there."""
+    _maxima: list[Floats] = field(default_factory=list, repr=False)
 
     @classmethod
     def of(cls, series: Series, now: Instant) -> Self:
         """From rows with time <= ``now``; none at all is a history of no length."""
         if not len(series):
-            return cls(np.empty(0), np.empty(0), np.empty(0), 0.0, ())
+            return cls(np.empty(0), np.empty(0), np.empty(0), 0.0)
         moved = np.concatenate([[True], series.prices[1:] != series.prices[:-1]])
         begins = (series.times[moved] - series.times[0]).astype(np.float64)
         prices = series.prices[moved]
         now_s = float(now - int(series.times[0]))
-        return cls(begins, np.append(begins[1:], now_s), prices, now_s, _maxima(prices))
+        return cls(begins, np.append(begins[1:], now_s), prices, now_s)
+
+    @property
+    def maxima(self) -> list[Floats]:
+        """Sparse table: ``maxima[k][i]`` is the highest of the 2**k prices from i on, shape (n + 1,); minus
+        infinity at n, and windows that reach past the end are cut there. Made when first asked for."""
+        if not self._maxima:
+            self._maxima.extend(_maxima(self.prices))
+        return self._maxima
 
     def starts_s(self, watched_s: float) -> float:
         """Measure of the starts whose next ``watched_s`` seconds lie before now."""
         return max(self.now_s - watched_s, 0.0)
 
     def crossings_s(self, delta: float) -> Floats:
-        """c_i, shape (n,). All steps look ahead together, by the largest leap that meets no higher price."""
+        """c_i, shape (n,)."""
+        return self.begin_s(self.above(np.arange(len(self.prices)), delta, len(self.maxima)))
+
+    def begin_s(self, steps: npt.NDArray[np.integer[Any]]) -> Floats:
+        """Begins of ``steps`` (k,); infinite for n, which stands for no step."""
+        begins_s: Floats = np.append(self.begins_s, np.inf)[steps]
+        return begins_s
+
+    def above(self, steps: Indices, delta: float, powers: int) -> Indices:
+        """The first later step whose price exceeds that of each of ``steps`` (k,) by more than ``delta``.
+
+        n where there is none. Exact where that is less than 2**``powers`` steps ahead; else some step at
+        least as far. All look ahead together, by the largest leap that meets no higher price.
+        """
         count = len(self.prices)
-        bids = self.prices + delta + DUST_USD
-        ahead = np.arange(1, count + 1)
-        for power in reversed(range(len(self.maxima))):
+        bids = self.prices[steps] + delta + DUST_USD
+        ahead = steps + 1
+        for power in reversed(range(powers)):
             leap = np.minimum(ahead + (1 << power), count)
             ahead = np.where(self.maxima[power][ahead] <= bids, leap, ahead)
-        return np.append(self.begins_s, np.inf)[ahead]
+        return ahead
 
 
-def _maxima(prices: Floats) -> tuple[Floats, ...]:
+def _maxima(prices: Floats) -> list[Floats]:
     levels = [np.append(prices, -np.inf)]
     width = 1
     while width < len(prices):
@@ -75,7 +94,7 @@ def _maxima(prices: Floats) -> tuple[Floats, ...]:
         np.maximum(wider[:-width], levels[-1][width:], out=wider[:-width])
         levels.append(wider)
         width *= 2
-    return tuple(levels)
+    return levels
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,19 +111,10 @@ class Passages:
     def within(self, horizon_s: float, watched_s: float) -> tuple[float, float]:
         """P(T > horizon) and E[min(T, horizon)] over the starts that were watched for ``watched_s``.
 
-        Of step i the starts in [x, e) are evicted in time, where e is the step's end or, if sooner, the
-        last start watched, and x = max(t_i, c_i - h). Each loses h - T = h - c_i + s of the horizon,
-        on average over them h - c_i + (x + e) / 2. Needs ``horizon_s`` <= ``watched_s`` and some start.
+        Needs ``horizon_s`` <= ``watched_s`` and some start.
         """
         total = self.steps.starts_s(watched_s)
-        begins, ends, crossings = self._watched(total)
-        first = np.maximum(begins, crossings - horizon_s)
-        evicted = first < ends
-        first, ends, crossings = first[evicted], ends[evicted], crossings[evicted]
-        measure = ends - first
-        lost = measure * (horizon_s - crossings + (first + ends) / 2)
-        survival = 1.0 - float(measure.sum()) / total
-        return min(max(survival, 0.0), 1.0), horizon_s - float(lost.sum()) / total
+        return outlook(*self._watched(total), horizon_s, total)
 
     def median(self, watched_s: float) -> float:
         """The time by which half of the starts watched for ``watched_s`` are evicted.
@@ -127,3 +137,21 @@ class Passages:
         size = int(np.searchsorted(self.steps.begins_s, until_s, side="left"))
         ends = np.minimum(self.steps.ends_s[:size], until_s)
         return self.steps.begins_s[:size], ends, self.crossings_s[:size]
+
+
+def outlook(
+    begins_s: Floats, ends_s: Floats, crossings_s: Floats, horizon_s: float, total_s: float
+) -> tuple[float, float]:
+    """P(T > horizon) and E[min(T, horizon)] over starts of measure ``total_s``, in these and other steps.
+
+    Of step i the starts in [x, e) are evicted in time, where e is the step's end or, if sooner, the last
+    start watched, and x = max(t_i, c_i - h). Each loses h - T = h - c_i + s of the horizon, on average over
+    them h - c_i + (x + e) / 2.
+    """
+    first = np.maximum(begins_s, crossings_s - horizon_s)
+    evicted = first < ends_s
+    first, ends_s, crossings_s = first[evicted], ends_s[evicted], crossings_s[evicted]
+    measure = ends_s - first
+    lost = measure * (horizon_s - crossings_s + (first + ends_s) / 2)
+    survival = 1.0 - float(measure.sum()) / total_s
+    return min(max(survival, 0.0), 1.0), horizon_s - float(lost.sum()) / total_s

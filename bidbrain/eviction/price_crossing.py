@@ -14,12 +14,15 @@ holds until the next one recorded, gaps included.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from bidbrain.eviction.asked import Asked
 from bidbrain.eviction.base import Beta, Evidence
 from bidbrain.eviction.confidence import coming_week
 from bidbrain.eviction.first_passage import Passages, Steps
+from bidbrain.eviction.recorded import Recorded
 from pricing_data.market import Market, PriceHistory
 from pricing_data.units import HOUR_S, Instant, Seconds
 
@@ -35,6 +38,8 @@ class PriceCrossing:
     """
 
     window_s: int = HOUR_S
+    recorded: Mapping[Market, Recorded] = field(default_factory=dict, repr=False, compare=False)
+    """Whole series that many histories are the begin of: saves a replay time, and changes no answer."""
 
     def fit(self, history: PriceHistory, now: Instant) -> FittedPriceCrossing:
         """Learn from the rows of ``history`` with time <= ``now``. Lazy: a market costs when asked about."""
@@ -52,8 +57,10 @@ class FittedPriceCrossing:
     history: PriceHistory
     now: Instant
     _steps: dict[Market, Steps] = field(default_factory=dict, repr=False, compare=False)
+    _found: dict[Market, Recorded] = field(default_factory=dict, repr=False, compare=False)
     _passages: dict[tuple[Market, float], Passages] = field(default_factory=dict, repr=False, compare=False)
     _answers: dict[_Question, tuple[float, float]] = field(default_factory=dict, repr=False, compare=False)
+    _chances: dict[tuple[Market, ...], Asked] = field(default_factory=dict, repr=False, compare=False)
 
     def survival(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> float:
         """1 - beta; 0 for a negative delta, and where no start is known."""
@@ -102,15 +109,35 @@ class FittedPriceCrossing:
         share = coming_week(self._market(market), bid_delta, horizon_s, self._watched(horizon_s))
         return Beta(share.value, share.low, share.high, evidence)
 
+    def chances(self, markets: tuple[Market, ...]) -> Asked:
+        """Of ``markets``, in bulk (``batch.BulkMarkets``)."""
+        if markets not in self._chances:
+            self._chances[markets] = Asked(self, markets)
+        return self._chances[markets]
+
     def _answer(self, market: Market, bid_delta: float, horizon_s: float) -> tuple[float, float]:
         """(survival, expected uptime)."""
         key = (market, bid_delta, horizon_s)
         if key not in self._answers:
-            watched_s = self._watched(horizon_s)
-            known = self._market(market).starts_s(watched_s) > 0
-            passages = self._passage(market, bid_delta) if known and bid_delta >= 0 else None
-            self._answers[key] = passages.within(horizon_s, watched_s) if passages else (0.0, 0.0)
+            total_s = self._market(market).starts_s(self._watched(horizon_s))
+            some = total_s > 0 and bid_delta >= 0
+            self._answers[key] = self._outlook(market, bid_delta, horizon_s) if some else (0.0, 0.0)
         return self._answers[key]
+
+    def _outlook(self, market: Market, bid_delta: float, horizon_s: float) -> tuple[float, float]:
+        """Where some start is known."""
+        watched_s = self._watched(horizon_s)
+        total_s = self._market(market).starts_s(watched_s)
+        soon = self._recorded(market).within(bid_delta, horizon_s, total_s)
+        return self._passage(market, bid_delta).within(horizon_s, watched_s) if soon is None else soon
+
+    def _recorded(self, market: Market) -> Recorded:
+        """Of the whole series, where that is at hand and begins with what is known here."""
+        if market not in self._found:
+            steps, whole = self._market(market), self.model.recorded.get(market)
+            at_hand = whole is not None and whole.begins_with(steps)
+            self._found[market] = whole if whole is not None and at_hand else Recorded.of(steps)
+        return self._found[market]
 
     def _watched(self, horizon_s: float) -> float:
         return max(horizon_s, self.model.window_s)

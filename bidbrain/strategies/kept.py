@@ -6,7 +6,8 @@
 
 The policy thinks of one footprint, all spot or all on-demand. Here that becomes machines: on spot the
 wrapped strategy decides as it always does; on demand, what is missing to N is had on demand, and spot
-machines that still live work on beside it. What is had on demand is given up once spot is worth it
+machines that still live work on beside it, but those of a smaller type, which would be too slow for the net:
+they are replaced. What is had on demand is given up once spot is worth it
 again: at the end of its paid hour or, where seconds are billed, as soon as spot machines are granted.
 For that moment there are more machines than the job's most.
 
@@ -27,6 +28,7 @@ from bidbrain.deadline.spells import Belief
 from bidbrain.footprint import bid_at, held, reckon
 from bidbrain.model import Action, Decision, Holding, Observation, Weighed
 from bidbrain.single import Single
+from bidbrain.strategies.alone import Deciding
 from bidbrain.strategies.pledge import (
     Pledge,
     Target,
@@ -40,14 +42,6 @@ from bidbrain.strategies.pledge import (
     target,
 )
 from pricing_data.units import HOUR_S, Seconds
-
-
-class Deciding(Protocol):
-    """The live half of a strategy."""
-
-    def decide(self, observation: Observation) -> Decision: ...
-
-    def renew_or_terminate(self, observation: Observation, holding_id: str) -> Decision: ...
 
 
 class Choosing(Protocol):
@@ -78,11 +72,7 @@ class Kept:
         choice = self._choose(observation, pledge, goal)
         rented = on_demand_held(observation)
         if choice.machine is Machine.ON_DEMAND:
-            missing = goal.count - observation.live
-            if missing < 1:
-                return _plain(observation, Action.HOLD, choice)
-            wanted = _plain(observation, Action.ACQUIRE, choice)
-            return replace(wanted, market=goal.market, count=missing)
+            return _filled(observation, choice, goal)
         if rented and observation.rules.quantum_s >= HOUR_S:
             return _plain(observation, Action.HOLD, choice)  # its hour is paid for
         if rented and (choice.machine is Machine.NOTHING or spot_held(observation)):
@@ -98,12 +88,14 @@ class Kept:
 
     def renew_or_terminate(self, observation: Observation, pledge: Pledge, holding_id: str) -> Decision:
         """Before a holding's hour ends. Raises KeyError where there is no such holding."""
-        holding = observation.holding(holding_id)
-        choice = self._choose(observation, pledge, target(observation))
+        holding, goal = observation.holding(holding_id), target(observation)
+        choice = self._choose(observation, pledge, goal)
         wanted = choice.machine is Machine.ON_DEMAND
         if holding.on_demand:
             return _about(observation, Action.RENEW if wanted else Action.TERMINATE, choice, holding)
         offer = observation.offer(holding.market)
+        if wanted and holding.cores < goal.cores:
+            return _about(observation, Action.TERMINATE, choice, holding)
         if wanted and offer.price <= offer.on_demand:
             return _about(observation, Action.RENEW, choice, holding)
         decision = self.strategy.renew_or_terminate(observation, holding_id)
@@ -123,6 +115,21 @@ class Kept:
         job = pledged_job(observation, pledge, goal)
         now = situation(observation, pledge, goal, job, up)
         return self.policy(job).choose(now, seen(pledge.belief, up, at_s))
+
+
+def _filled(observation: Observation, choice: Choice, goal: Target) -> Decision:
+    """Up to the most machines, all at least as fast as the net reckons with.
+
+    Slower ones that live stand in nobody's way: their successors are had at once, and then they go, one
+    allocation a decision. For that moment there are more machines than the job's most.
+    """
+    slower = [holding for holding in spot_held(observation) if holding.cores < goal.cores]
+    missing = goal.count - observation.live + sum(holding.counts_for for holding in slower)
+    if missing > 0:
+        return replace(_plain(observation, Action.ACQUIRE, choice), market=goal.market, count=missing)
+    if slower:
+        return _about(observation, Action.TERMINATE, choice, slower[0])
+    return _plain(observation, Action.HOLD, choice)
 
 
 def _grown(observation: Observation, pledge: Pledge, decision: Decision) -> Decision:

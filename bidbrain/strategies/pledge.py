@@ -49,6 +49,8 @@ class Target:
     market: Market
     """Where its machines are had on demand: the lowest list price per core."""
     count: int
+    cores: int
+    """Of one of them."""
     speed: float
     """Core-seconds per second, reliable machines included where they work."""
     on_demand: UsdPerHour
@@ -69,7 +71,7 @@ def target(observation: Observation) -> Target:
     below = [o.price / o.cores for o in fair_offers(observation)]
     spot = min([count * offer.cores * price for price in below], default=on_demand)
     speed = cores * scaling.efficiency(count + beside)
-    return Target(offer.market, count, speed, on_demand, UsdPerHour(min(spot, on_demand)))
+    return Target(offer.market, count, offer.cores, speed, on_demand, UsdPerHour(min(spot, on_demand)))
 
 
 def look(observation: Observation) -> bool | None:

@@ -21,6 +21,8 @@ import numpy as np
 
 from bidbrain.backtest.outcomes import Outcomes
 from bidbrain.batch import Codes
+from bidbrain.eviction.price_crossing import PriceCrossing
+from bidbrain.eviction.recorded import Recorded
 from pricing_data.units import Instant
 from spotctl.backtest.prepare import Prepared
 from spotctl.control import events as e
@@ -29,11 +31,10 @@ from spotctl.control.drive import drive, start
 from spotctl.control.evolve import begin
 from spotctl.control.spending import MICROS_PER_USD, bills
 from spotctl.control.state import State
-from spotctl.ledger import Ledger
 from spotctl.resolve import Resolved
 from spotctl.worlds.replay import replay_world
 
-MOST_STARTS: Final = 40
+MOST_STARTS: Final = 80
 """No more of a backtest's starts are run, evenly chosen."""
 _WORKERS: Final = 2
 _SHARE: Final = 10
@@ -113,27 +114,38 @@ def _end_when_interrupted() -> None:
 
 
 def _run_share(resolved: Resolved, end: Instant, share: _Share) -> list[_Job]:
-    terms = replace(resolved.terms, strategy=share.strategy)
+    terms, model = replace(resolved.terms, strategy=share.strategy), crossings(resolved)
     jobs = []
     for begins in share.starts:
-        state = _run(replace(resolved, terms=replace(terms, start=Instant(begins))))
+        state = run_job(replace(resolved, terms=replace(terms, start=Instant(begins))), model)
         jobs.append(_summed(state, end))
     return jobs
 
 
-def _run(resolved: Resolved) -> State:
+def crossings(resolved: Resolved) -> PriceCrossing:
+    """For all jobs over one trace: each looks at the begins of the same series."""
+    series = {tradable.market: resolved.trace.series(tradable.market) for tradable in resolved.terms.spot}
+    return PriceCrossing(recorded={m: Recorded.of_series(known) for m, known in series.items() if len(known)})
+
+
+def run_job(resolved: Resolved, model: PriceCrossing) -> State:
     """The job, from its start until it is closed."""
     built = replay_world(resolved, asks=lambda: ())
-    with closing(Ledger.in_memory()) as ledger:
-        begun = e.JobStarted(resolved.terms.start, resolved.terms)
-        state = start(begun, resolved.trace, ledger, _Nobody(), resolved.capacity)
-        return drive(state, built.world, ledger, _Nobody())
+    begun = e.JobStarted(resolved.terms.start, resolved.terms)
+    state = start(begun, resolved.trace, _Nobody(), _Nobody(), resolved.capacity, model)
+    return drive(state, built.world, _Nobody(), _Nobody())
 
 
 class _Nobody:
-    """Watches."""
+    """Watches, and keeps the ledger: what a job comes to is in its last state."""
 
     def on_entry(self, state: State, entry: e.Entry) -> None:
+        pass
+
+    def append(self, entry: e.Entry) -> int:
+        return 0
+
+    def commit(self) -> None:
         pass
 
 

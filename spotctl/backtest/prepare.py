@@ -72,6 +72,11 @@ class Prepared:
 
 def prepare(spec: JobSpec, options: BacktestOptions) -> Prepared:
     """Raises UsageError where job, prices and window do not fit together."""
+    if spec.command is not None:
+        raise UsageError(
+            "engine: backtests reckon with the elastic trainer, and a command would be decided otherwise; "
+            "launch it with --world replay instead, over any --trace and --trace-start"
+        )
     resolved = _resolved(spec, options)
     terms = resolved.terms
     clocks = terms.stop.clocks

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from bidbrain.eviction.first_passage import Steps
+from bidbrain.eviction.first_passage import Passages, Steps
 from bidbrain.eviction.price_crossing import FittedPriceCrossing, PriceCrossing
+from bidbrain.eviction.recorded import Recorded
 from pricing_data.market import Market, PriceHistory, Series
 from pricing_data.traces import read_trace
 from pricing_data.units import HOUR_S, Instant, Seconds
@@ -193,3 +194,72 @@ def test_recorded_markets(
     model = PriceCrossing().fit(recording.history, recording.last)
     found = {delta: model.eviction_probability(market, delta, 0, HOUR_S) for delta in betas}
     assert found == pytest.approx(betas, abs=0.003)
+
+
+@settings(max_examples=60, deadline=None)
+@given(walks(), walks(), deltas, st.integers(1, 400), st.integers(1, 60), st.integers(0, 300))
+def test_what_is_found_once_is_to_the_bit_what_first_passages_say(
+    walk: tuple[Series, Instant],
+    other: tuple[Series, Instant],
+    delta: float,
+    horizon_s: int,
+    window_s: int,
+    back_s: int,
+) -> None:
+    """At any now, whatever comes later; with a price said twice, as a run says it when it starts."""
+    series, end = walk
+    now = Instant(max(int(end) - back_s, int(series.times[0])))
+    known = PriceHistory.of({MARKET: series}).as_of(now)
+    if now > known.series(MARKET).times[-1]:
+        known = known.appended(MARKET, now, known.series(MARKET).prices[-1])
+    steps = Steps.of(known.series(MARKET), now)
+    for whole in (series, other[0]):  # what is held may be of other prices, too
+        held = PriceCrossing(window_s, {MARKET: Recorded.of_series(whole)}).fit(known, now)
+        for asked_s in (horizon_s, 2 * horizon_s, HOUR_S, HOUR_S + horizon_s, 25 * HOUR_S):
+            watched_s = max(asked_s, window_s)
+            some = steps.starts_s(watched_s) > 0
+            plainly = Passages.of(steps, delta).within(asked_s, watched_s) if some else (0.0, 0.0)
+            assert held.survival(MARKET, delta, 0.0, asked_s) == plainly[0]
+            assert held.expected_uptime(MARKET, delta, 0.0, asked_s) == plainly[1]
+
+
+def test_what_a_recorded_market_answers_does_not_depend_on_what_it_remembers(recorded_data: Path) -> None:
+    """Hundreds of deltas, more than are remembered, at three nows; again in another order."""
+    market = Market("aws", "us-east-1", "us-east-1a", "g2.8xlarge")
+    file = recorded_data / "aws-spot-2016q1" / "spot_prices.csv.gz"
+    history = read_trace(file, only=lambda m: m == market).history
+    series = history.series(market)
+    held, random = Recorded.of_series(series), np.random.default_rng(2)
+    nows = [Instant(int(series.times[n])) for n in (len(series) // 3, len(series) // 2, -1)]
+    asked = [(now, float(delta)) for now in nows for delta in random.uniform(0, 0.05, 40)]
+    first: dict[tuple[Instant, float], tuple[float, float]] = {}
+    for now, delta in (*asked, *asked[::-1]):
+        fit = PriceCrossing(recorded={market: held}).fit(history.as_of(now), now)
+        answer = fit.survival(market, delta, 0.0, HOUR_S), fit.expected_uptime(market, delta, 0.0, HOUR_S)
+        assert first.setdefault((now, delta), answer) == answer
+    for now, delta in asked[::10]:
+        plainly = Passages.of(Steps.of(history.as_of(now).series(market), now), delta)
+        assert plainly.within(HOUR_S, HOUR_S) == first[now, delta]
+
+
+def test_grids_are_answered_once_and_nobody_can_spoil_them() -> None:
+    series = Series(BEGIN + np.arange(0, 4000, 10), np.tile([0.1, 0.2, 0.1, 0.15], 100))
+    fit = fitted(series, BEGIN + 5000)
+    chances = fit.chances((MARKET,))
+    market, bids, age_s = (
+        np.zeros((1, 1, 1), np.int64),
+        np.linspace(0, 0.2, 20)[None, None],
+        np.zeros((1, 1, 1)),
+    )
+    horizon_s = np.full((1, 1, 1), 60.0)
+    survival, uptime_s = chances.outlook(market, bids, age_s, horizon_s)
+    assert survival.ravel().tolist() == [fit.survival(MARKET, d, 0.0, 60.0) for d in bids.ravel().tolist()]
+    assert uptime_s.ravel().tolist() == [
+        fit.expected_uptime(MARKET, d, 0.0, 60.0) for d in bids.ravel().tolist()
+    ]
+    survival[:] = -1.0
+    assert fit.chances((MARKET,)) is chances
+    assert (chances.outlook(market, bids, age_s, horizon_s)[0] >= 0).all()
+    longer = chances.outlook(market, bids, age_s, horizon_s * 2)[1]
+    assert (longer >= uptime_s).all()
+    assert (longer > uptime_s).any()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,14 +12,21 @@ import pytest
 from typer.testing import CliRunner
 
 from bidbrain.backtest.outcomes import Outcomes
-from pricing_data.units import HOUR_S, Seconds, parse_instant
-from spotctl.backtest.kept import MOST_STARTS, run_kept, starts_of
+from bidbrain.strategies.menu import LIVE
+from pricing_data.units import HOUR_S, Instant, Seconds, parse_instant
+from spotctl.backtest.kept import MOST_STARTS, crossings, run_job, run_kept, starts_of
 from spotctl.backtest.menu import row, within
 from spotctl.backtest.prepare import BacktestOptions, Prepared, prepare
 from spotctl.backtest.result import run_backtest
 from spotctl.cli.app import app
+from spotctl.control import events as e
+from spotctl.control.drive import drive, start
+from spotctl.control.spending import bills
 from spotctl.errors import UsageError
 from spotctl.jobfile import load_job
+from spotctl.ledger import Ledger
+from spotctl.worlds.replay import replay_world
+from tests.spotctl.build import Silent, redecided
 
 JOB = Path(__file__).parents[3] / "examples" / "quickstart.yaml"
 
@@ -88,6 +96,25 @@ def test_several_processes_say_the_same_as_one() -> None:
     ]
     assert [together.cost[0], together.cost[11]] == [o.cost[0] for o in one_by_one]
     assert told == [(0, 12), (10, 12), (12, 12)]
+
+
+@pytest.mark.parametrize("strategy", [name for name in LIVE if name != "on-demand"])
+def test_a_job_is_run_entry_by_entry_as_it_runs_live(strategy: str) -> None:
+    """Neither what the backtest holds of the trace nor what it leaves out changes what is decided or paid."""
+    prepared_job = prepared(4.0, BacktestOptions(starts=2, seed=4))
+    begins = Instant(int(prepared_job.starts[0]))
+    terms = replace(prepared_job.resolved.terms, strategy=strategy, start=begins)
+    resolved = replace(prepared_job.resolved, terms=terms)
+    quick = run_job(resolved, crossings(resolved))
+    with closing(Ledger.in_memory()) as ledger:
+        begun = start(e.JobStarted(begins, terms), resolved.trace, ledger, Silent(), resolved.capacity)
+        live = drive(begun, replay_world(resolved, asks=lambda: ()).world, ledger, Silent())
+        entries = ledger.entries()
+    assert redecided(entries, resolved.trace) == list(entries)
+    assert (quick.decisions, quick.last_decision) == (live.decisions, live.last_decision)
+    assert (quick.allocations, quick.instances) == (live.allocations, live.instances)
+    assert list(bills(quick)) == list(bills(live))
+    assert (quick.now, quick.worked, quick.belief) == (live.now, live.worked, live.belief)
 
 
 def test_the_starts_are_a_part_of_the_batches() -> None:

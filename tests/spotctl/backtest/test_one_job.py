@@ -13,9 +13,9 @@ from bidbrain.backtest.job import Job
 from bidbrain.backtest.run import backtest
 from bidbrain.backtest.tape import Tape
 from bidbrain.batch import Chances, Codes
+from bidbrain.eviction.asked import Asked
 from bidbrain.eviction.price_crossing import PriceCrossing
 from bidbrain.model import Action, Limits
-from bidbrain.single import Asked
 from bidbrain.strategies.least_cost import BidBrain
 from pricing_data.billing import End
 from pricing_data.market import Market, MarketRules, PriceHistory

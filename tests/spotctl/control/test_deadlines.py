@@ -8,17 +8,18 @@ import numpy as np
 import pytest
 
 from bidbrain.deadline.feasibility import Promise
+from bidbrain.model import Action
 from bidbrain.strategies.menu import DEFAULT, NEED_DEADLINE
 from pricing_data.market import PriceHistory, Series
 from pricing_data.rules import AWS, AWS_2016
 from pricing_data.spells import Observations
-from pricing_data.units import HOUR_S, MicroUsd, Seconds
+from pricing_data.units import HOUR_S, MicroUsd, Seconds, UsdPerHour
 from spotctl.control import events as e
 from spotctl.control.deciding import promised
 from spotctl.control.evolve import begin
 from spotctl.control.spending import spent
 from spotctl.control.state import State
-from spotctl.control.terms import Terms
+from spotctl.control.terms import Terms, Tradable
 from spotctl.providers.simulated import UNLIMITED
 from tests.spotctl.build import (
     MARKETS,
@@ -109,6 +110,35 @@ def test_what_was_promised_is_kept(rules: str, strategy: str, campaign: bool) ->
         assert (state.closed.exit_code, state.work_left) == (0, 0), f"{story}: {state.closed.why}"
         assert taken_s(state) <= deadline_s, story
         assert budget is None or spent(state).total <= budget, story
+
+
+def of_two_types(rules: str, **changes: object) -> tuple[Terms, PriceHistory]:
+    """Beside the small machines larger ones: cheaper per core on demand, and never cheap on spot."""
+    small, trace = job(rules, **changes), flat_trace()
+    large = [replace(market, instance_type="m4.4xlarge") for market in MARKETS]
+    series = {market: trace.series(market) for market in MARKETS}
+    dear = {m: Series(s.times, 12 * s.prices) for m, s in zip(large, series.values(), strict=True)}
+    more = tuple(Tradable(market, UsdPerHour(0.9), 16) for market in large)
+    return replace(small, spot=(*small.spot, *more)), PriceHistory.of({**series, **dear})
+
+
+@pytest.mark.parametrize("slack", [1.3, 3.0])
+@pytest.mark.parametrize("strategy", [DEFAULT, "uniform-progress"])
+@pytest.mark.parametrize("rules", RULES)
+def test_small_spot_machines_make_room_for_the_larger_ones_that_the_promise_rests_on(
+    rules: str, strategy: str, slack: float
+) -> None:
+    """Eight small ones that nobody takes away are as many as the job may have, and a quarter as fast."""
+    least_s = of(*of_two_types(rules)).least_deadline_s
+    deadline_s = Seconds(least_s * slack)
+    state, entries = replay(*of_two_types(rules, deadline_s=deadline_s, strategy=strategy))
+    assert taken_s(state) <= deadline_s
+    assert state.closed is not None
+    assert state.closed.exit_code == 0
+    types = {a.name[0]: a.market.instance_type for a in state.allocations.values()}
+    assert (types["s"], types["d"]) == ("m4.xlarge", "m4.4xlarge")
+    renewed = [entry.decision.action for entry in entries if isinstance(entry, e.Decided)]
+    assert Action.TERMINATE in renewed
 
 
 @pytest.mark.parametrize("rules", RULES)
