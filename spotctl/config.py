@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from pricing_data.units import MicroUsd, Seconds
@@ -28,7 +28,11 @@ STRATEGIES: Final = (
 """The names of ``bidbrain.strategies.menu.LIVE``; here too because reading a job file must not load numpy."""
 _SIGMA: Final = Seconds(60.0)
 _LAMBDA: Final = Seconds(120.0)
+LINK_MBIT_S: Final = 1000.0
+"""Of a link that nobody has described."""
 _BOOT: Final = Seconds(60.0)
+_EVERY: Final = Seconds(600.0)
+_RESTART: Final = Seconds(60.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +119,15 @@ class Scaling:
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """How model and input are cut, and how far apart workers may be."""
+    """How model and input are cut, and how far apart workers may be.
+
+    ``link_mbit_s``: what one machine can send, in megabits a second.
+    """
 
     staleness: int
     partitions: int
     shards: int
+    link_mbit_s: float = LINK_MBIT_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +141,55 @@ class Local:
 
 
 @dataclass(frozen=True, slots=True)
+class Checkpoints:
+    """How a command keeps what it has done. Times are nominal.
+
+    ``store``: a folder or a URL, below which every run has a folder of its own; None: the run's record.
+    ``every``: how often the program writes one, as far as decisions and replays know. ``restart``: from
+    the start of another machine's program to its first new step. ``on_warning``: whether it writes one
+    when it gets SIGTERM, so that a warning in time costs no work.
+    """
+
+    store: str | None = None
+    every: Seconds = _EVERY
+    restart: Seconds = _RESTART
+    on_warning: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """How much work a command is: ``steps`` of its own counting, ``takes`` nominal seconds on ``on``."""
+
+    steps: int
+    takes: Seconds
+    on: str | None = None
+    """An instance type; None: the one that the job may use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A program that checkpoints. ``workdir`` and local sources of ``file_mounts`` are absolute paths.
+
+    ``file_mounts``: from a path below the working folder to a path or URL. ``secrets``: names of variables
+    of whoever launches; their values are no part of a job. ``retries``: failures that are tried again.
+    """
+
+    run: str
+    setup: str = ""
+    workdir: str | None = None
+    file_mounts: Mapping[str, str] = field(default_factory=dict)
+    secrets: tuple[str, ...] = ()
+    checkpoint: Checkpoints = field(default_factory=Checkpoints)
+    work: Work | None = None
+    retries: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class JobSpec:
-    """One job, complete and checked. ``data`` and ``output`` are absolute paths or URLs."""
+    """One job, complete and checked. ``data`` and ``output`` are absolute paths or URLs.
+
+    What a job of ``engine: command`` has no use for is empty, and its reliable machines are None.
+    """
 
     name: str
     engine: str
@@ -142,7 +197,7 @@ class JobSpec:
     args: Mapping[str, Argument]
     data: str
     stop: Stop
-    reliable: Reliable
+    reliable: Reliable | None
     spot: Spot
     objective: Objective
     scaling: Scaling
@@ -152,3 +207,5 @@ class JobSpec:
     output: str
     local: Local
     envs: Mapping[str, str]
+    command: Command | None = None
+    """Of ``engine: command``."""

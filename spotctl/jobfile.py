@@ -7,15 +7,18 @@ raises JobFileError with all problems of the file. The order of the functions is
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from glob import glob
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 import yaml
 
 from pricing_data.units import MicroUsd, Seconds, micros
+from spotctl import jobcommand
 from spotctl.config import (
     DEFAULT_STRATEGY,
+    LINK_MBIT_S,
     STRATEGIES,
     Amount,
     Argument,
@@ -29,6 +32,7 @@ from spotctl.config import (
     Stop,
     Training,
 )
+from spotctl.jobparts import VARIABLE, location, own_keys
 from spotctl.yamlfile import (
     Mismatch,
     Reader,
@@ -45,16 +49,12 @@ from spotctl.yamlfile import (
     word,
 )
 
-T = TypeVar("T")
-
 CLOUDS: Final = ("aws", "gcp", "azure")
 JOB_NAME: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 """A run's folder carries the name, so it must be one everywhere."""
-_OF_ENGINE_COMMAND: Final = ("secrets", "workdir", "file_mounts", "setup", "run", "num_nodes")
-_A_CLASS: Final = "a class like agileml.apps.mf:MatrixFactorization"
+_A_CLASS: Final = "a class like agileml.apps.mf:MatrixFactorization or mine.py:Mine"
 _AN_END: Final = "clocks, seconds or converged, like {clocks: 40}"
-_APP: Final = r"[A-Za-z_][\w.]*:[A-Za-z_]\w*"
-_VARIABLE: Final = r"[A-Za-z_][A-Za-z0-9_]*"
+_APP: Final = r"([A-Za-z_][\w.]*|.*\.py):[A-Za-z_]\w*"
 _AMOUNT: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(\+?)")
 _LARGEST_BUDGET: Final = 1e9
 _PARTITIONS_PER_MACHINE: Final = 0.5
@@ -70,43 +70,90 @@ def parse_job(text: str, file: str, folder: Path) -> JobSpec:
     """``load_job`` for text already read: ``file`` is named in messages, paths are relative to ``folder``."""
     document, root = open_document(text, file)
     with root:
-        engine = _engine(root)
-        name = _name(root, Path(file).stem)
-        with root.section("resources", "reliable and spot machines") as resources:
-            reliable = _reliable(resources.section("reliable", "instances and instance_type"))
-            spot = _spot(resources.section("spot", "at least max_instances"))
-        spec = JobSpec(
-            name=name,
-            engine=engine,
-            app=root.need("app", word(_A_CLASS, _APP), "", _A_CLASS),
-            args=_own_keys(root.section("args"), _argument, r"[A-Za-z_]\w*", "the name of a parameter"),
-            data=_data(root, folder),
-            stop=_stop(root.section("stop", _AN_END)),
-            reliable=reliable,
-            spot=spot,
-            objective=_objective(root.section("objective")),
-            scaling=_scaling(root.section("scaling")),
-            training=_training(root.section("training"), reliable.instances + spot.max_instances),
-            drain=root.get("drain", switch(), False),
-            seed=root.get("seed", whole(0), 0),
-            output=_location(root.get("output", word("a folder or a URL"), f"models/{name}"), folder),
-            local=_local(root.section("local")),
-            envs=_own_keys(
-                root.section("envs"), word("text", r"(?s).*"), _VARIABLE, "the name of a variable"
-            ),
-        )
+        engine = root.get("engine", one_of(*_ENGINES), "agileml")
+        spec = _ENGINES[engine](root, folder, _name(root, Path(file).stem))
     document.raise_if_wrong()
     return spec
 
 
-def _engine(root: Section) -> str:
-    engine = root.get("engine", one_of("agileml", "command"), "agileml")
-    if engine == "command":
-        root.reject("engine", "found 'command', which is not supported in this version; expected agileml")
-    for key in _OF_ENGINE_COMMAND:
+def _agileml(root: Section, folder: Path, name: str) -> JobSpec:
+    """A job of the elastic trainer."""
+    for key in jobcommand.KEYS:
         if key in root:
-            root.reject(key, "belongs to engine: command, which is not supported in this version")
-    return engine
+            root.reject(key, "belongs to engine: command, and this is a job of agileml (the default)")
+    with root.section("resources", "reliable and spot machines") as resources:
+        reliable = _reliable(resources.section("reliable", "instances and instance_type"))
+        spot = _spot(resources.section("spot", "at least max_instances"))
+    return JobSpec(
+        name=name,
+        engine="agileml",
+        app=_app(root, folder),
+        args=own_keys(root.section("args"), _argument, r"[A-Za-z_]\w*", "the name of a parameter"),
+        data=_data(root, folder),
+        stop=_stop(root.section("stop", _AN_END)),
+        reliable=reliable,
+        spot=spot,
+        objective=_objective(root.section("objective"), STRATEGIES),
+        scaling=_scaling(root.section("scaling")),
+        training=_training(root.section("training"), reliable.instances + spot.max_instances),
+        drain=root.get("drain", switch(), False),
+        seed=root.get("seed", whole(0), 0),
+        output=location(root.get("output", _PLACE, f"models/{name}"), folder),
+        local=_local(root.section("local")),
+        envs=_envs(root),
+    )
+
+
+def _command(root: Section, folder: Path, name: str) -> JobSpec:
+    """A program that checkpoints, on one spot machine after the other."""
+    for key in jobcommand.NOT_ITS:
+        if key in root:
+            root.reject(key, "belongs to engine: agileml, and this is a job of engine: command")
+    with root.section("resources") as resources:
+        if "reliable" in resources:
+            instead = (
+                "objective.deadline, or strategy: on-demand, has machines on demand where they are needed"
+            )
+            resources.reject("reliable", f"a command needs no machine beside the one it runs on; {instead}")
+        spot = _spot(resources.section("spot"), machines=1)
+    command, output = jobcommand.read_command(root, folder), root.get("output", _PLACE, "")
+    return JobSpec(
+        name=name,
+        engine="command",
+        app="",
+        args={},
+        data="",
+        stop=Stop(None if command.work is None else command.work.steps),
+        reliable=None,
+        spot=spot,
+        objective=_objective(root.section("objective"), jobcommand.STRATEGIES),
+        scaling=_scaling(_without(root.section("scaling"), "sigma")),
+        training=Training(staleness=0, partitions=1, shards=1),
+        drain=root.get("drain", switch(), False),
+        seed=root.get("seed", whole(0), 0),
+        output=location(output, folder) if output else "",
+        local=_local(_without(root.section("local"), "boot", "progress")),
+        envs=_envs(root),
+        command=command,
+    )
+
+
+_ENGINES: Final[Mapping[str, Callable[[Section, Path, str], JobSpec]]] = {
+    "agileml": _agileml,
+    "command": _command,
+}
+
+
+def _without(section: Section, *kept: str) -> Section:
+    """``section``, of whose keys a command has only those that are ``kept``."""
+    for key in section.names:
+        if key not in kept:
+            section.reject(key, f"means nothing to engine: command, expected {' or '.join(kept)}")
+    return section
+
+
+def _envs(root: Section) -> Mapping[str, str]:
+    return own_keys(root.section("envs"), word("text", r"(?s).*"), VARIABLE, "the name of a variable")
 
 
 def _name(root: Section, stem: str) -> str:
@@ -116,16 +163,25 @@ def _name(root: Section, stem: str) -> str:
     return root.get("name", word(expected, JOB_NAME), stem)
 
 
-def _location(written: str, folder: Path) -> str:
-    return written if "://" in written else str((folder / Path(written).expanduser()).resolve())
+def _app(root: Section, folder: Path) -> str:
+    """A class of an installed module, or of a file beside the job's."""
+    written = root.need("app", word(_A_CLASS, _APP), "", _A_CLASS)
+    place, _, name = written.rpartition(":")
+    if not place.endswith(".py"):
+        return written
+    found = location(place, folder)
+    if not Path(found).is_file():
+        root.reject("app", f"found {written!r}, but there is no file {found}")
+    return f"{found}:{name}"
 
 
 def _data(root: Section, folder: Path) -> str:
+    """A file, a folder, a glob, or a URL of one."""
     written = root.need("data", word("a file or a URL"), "", "the training data, a file or a URL")
-    location = _location(written, folder)
-    if written and "://" not in written and not Path(location).is_file():
-        root.reject("data", f"found {written!r}, but there is no file {location}")
-    return location
+    place = location(written, folder)
+    if written and "://" not in written and not (Path(place).exists() or glob(place)):
+        root.reject("data", f"found {written!r}, but there is no file {place}")
+    return place
 
 
 def _stop(section: Section) -> Stop:
@@ -163,10 +219,16 @@ def _reliable(section: Section) -> Reliable:
         )
 
 
-def _spot(section: Section) -> Spot:
+def _spot(section: Section, machines: int | None = None) -> Spot:
+    """``machines``: how many the job needs, no more and no less; None: the file says how many it may have."""
     with section:
+        for key in ("max_instances", "max_per_allocation") if machines is not None else ():
+            if section.get(key, whole(0), machines) != machines:
+                section.reject(key, f"expected {machines}: that is what a command runs on")
         together = section.get("max_per_allocation", whole(1), None)
-        most = section.need("max_instances", whole(0), together or 0, "the most machines to hold, like 8")
+        most = machines or section.need(
+            "max_instances", whole(0), together or 0, "the most machines to hold, like 8"
+        )
         if together is not None and together > most:
             message = f"found {together}, expected at most max_instances ({most})"
             section.reject("max_per_allocation", message)
@@ -182,11 +244,11 @@ def _spot(section: Section) -> Spot:
         )
 
 
-def _objective(section: Section) -> Objective:
+def _objective(section: Section, strategies: tuple[str, ...]) -> Objective:
     with section:
         return Objective(
             section.get("minimize", one_of("cost"), "cost"),
-            section.get("strategy", one_of(*STRATEGIES), DEFAULT_STRATEGY),
+            section.get("strategy", one_of(*strategies), DEFAULT_STRATEGY),
             section.get("deadline", duration(positive=True), None),
             section.get("budget", _budget, None),
         )
@@ -219,6 +281,7 @@ def _training(section: Section, machines: int) -> Training:
             section.get("staleness", whole(0), 0),
             section.get("partitions", whole(1), partitions),
             section.get("shards", whole(1), max(1, _SHARDS_PER_WORKER * machines)),
+            section.get("link_mbit_s", _above_zero, LINK_MBIT_S),
         )
 
 
@@ -233,19 +296,10 @@ def _local(section: Section) -> Local:
         )
 
 
-def _own_keys(section: Section, read: Reader[T], pattern: str, expected: str) -> Mapping[str, T]:
-    """A mapping whose keys are the user's own; ``expected`` says what they look like."""
-    with section:
-        for key in section.names:
-            if re.fullmatch(pattern, key) is None:
-                section.reject(key, f"found the key {key!r}, expected {expected}")
-        values = {key: section.get(key, read, None) for key in section.names}
-    return {key: value for key, value in values.items() if value is not None}
-
-
 # ---- readers of this file's own kinds of value ---------------------------------------------------
 
 _above_zero: Final = number("a number above 0", lambda value: value > 0)
+_PLACE: Final = word("a folder or a URL")
 
 
 def _words(plural: str) -> Reader[tuple[str, ...]]:

@@ -1,43 +1,76 @@
-"""The trained model: put where the job wants it, and scored beside a trusted solver on the same data."""
+"""What came of a job: its model, put where the job wants it and scored, or its newest checkpoint."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
+from fsspec.core import url_to_fs  # type: ignore[import-untyped]
 
-from agileml.app import HasReference, Input
+from agileml.app import HasReference
 from agileml.hosts.job import JobFolder
+from agileml.places import Place
+from agileml.tables import Table
+from spotctl.command.store import CheckpointStore, Stored, StoreError
 from spotctl.report.final import Score
 
 
-def keep_model(training: JobFolder, output: Path) -> Path:
+def keep_model(training: JobFolder, output: str) -> str:
     """Write ``output``/model.npz: ``model`` (rows, columns) float32, and what its rows mean.
 
-    The file appears whole or not at all; one that is there is replaced.
+    ``output``: a folder or any URL that fsspec knows. The file appears whole or not at all; one that is
+    there is replaced.
     """
-    output.mkdir(parents=True, exist_ok=True)
-    with np.load(training.input / "index.npz", allow_pickle=False) as arrays:
-        index = dict(arrays)
-    shape = Input(training.input).shape
-    model = training.load_model(shape, training.job().setup.partitions)
-    partial = output / "model.partial.npz"
-    np.savez(partial, model=model, **index)
-    os.replace(partial, output / "model.npz")
-    return output / "model.npz"
+    cut = training.cut_input()
+    model = training.load_model(cut.shape, training.job().setup.partitions)
+    arrays: dict[str, Any] = {"model": model, **cut.index()}
+    with Place(output).writing("model.npz") as out:
+        np.savez(out, **arrays)
+    return f"{output}/model.npz"
 
 
-def score_model(training: JobFolder, data: Path) -> Score:
+def keep_checkpoint(store: CheckpointStore, output: str) -> str:
+    """Where the newest whole checkpoint is, "" without any: in the store, or in ``output`` where that is set.
+
+    ``output`` is a folder or a URL. A copy that cannot be made leaves the one in the store, and says so.
+    """
+    stored = next(iter(store.whole()), None)
+    if stored is None:
+        return ""
+    kept = f"{store.location}/manifests/{stored.step:015}.json"
+    if not output:
+        return kept
+    try:
+        return copy_checkpoint(store, stored, output)
+    except (StoreError, OSError) as error:
+        return f"{kept} (not copied to {output}: {error})"
+
+
+def copy_checkpoint(store: CheckpointStore, stored: Stored, output: str) -> str:
+    """``output``/step-N as the program wrote it. Raises StoreError or OSError."""
+    if "://" not in output:
+        Path(output).mkdir(parents=True, exist_ok=True)
+        return str(store.restore(stored, Path(output)).path)
+    with TemporaryDirectory(prefix="spotctl-") as folder:
+        found = store.restore(stored, Path(folder))
+        files, root = url_to_fs(output)
+        files.put(str(found.path), f"{root}/{stored.name}", recursive=found.path.is_dir())
+    return f"{output.rstrip('/')}/{stored.name}"
+
+
+def score_model(training: JobFolder, data: str) -> Score:
     """The objective of the saved model over the whole input, and a trusted solver's where there is one."""
     job = training.job()
-    app, cut = job.make_application(), Input(training.input)
+    app, cut = job.make_application(), training.cut_input()
     model = training.load_model(cut.shape, job.setup.partitions)
     total = count = 0.0
     for number in range(job.setup.shards):
         shard = cut.shard(number)
         outcome = app.process(shard, model[app.rows(shard)], (number, 0))
         total, count = total + outcome.total, count + outcome.count
-    reference = app.reference_objective(data) if isinstance(app, HasReference) else None
-    name = app.reference_name if isinstance(app, HasReference) else None
+    reference, name = None, None
+    if isinstance(app, HasReference):
+        reference, name = app.reference_objective(Table(data, app.columns)), app.reference_name
     return Score(app.metric, app.objective(total, count), reference, name)

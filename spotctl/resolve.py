@@ -5,12 +5,13 @@ The shell's last word: everything here may read files and complain; nothing belo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from bidbrain.model import Limits, Scaling
+from bidbrain.strategies.recovery import Checkpointing
 from pricing_data.catalogue import Catalogue
 from pricing_data.errors import TraceError
 from pricing_data.market import Market, MarketRules, PriceHistory
@@ -18,7 +19,7 @@ from pricing_data.rules import RULES, default_rules
 from pricing_data.snapshots import bundled_market
 from pricing_data.spells import Observations
 from pricing_data.traces import Recording, read_trace
-from pricing_data.units import Instant, format_instant
+from pricing_data.units import Instant, Seconds, format_instant
 from spotctl.config import NEED_DEADLINE, JobSpec
 from spotctl.control.terms import Stop, Terms, Tradable
 from spotctl.errors import UsageError
@@ -71,20 +72,21 @@ def resolve(
     start = _start(recording, options)
     tradable = _tradable(recording, start, catalogue, label)
     rules = _rules(options, recording)
+    checkpoints = _checkpoints(spec)
     terms = Terms(
         job=spec.name,
         run=run,
         seed=seed,
         start=start,
         rules=rules,
-        reliable=_reliable(spec, tradable[0].market, start, catalogue),
-        reliable_count=spec.reliable.instances,
+        reliable=_reliable(spec, tradable, start, catalogue),
+        reliable_count=0 if spec.reliable is None else spec.reliable.instances,
         spot=tradable,
         limits=Limits(spec.spot.max_instances, spec.spot.max_per_allocation),
         scaling=Scaling(
             spec.scaling.phi,
             spec.scaling.sigma,
-            spec.scaling.lambda_,
+            spec.scaling.lambda_ if checkpoints is None else _lost_to_an_eviction(spec, checkpoints),
             spec.scaling.stage2_above,
             spec.scaling.stage3_above,
         ),
@@ -93,7 +95,7 @@ def resolve(
             spec.stop.seconds,
             spec.stop.converged.delta if spec.stop.converged is not None else None,
         ),
-        core_seconds_per_clock=spec.local.core_seconds_per_clock or DEFAULT_CORE_SECONDS_PER_CLOCK,
+        core_seconds_per_clock=_core_seconds_per_clock(spec, tradable, catalogue),
         prices=label,
         deadline_s=spec.objective.deadline,
         budget=spec.objective.budget,
@@ -101,9 +103,40 @@ def resolve(
         start_s=spec.local.boot,
         measure=spec.scaling.measure,
         strategy=spec.objective.strategy,
+        checkpoints=checkpoints,
+        saves_on_warning=spec.command is None or spec.command.checkpoint.on_warning,
     )
     trace = recording.history.only(t.market for t in tradable)
     return Resolved(terms, trace, recording, _capacity(options, tradable))
+
+
+def _checkpoints(spec: JobSpec) -> Checkpointing | None:
+    """None where reliable machines keep the model. What writing them takes is part of the work."""
+    if spec.command is None:
+        return None
+    said = spec.command.checkpoint
+    return Checkpointing(said.every, 0.0, said.restart)
+
+
+def _lost_to_an_eviction(spec: JobSpec, checkpoints: Checkpointing) -> Seconds:
+    """Nothing but the restart where the program checkpoints on a warning: evictions are announced."""
+    assert spec.command is not None
+    return checkpoints.restart_s if spec.command.checkpoint.on_warning else checkpoints.lost_s
+
+
+def _core_seconds_per_clock(spec: JobSpec, tradable: Sequence[Tradable], catalogue: Catalogue) -> float:
+    """Of a command: of one step, from how long all of them take on a machine of one kind."""
+    if spec.command is None or spec.command.work is None:
+        return spec.local.core_seconds_per_clock or DEFAULT_CORE_SECONDS_PER_CLOCK
+    work, kinds = spec.command.work, sorted({t.market.instance_type for t in tradable})
+    if work.on is None and len(kinds) > 1:
+        raise UsageError(f"work.on: expected the instance type that it takes so long on, like {kinds[0]}")
+    kind = catalogue.instance_type(tradable[0].market.cloud, work.on or kinds[0])
+    if kind is None:
+        raise UsageError(
+            f"work.on: the catalogue knows no instance type {work.on} of {tradable[0].market.cloud}"
+        )
+    return work.takes * kind.vcpus / work.steps
 
 
 def _check_strategy(spec: JobSpec) -> None:
@@ -116,8 +149,14 @@ def _check_strategy(spec: JobSpec) -> None:
         raise UsageError(f"{keeps}, and the job has none; set objective.deadline, or name another strategy")
     if spec.stop.clocks is None:
         raise UsageError(
-            f"{keeps}, and nobody can say how much work the job is; set stop.clocks, or name another strategy"
+            f"{keeps}, and nobody can say how much work the job is; set {_amount_of(spec)}, or name another "
+            "strategy"
         )
+
+
+def _amount_of(spec: JobSpec) -> str:
+    """The key that says how much work a job is."""
+    return "stop.clocks" if spec.command is None else "work"
 
 
 def _recording(spec: JobSpec, options: PriceOptions, catalogue: Catalogue) -> Recording:
@@ -222,9 +261,11 @@ def _rules(options: PriceOptions, recording: Recording) -> MarketRules:
     return default_rules(min(recording.series).cloud, recording.first)
 
 
-def _reliable(spec: JobSpec, near: Market, start: Instant, catalogue: Catalogue) -> Tradable:
+def _reliable(spec: JobSpec, tradable: Sequence[Tradable], start: Instant, catalogue: Catalogue) -> Tradable:
     """The reliable machines: where the spot machines are, unless the job says otherwise."""
-    wanted = spec.reliable
+    wanted, near = spec.reliable, tradable[0].market
+    if wanted is None:
+        return min(tradable, key=lambda t: (t.on_demand / t.cores, t.market))
     cloud, region = wanted.cloud or near.cloud, wanted.region or near.region
     kind = catalogue.instance_type(cloud, wanted.instance_type)
     price = catalogue.on_demand(cloud, region, wanted.instance_type, start)

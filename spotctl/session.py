@@ -98,12 +98,16 @@ def launch(spec: JobSpec, options: LaunchOptions, observer: Observer) -> Finishe
 def end(run: Run, ask: e.Ask, observer: Observer) -> Finished | None:
     """Have a run cancelled or taken down: by the process that runs it, or by this one where there is none.
 
-    None where another process was asked: ``follow`` says when it is done.
+    None where another process was asked: ``follow`` says when it is done. Raises NothingToDo where the run
+    had ended before.
     """
     runs = Runs(run.folder.parents[2])
+    _refuse_ended(run, run.state())
     run.ask(ask)
     try:
         with runs.lock(run.name):
+            if run.state().closed is not None:
+                return None  # the process that was asked is done with it already
             return _resume(run, _settings_of(run), observer)
     except JobLocked:
         return None
@@ -187,8 +191,7 @@ def _resume(run: Run, settings: Settings, observer: Observer) -> Finished:
     with _open(run) as ledger, (interrupts := Interrupts(ledger, observer)).caught():
         entries = ledger.entries()
         state = fold(entries, run.load_history(), run.load_capacity())
-        if state.closed is not None:
-            raise NothingToDo(f"{run.name} has ended: {state.closed.why}")
+        _refuse_ended(run, state)
         resolved = resolve(settings.spec, settings.prices, run.id, settings.seed)
         observer.on_start(run, resolved.recording)
         down = _down(ledger, settings)
@@ -196,6 +199,11 @@ def _resume(run: Run, settings: Settings, observer: Observer) -> Finished:
         for command in unexecuted(entries, state):
             built.world.execute(command)
         return _drive(state, built, ledger, observer, run)
+
+
+def _refuse_ended(run: Run, state: State) -> None:
+    if state.closed is not None:
+        raise NothingToDo(f"{run.name} has ended: {state.closed.why}")
 
 
 def _drive(state: State, built: BuiltWorld, ledger: Ledger, observer: Observer, run: Run) -> Finished:

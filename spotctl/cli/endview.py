@@ -60,8 +60,9 @@ def _baseline(baseline: str | None, savings: float | None) -> str:
 
 
 def _work(final: Mapping[str, Any]) -> str:
+    unit = "clocks" if final["engine"] == "agileml" else "steps"
     return (
-        f"{final['clocks']} clocks, {final['clocks_redone']} computed twice; {final['evictions']} evictions, "
+        f"{final['clocks']} {unit}, {final['clocks_redone']} computed twice; {final['evictions']} evictions, "
         f"{final['failures']} failures, {final['stage_transitions']} changes of stage"
     )
 

@@ -64,8 +64,8 @@ def _refuse_infeasible(plan: session.JobPlan) -> None:
     if terms.deadline_s is not None and ahead.expected_s > terms.deadline_s:
         lasting, limit = words.span(ahead.expected_s), words.span(terms.deadline_s)
         raise DeadlineInfeasible(
-            f"{terms.job} is expected to take {lasting} for one clock, longer than its deadline of {limit}; "
-            "nothing was started. Allow more machines or more time"
+            f"{terms.job} is expected to take {lasting} for one {words.unit(terms)}, longer than its "
+            f"deadline of {limit}; nothing was started. Allow more machines or more time"
         )
     cost = micros(ahead.expected_cost)
     if terms.budget is not None and cost > terms.budget:

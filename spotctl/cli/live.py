@@ -135,6 +135,8 @@ def _facts(view: LiveView) -> RenderableType:
 
 def _stage(state: State) -> str:
     doing = _PHASES.get(state.phase)
+    if state.terms.checkpoints is not None and doing is None:
+        return "a program that checkpoints" if any(state.at_work()) else "waiting for a machine"
     return doing if doing else f"{state.stage}: {words.STAGES[state.stage]}"
 
 
@@ -161,16 +163,16 @@ def done(state: State) -> float | None:
 
 
 def clocks(state: State) -> str:
-    """ "clock 3 of 40"."""
+    """ "clock 3 of 40"; of a command "step 3 of 40"."""
     total = state.terms.stop.clocks
-    return f"clock {state.clock}" + ("" if total is None else f" of {total}")
+    return f"{words.unit(state.terms)} {state.clock}" + ("" if total is None else f" of {total}")
 
 
 def objective(state: State) -> str:
     """The last objective that training reported."""
     if state.objective is None:
         return "none reported yet"
-    return f"{state.objective:.6g} after clock {state.objective_clock}"
+    return f"{state.objective:.6g} after {words.unit(state.terms)} {state.objective_clock}"
 
 
 def _next_decision(view: LiveView) -> str:

@@ -37,7 +37,6 @@ _Judged: TypeAlias = tuple[Weighed, Beta | None]
 def picture(plan: JobPlan) -> RenderableType:
     """For people: what would be bought, the alternatives to the first purchase, what to expect."""
     terms, first = plan.terms, plan.ahead.decisions[0]
-    reliable = f"{words.machines(terms.reliable_count, terms.reliable.market)}, on-demand"
     parts: list[RenderableType] = [
         Text.assemble(
             (terms.job, "bold"), f"  prices: {terms.prices}, {terms.rules.name} rules, {terms.strategy}"
@@ -45,9 +44,9 @@ def picture(plan: JobPlan) -> RenderableType:
         Text(f"starts {format_instant(terms.start)}, the prices' own time", style="dim"),
         *(Text(line, style="yellow") for line in (*set_aside(plan.recording), *_unknowns(plan))),
         Text(""),
-        Text(f"first   {reliable} at {_rate(terms.reliable.on_demand)}"),
     ]
-    parts += [Text(f"then    {decision.why}") for decision in plan.ahead.decisions]
+    steps = [*_reliable(plan), *(decision.why for decision in plan.ahead.decisions)]
+    parts += [Text(f"{'then ' if number else 'first'}   {said}") for number, said in enumerate(steps)]
     if first.weighed:
         judged = _judged(plan.state, first)
         weighed = f"what was weighed for the first step ({first.considered} alternatives)"
@@ -59,6 +58,13 @@ def picture(plan: JobPlan) -> RenderableType:
         ]
     parts += [Text(""), *_expected(plan)]
     return Group(*parts)
+
+
+def _reliable(plan: JobPlan) -> list[str]:
+    """What is had before anything is decided; nothing where checkpoints take the place of it."""
+    terms = plan.terms
+    machines = f"{words.machines(terms.reliable_count, terms.reliable.market)}, on-demand"
+    return [f"{machines} at {_rate(terms.reliable.on_demand)}"] if terms.reliable_count else []
 
 
 def document(plan: JobPlan) -> dict[str, Any]:
@@ -213,10 +219,14 @@ def _against(weighed: Weighed, least: float) -> str:
 
 
 def _expected(plan: JobPlan) -> list[RenderableType]:
-    ahead = plan.ahead
+    ahead, terms = plan.ahead, plan.terms
     if not math.isfinite(ahead.expected_s):
         return [Text("This footprint would never finish the job.", style="bold")]
-    whole = "" if plan.terms.stop.clocks is not None else " of one clock; nobody can say how many it takes"
+    whole = (
+        ""
+        if terms.stop.clocks is not None
+        else f" of one {words.unit(terms)}; nobody can say how many it takes"
+    )
     cost, on_demand = micros(ahead.expected_cost), micros(ahead.on_demand_cost)
     saved = f" ({1 - cost / on_demand:.0%} less)" if on_demand > cost else ""
     lasting = words.span(ahead.expected_s)

@@ -17,6 +17,7 @@ from pricing_data.market import Market
 from pricing_data.units import Instant, MicroUsd
 from spotctl.control import events as e
 from spotctl.control.state import Allocation, Instance, State
+from spotctl.control.terms import Terms
 
 STAGES: Final[Mapping[int, str]] = {
     1: "parameters live on reliable machines; everybody computes",
@@ -62,6 +63,11 @@ def money(amount: MicroUsd) -> str:
 def price(per_hour: float) -> str:
     """Dollars per hour with as many digits as tell a price from a bid: "0.0801", "0.080072"."""
     return f"{per_hour:.6f}".rstrip("0").rstrip(".")
+
+
+def unit(terms: Terms) -> str:
+    """What its progress is counted in: a command counts as its program does."""
+    return "clock" if terms.checkpoints is None else "step"
 
 
 def ending(outcome: str, why: str) -> str:
@@ -143,22 +149,25 @@ def _stage(_: State, entry: e.StageEntered) -> str:
     return f"stage {entry.stage}: {STAGES[entry.stage]}"
 
 
-def _rolled_back(_: State, entry: e.RolledBack) -> str:
-    clocks = "clock is" if entry.redone == 1 else "clocks are"
-    return f"rolled back to clock {entry.to}: {entry.redone} {clocks} computed again"
+def _rolled_back(state: State, entry: e.RolledBack) -> str:
+    name = unit(state.terms)
+    again = f"{name} is" if entry.redone == 1 else f"{name}s are"
+    return f"rolled back to {name} {entry.to}: {entry.redone} {again} computed again"
 
 
-def _finished(_: State, entry: e.TrainingFinished) -> str:
-    where = f", model in {entry.model}" if entry.model else ""
-    return f"trained: {entry.clock} clocks done{where}"
+def _finished(state: State, entry: e.TrainingFinished) -> str:
+    kept = "model" if state.terms.checkpoints is None else "checkpoint"
+    where = f", {kept} in {entry.model}" if entry.model else ""
+    return f"trained: {entry.clock} {unit(state.terms)}s done{where}"
 
 
 def _training_failed(_: State, entry: e.TrainingFailed) -> str:
     return f"training failed: {entry.why}"
 
 
-def _tell_stop(_: State, __: e.TellStop) -> str:
-    return "stopping: the model is being saved"
+def _tell_stop(state: State, _: e.TellStop) -> str:
+    kept = "the model" if state.terms.checkpoints is None else "the newest checkpoint"
+    return f"stopping: {kept} is being saved"
 
 
 # ---- decisions, requests, time ------------------------------------------------------------------

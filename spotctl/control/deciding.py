@@ -6,11 +6,12 @@ within it (``bidbrain.strategies.kept``). Pure: asked again of the same state, t
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 
 from bidbrain.deadline.feasibility import Promise
 from bidbrain.model import Decision, Observation, Offer, Reliable
-from bidbrain.strategies.base import Strategy
+from bidbrain.strategies.alone import Alone, Deciding
 from bidbrain.strategies.kept import Kept
 from bidbrain.strategies.menu import LIVE, kept
 from bidbrain.strategies.pledge import Pledge, look, promise
@@ -84,12 +85,14 @@ def _renewal(state: State, holding: str) -> Decision:
     return _kept(state).renew_or_terminate(seen, pledged, holding)
 
 
-def strategy(state: State) -> Strategy:
-    return LIVE[state.terms.strategy](_cores(state))
+def strategy(state: State) -> Deciding:
+    """Of the job, with nothing computing beside it where it has no reliable machines."""
+    wanted = LIVE[state.terms.strategy](_cores(state))
+    return wanted if state.terms.reliable_count else Alone(wanted)
 
 
 def _kept(state: State) -> Kept:
-    return kept(state.terms.strategy, _cores(state))
+    return replace(kept(state.terms.strategy, _cores(state)), strategy=strategy(state))
 
 
 def _cores(state: State) -> float:

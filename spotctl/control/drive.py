@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import Protocol
 
+from bidbrain.eviction.price_crossing import PriceCrossing
 from pricing_data.market import PriceHistory
 from pricing_data.spells import Observations
 from spotctl.control import events as e
 from spotctl.control.evolve import UNWATCHED, begin, evolve
 from spotctl.control.state import Phase, State
-from spotctl.control.step import plan
-from spotctl.ledger import Ledger
+from spotctl.control.step import plan_after
 
 
 class World(Protocol):
@@ -31,6 +31,16 @@ class World(Protocol):
         ...
 
 
+class Entries(Protocol):
+    """Where entries are recorded: a ledger, or nowhere in a world that nobody will ask about."""
+
+    def append(self, entry: e.Entry) -> int: ...
+
+    def commit(self) -> None:
+        """Make what was appended durable."""
+        ...
+
+
 class Observer(Protocol):
     """Whoever watches a run: the live view, the JSON lines, a test."""
 
@@ -39,12 +49,12 @@ class Observer(Protocol):
         ...
 
 
-def drive(state: State, world: World, ledger: Ledger, observer: Observer) -> State:
+def drive(state: State, world: World, ledger: Entries, observer: Observer) -> State:
     """Run until the job is closed; the final state."""
     while state.phase is not Phase.CLOSED:
         fact = world.next()
         state = _record(state, fact, ledger, observer)
-        commands = plan(state)
+        commands = plan_after(fact, state)
         for command in commands:
             state = _record(state, command, ledger, observer)
         if commands or not isinstance(fact, (e.PriceChanged, e.Woke)):  # those two can be had again
@@ -55,7 +65,7 @@ def drive(state: State, world: World, ledger: Ledger, observer: Observer) -> Sta
     return state
 
 
-def _record(state: State, entry: e.Entry, ledger: Ledger, observer: Observer) -> State:
+def _record(state: State, entry: e.Entry, ledger: Entries, observer: Observer) -> State:
     ledger.append(entry)
     state = evolve(state, entry)
     observer.on_entry(state, entry)
@@ -65,14 +75,15 @@ def _record(state: State, entry: e.Entry, ledger: Ledger, observer: Observer) ->
 def start(
     terms_entry: e.JobStarted,
     history: PriceHistory,
-    ledger: Ledger,
+    ledger: Entries,
     observer: Observer,
     capacity: Observations = UNWATCHED,
+    crossings: PriceCrossing | None = None,
 ) -> State:
-    """Open a ledger with the terms of its run."""
+    """Open a ledger with the terms of its run. See ``evolve.begin`` for what the state is made from."""
     ledger.append(terms_entry)
     ledger.commit()
-    state = begin(terms_entry, history, capacity)
+    state = begin(terms_entry, history, capacity, crossings)
     observer.on_entry(state, terms_entry)
     return state
 

@@ -30,13 +30,19 @@ RETIRE_WITHIN_S: Final = RENEWAL_LEAD_S - RELEASE_LEAD_S
 """And where seconds are billed it is given as long to become safe to end."""
 
 
-def begin(started: e.JobStarted, history: PriceHistory, capacity: Observations = UNWATCHED) -> State:
+def begin(
+    started: e.JobStarted,
+    history: PriceHistory,
+    capacity: Observations = UNWATCHED,
+    crossings: PriceCrossing | None = None,
+) -> State:
     """The state after the first entry.
 
     ``history`` and ``capacity``: prices, and who kept machines, before the start; what is later is cut.
+    ``crossings`` estimates evictions by price, where a replay has one that is quicker.
     """
     prices, seen_before = history.as_of(started.at), capacity.as_of(started.at)
-    estimator = _estimator(started.terms.rules, seen_before)
+    estimator = _estimator(started.terms.rules, seen_before, crossings or PriceCrossing())
     return State(
         now=started.at,
         terms=started.terms,
@@ -45,6 +51,7 @@ def begin(started: e.JobStarted, history: PriceHistory, capacity: Observations =
         evictions=estimator.fit(prices, started.at),
         fitted_at=started.at,
         capacity=seen_before,
+        decide_from=None if started.terms.reliable_count else started.at,
         measured=_unmeasured(started.terms) if started.terms.measure else None,
     )
 
@@ -54,10 +61,10 @@ def _unmeasured(terms: Terms) -> Measured:
     return Measured.begin(terms.scaling, rates, {})
 
 
-def _estimator(rules: MarketRules, capacity: Observations) -> MarketModel:
+def _estimator(rules: MarketRules, capacity: Observations, crossings: PriceCrossing) -> MarketModel:
     """Where machines are taken for capacity, and nobody watched that, prices are all there is to go by."""
     if rules.cleared_by_bid or not capacity.markets:
-        return PriceCrossing()
+        return crossings
     from bidbrain.eviction.chosen import Chosen  # many estimators, that auctions need not load
 
     return Chosen(rules, capacity)
@@ -244,7 +251,8 @@ def _fatal(state: State, lost: Iterable[Instance]) -> str | None:
     reliable = next((instance for instance in lost if state.is_reliable(instance)), None)
     if reliable is not None:
         return f"the reliable machine {reliable.name} was lost with the only safe copy of the model"
-    if state.phase is Phase.STARTING and state.asked is None and not any(state.live()):
+    starting = state.phase is Phase.STARTING and state.terms.reliable_count > 0
+    if starting and state.asked is None and not any(state.live()):
         return "the reliable machines were lost before the training began"
     return None
 
@@ -280,7 +288,8 @@ def _joined(state: State, entry: e.MachineJoined) -> State:
     state = _with(state, replace(instance, joined=True, joined_at=entry.at))
     if state.phase is not Phase.STARTING:
         return state
-    return replace(state, phase=Phase.TRAINING, training_started_at=state.now, decide_from=state.now)
+    state = replace(state, phase=Phase.TRAINING, training_started_at=state.now)
+    return replace(state, decide_from=state.now) if state.terms.reliable_count else state
 
 
 def _safe(state: State, entry: e.SafeToKill) -> State:

@@ -26,7 +26,7 @@ REFUSED_REST_S: Final = 600
 
 class Phase(StrEnum):
     STARTING = "starting"
-    """The reliable machines are being had; nothing trains yet."""
+    """The first machines are being had (the reliable ones, where the job has some); nothing trains yet."""
     TRAINING = "training"
     STOPPING = "stopping"
     """The model is being saved: a stop was asked for."""
@@ -116,7 +116,7 @@ class State:
     last_decision: Decision | None = None
     decisions: int = 0
     decide_from: Instant | None = None
-    """When the next acquisition may be considered; None before training starts."""
+    """When the next acquisition may be considered; None before the reliable machines take part."""
     belief: Belief | None = None
     """What the job has learned of spot capacity, where it has a deadline to keep."""
     blind_until: Instant | None = None

@@ -39,13 +39,26 @@ def plan(state: State) -> tuple[e.Command, ...]:
     return tuple(commands)
 
 
+def plan_after(fact: e.Fact, state: State) -> tuple[e.Command, ...]:
+    """``plan(state)``, where ``fact`` is the last one folded and nothing was left to do before it.
+
+    Most facts of a run are prices, and clocks that are done. While it trains, and nobody asked for anything,
+    these change no machine: whatever else is to come of them waits for the alarm, unless it is a stop.
+    """
+    quiet = isinstance(fact, (e.PriceChanged, e.Progressed)) and state.phase is Phase.TRAINING
+    waits = state.asked is None and state.alarm is not None and state.now < state.alarm
+    if quiet and waits and not any(True for _ in _stops(state)):
+        return ()
+    return plan(state)
+
+
 # ---- the reliable machines ----------------------------------------------------------------------
 
 
 def _reliable(state: State) -> Commands:
     """Reliable machines come first and are never given up (Harlap 4.3.2)."""
-    if not state.allocations and state.asked is None:
-        terms = state.terms
+    terms = state.terms
+    if terms.reliable_count and not state.allocations and state.asked is None:
         yield e.Acquire(state.now, "r1", terms.reliable.market, terms.reliable_count, None, reliable=True)
 
 
@@ -109,7 +122,8 @@ def _acquisitions(state: State) -> Commands:
 
 def _deciding(state: State) -> bool:
     blind = state.blind_until is not None and state.now < state.blind_until
-    return state.phase is Phase.TRAINING and state.asked is None and not blind
+    begun = state.phase is Phase.TRAINING or (state.phase is Phase.STARTING and state.decide_from is not None)
+    return begun and state.asked is None and not blind
 
 
 # ---- ends ---------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from typing import Final
 
 from bidbrain.model import Limits, Scaling
 from bidbrain.strategies.menu import DEFAULT
+from bidbrain.strategies.recovery import Checkpointing
 from pricing_data.market import Market, MarketRules
 from pricing_data.units import Instant, MicroUsd, Seconds, UsdPerHour
 
@@ -37,7 +38,8 @@ class Terms:
     """The terms of one run.
 
     ``core_seconds_per_clock``: nominal work of one clock, in core-seconds. ``deadline_s`` counts from
-    the start. ``prices``: how the prices are to be called wherever they are shown.
+    the start. ``prices``: how the prices are to be called wherever they are shown. ``reliable``: of what
+    kind reliable machines are; ``reliable_count`` of them, and none where checkpoints take their place.
     """
 
     job: str
@@ -62,6 +64,10 @@ class Terms:
     """Whether phi, sigma and lambda are taken from the job's own progress as soon as it shows them."""
     strategy: str = DEFAULT
     """One of ``bidbrain.strategies.menu.LIVE``."""
+    checkpoints: Checkpointing | None = None
+    """How the job survives the loss of its machine, where no reliable machine keeps what it has done."""
+    saves_on_warning: bool = True
+    """Whether a warning in time costs no work: always so with AgileML."""
 
     def tradable(self, market: Market) -> Tradable:
         """The terms of one of the run's markets; KeyError for any other."""

@@ -39,6 +39,20 @@ class _Machine:
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What is told of all machines from one moment until another, unless somebody changes them."""
+
+    since: Instant
+    until: Instant | None
+    """None: for good."""
+    reports: tuple[Report, ...]
+    notices: tuple[Notice, ...]
+
+    def holds(self, at: Instant) -> bool:
+        return self.since <= at and (self.until is None or at < self.until)
+
+
 UNLIMITED: Final = Observations()
 
 
@@ -63,6 +77,7 @@ class SimulatedProvider:
         self._clock = clock
         self._orders: dict[str, tuple[str, ...]] = {}
         self._machines: dict[str, _Machine] = {}
+        self._said: _Said | None = None
 
     def offerings(self) -> tuple[Offering, ...]:
         known = self._trace.as_of(self._clock())
@@ -96,12 +111,13 @@ class SimulatedProvider:
         runs_from = Instant(requested_at + self._boot_s)
         for name in names:
             self._machines[name] = _Machine(order.token, runs_from, warned_at, evicted_at)
+        self._said = None
         self._orders[order.token] = names
         return names
 
     def describe(self) -> tuple[Report, ...]:
-        now = self._clock()
-        return tuple(self._report(name, machine, now) for name, machine in self._machines.items())
+        """The same tuple for as long as there is nothing new to say."""
+        return self._say().reports
 
     def terminate(self, instances: Sequence[str]) -> None:
         self._finish(instances, End.RELEASED)
@@ -113,9 +129,20 @@ class SimulatedProvider:
     def end(self, instance: str, at: Instant, end: End) -> None:
         """Take up an end that is on record."""
         self._machines[instance] = replace(self._machines[instance], ended_at=at, end=end)
+        self._said = None
 
     def notices(self) -> tuple[Notice, ...]:
+        """The same tuple for as long as there is nothing new to say."""
+        return self._say().notices
+
+    def _say(self) -> _Said:
         now = self._clock()
+        if self._said is None or not self._said.holds(now):
+            reports = tuple(self._report(name, machine, now) for name, machine in self._machines.items())
+            self._said = _Said(now, self._change_after(now), reports, self._notices(now))
+        return self._said
+
+    def _notices(self, now: Instant) -> tuple[Notice, ...]:
         return tuple(
             Notice(name, machine.token, machine.warned_at, machine.evicted_at)
             for name, machine in self._machines.items()
@@ -125,6 +152,10 @@ class SimulatedProvider:
         )
 
     def next_change(self, after: Instant) -> Instant | None:
+        said = self._said
+        return said.until if said is not None and said.holds(after) else self._change_after(after)
+
+    def _change_after(self, after: Instant) -> Instant | None:
         moments = (
             moment
             for machine in self._machines.values()

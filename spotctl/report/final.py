@@ -46,6 +46,7 @@ def final_object(state: State, ledger: Path, wall_s: float, left: int, score: Sc
         "started": format_instant(state.terms.start),
         "ended": format_instant(state.now),
         "work_done": round(state.work_done, 3),
+        "engine": "agileml" if state.terms.checkpoints is None else "command",
         "clocks": state.clock,
         "objective": None if score is None else _score(score),
         "wall_seconds": round(wall_s, 3),

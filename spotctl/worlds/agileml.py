@@ -147,6 +147,8 @@ class AgileMLTraining:
             case a.Finished():
                 self._effects.clear()
                 return e.TrainingFinished(now, message.clock, self._keep(message.path))
+            case a.Checkpointed() | a.CheckpointFailed():
+                raise AssertionError(f"{message}, of a job that asked for no checkpoints")
             case a.Failed():
                 self._effects.clear()
                 return e.TrainingFailed(now, message.why)

@@ -11,7 +11,6 @@ from dataclasses import replace
 
 from pricing_data.units import Instant
 from spotctl.control import events as e
-from spotctl.simulator.training import ModelledTraining
 from spotctl.timesource import Effect, pause
 from spotctl.worlds.training import Training
 
@@ -22,7 +21,7 @@ _FINISH_FLOOR_S = 600.0
 class PairedTraining:
     """``model`` tells the story, ``real`` does the work. ``told`` facts of the model's are on record."""
 
-    def __init__(self, model: ModelledTraining, real: Training, told: int) -> None:
+    def __init__(self, model: Training, real: Training, told: int) -> None:
         self._model = model
         self._real = real
         self._to_skip = told

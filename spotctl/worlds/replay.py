@@ -6,7 +6,7 @@ from math import ceil
 
 from spotctl.providers.simulated import SimulatedProvider
 from spotctl.resolve import Resolved
-from spotctl.simulator.training import ModelledTraining
+from spotctl.simulator.modelled import modelled
 from spotctl.timesource import VirtualTime
 from spotctl.worlds.built import BuiltWorld
 from spotctl.worlds.trace import Asks, TraceWorld
@@ -19,7 +19,7 @@ def replay_world(resolved: Resolved, asks: Asks) -> BuiltWorld:
     provider = SimulatedProvider(
         resolved.trace, terms.rules, ceil(terms.start_s), lambda: time.now, resolved.capacity
     )
-    world = TraceWorld(time, resolved.trace, provider, ModelledTraining(terms), asks, terms)
+    world = TraceWorld(time, resolved.trace, provider, modelled(terms), asks, terms)
     return BuiltWorld(
         world,
         close=world.close,

@@ -25,6 +25,7 @@ class Watch:
         self._running: set[str] = set()
         self._warned: set[str] = set()
         self._ended: set[str] = set()
+        self._heard: tuple[tuple[Report, ...], tuple[Notice, ...]] = ((), ())
 
     @classmethod
     def resumed(cls, state: State) -> Watch:
@@ -41,12 +42,11 @@ class Watch:
 
     def facts(self, provider: Provider) -> tuple[e.Fact, ...]:
         """News in the order it happened; at one moment: running, then warned, then ended."""
-        reports = provider.describe()
-        news: list[e.Fact] = [
-            *self._starts(reports),
-            *self._warnings(provider.notices()),
-            *self._ends(reports),
-        ]
+        reports, notices = provider.describe(), provider.notices()
+        if reports is self._heard[0] and notices is self._heard[1]:
+            return ()  # not only equal: the very same, as providers may say where nothing changed
+        self._heard = (reports, notices)
+        news: list[e.Fact] = [*self._starts(reports), *self._warnings(notices), *self._ends(reports)]
         return tuple(sorted(news, key=lambda fact: fact.at))
 
     def _starts(self, reports: Iterable[Report]) -> Iterator[e.Fact]:

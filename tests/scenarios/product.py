@@ -17,7 +17,6 @@ from pathlib import Path
 from string import Template
 from typing import Any, Final, TypeVar
 
-from agileml.app import Input
 from agileml.apps.planted import planted_ratings, write_ratings
 from agileml.hosts.job import JobFolder
 from agileml.hosts.local import LocalHost
@@ -79,9 +78,11 @@ class Product:
         write_prices(folder / "prices.csv", steps)
         self.folder = folder
         self.model = folder / "model" / "model.npz"
+        self.patience_s = PATIENCE_S
         self._temporary = temporary
         self._environment = {
             **os.environ,
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",  # as in an active venv
             "PYTHONPATH": str(ROOT),
             "SPOTCTL_HOME": str(folder / "home"),
             "TMPDIR": str(temporary),
@@ -96,13 +97,17 @@ class Product:
 
     def launch(self) -> None:
         """Start ``spotctl launch``; the second time it goes on with what the first has left."""
-        job, prices = str(self.folder / "scenario.yaml"), str(self.folder / "prices.csv")
+        job = str(self.folder / "scenario.yaml")
         options = ["--yes", "--json", "--speed", str(SPEED)]
-        options += ["--trace", prices, "--trace-start", format_instant(START)]
+        options += self.price_options
         with (self.folder / "stdout").open("wb") as out, (self.folder / "stderr").open("ab") as chatter:
             self._launch = subprocess.Popen(
                 [*SPOTCTL, "launch", job, *options], env=self._environment, stdout=out, stderr=chatter
             )
+
+    @property
+    def price_options(self) -> list[str]:
+        return ["--trace", str(self.folder / "prices.csv"), "--trace-start", format_instant(START)]
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Another command beside it, as from another terminal."""
@@ -111,7 +116,7 @@ class Product:
             env=self._environment,
             capture_output=True,
             text=True,
-            timeout=PATIENCE_S,
+            timeout=self.patience_s,
         )
 
     def signal(self, number: signal.Signals) -> None:
@@ -122,17 +127,22 @@ class Product:
     def end(self) -> dict[str, Any]:
         """The final object, once the launch has ended."""
         assert self._launch is not None
-        code = self._launch.wait(timeout=PATIENCE_S)
+        code = self._launch.wait(timeout=self.patience_s)
         lines = (self.folder / "stdout").read_text().splitlines()
         assert lines, self.chatter
         final: dict[str, Any] = json.loads(lines[-1])
         assert (code, final["instances_left"]) == (final["exit_code"], 0), self.chatter
         return final
 
+    def exit_code(self) -> int:
+        """Of the launch, once it has ended: for those that began nothing."""
+        assert self._launch is not None
+        return self._launch.wait(timeout=self.patience_s)
+
     def kill_spotctl(self) -> None:
         self.signal(signal.SIGKILL)
         assert self._launch is not None
-        self._launch.wait(timeout=PATIENCE_S)
+        self._launch.wait(timeout=self.patience_s)
 
     # ---- what happens -----------------------------------------------------------------------
 
@@ -160,13 +170,13 @@ class Product:
 
     def wait(self, wanted: Callable[[e.Entry], bool]) -> Row:
         """The first entry of the ledger that is wanted."""
-        until = time.monotonic() + PATIENCE_S
+        until = time.monotonic() + self.patience_s
         while time.monotonic() < until:
             for row in self.rows():
                 if wanted(row.entry):
                     return row
             time.sleep(0.02)
-        raise AssertionError(f"it did not happen within {PATIENCE_S} s; {self.chatter}")
+        raise AssertionError(f"it did not happen within {self.patience_s} s; {self.chatter}")
 
     def reach(self, clock: int) -> None:
         self.wait(lambda entry: isinstance(entry, e.Progressed) and entry.clock >= clock)
@@ -241,7 +251,7 @@ class Product:
     def check_model(self, clocks: int) -> None:
         """Bit for bit what a plain loop computes."""
         training = JobFolder(self.run.training)
-        job, data = training.job(), Input(training.input)
+        job, data = training.job(), training.cut_input()
         model, _ = serial(job.make_application(), data, job.setup.shards, clocks)
         saved = training.load_model(data.shape, job.setup.partitions)
         assert saved.tobytes() == model.tobytes()

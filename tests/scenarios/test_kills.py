@@ -146,17 +146,24 @@ def test_a_training_that_ended_while_nobody_listened_is_a_success(
         check(job, undisturbed, time.time(), "spotctl, away for longer than a lease")
 
 
-@pytest.mark.parametrize("role", ["agent", "server"])
-def test_losing_the_only_safe_copy_ends_the_job_and_leaves_nothing(role: str, tmp_path: Path) -> None:
+def test_losing_the_only_reliable_machine_ends_the_job_and_leaves_nothing(tmp_path: Path) -> None:
     with product(tmp_path) as job:
         job.launch()
         job.reach_stage(2)
-        job.kill_role(role, ON_RELIABLE)
+        job.kill_role("agent", ON_RELIABLE)
         final = job.end()
         assert (final["state"], final["exit_code"], final["model"]) == ("failed", 1, None)
         assert ON_RELIABLE in final["why"]
         job.check_nothing_left()
         job.check_record(final)
+
+
+def test_backups_that_die_are_made_again_from_those_who_serve(tmp_path: Path, undisturbed: bytes) -> None:
+    with product(tmp_path) as job:
+        job.launch()
+        job.reach_stage(2)
+        job.kill_role("server", ON_RELIABLE)
+        check(job, undisturbed, time.time(), "the server with the backups")
 
 
 def test_losing_the_reliable_machine_before_it_trains_is_noticed_at_once(tmp_path: Path) -> None:

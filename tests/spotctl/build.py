@@ -22,7 +22,7 @@ from spotctl.control.step import plan
 from spotctl.control.terms import Stop, Terms, Tradable
 from spotctl.ledger import Ledger
 from spotctl.providers.simulated import UNLIMITED, SimulatedProvider
-from spotctl.simulator.training import ModelledTraining
+from spotctl.simulator.modelled import modelled
 from spotctl.timesource import VirtualTime
 from spotctl.worlds.trace import TraceWorld
 
@@ -109,7 +109,7 @@ def replay(
     """Run ``of`` over ``trace`` in virtual time; the final state and the ledger."""
     time = VirtualTime(of.start)
     provider = SimulatedProvider(trace, of.rules, 60, lambda: time.now, capacity)
-    world = TraceWorld(time, trace, provider, ModelledTraining(of), lambda: asks(time.now), of)
+    world = TraceWorld(time, trace, provider, modelled(of), lambda: asks(time.now), of)
     ledger, observer = Ledger.in_memory(), Silent()
     begun = start(e.JobStarted(of.start, of), trace, ledger, observer, capacity)
     state = drive(begun, world, ledger, observer)

@@ -95,6 +95,7 @@ def test_every_key_of_a_complete_file_is_in_the_spec(folder: Path) -> None:
 def test_defaults_follow_from_what_is_written(folder: Path) -> None:
     spec = parse(MINIMAL, folder)
     assert spec.name == "job", "the file's own name"
+    assert spec.reliable is not None
     assert spec.reliable.instances == 1
     assert spec.spot.max_per_allocation == 8, "nothing is split unless asked for"
     assert spec.training == Training(staleness=0, partitions=4, shards=36), "of nine machines"
@@ -139,10 +140,11 @@ MALFORMED = {
     "null": ("ratings.csv", "", "2:6: data: found nothing", "expected a file or a URL"),
     "app is no class": (
         "agileml.apps.mf:",
-        "agileml/apps/mf.py:",
+        "agileml/apps/mf:",
         "1:6: app: found",
         "expected a class like",
     ),
+    "no such application file": ("agileml.apps.mf:", "mine.py:", "1:6: app: found", "there is no file"),
     "no such data": ("ratings.csv", "rating.csv", "2:7: data: found 'rating.csv', but there is no file", ""),
     "data missing": ("data: ratings.csv\n", "", "data: missing", "a file or a URL"),
     "stop missing": ("stop: {clocks: 40}\n", "", "stop: missing", "clocks, seconds or converged"),
@@ -173,12 +175,17 @@ MALFORMED = {
         "found 'aws' a second time",
     ),
     "no regions": ("instances: 8", "instances: 8, regions: []", "found an empty list", "a list of regions"),
-    "command engine": ("app:", "engine: command\napp:", "engine: found 'command'", "not supported in this"),
+    "command engine": (
+        "app:",
+        "engine: command\napp:",
+        "app: belongs to engine: agileml",
+        "this is a job of",
+    ),
     "setup": (
         "app:",
         "setup: pip install x\napp:",
         "1:8: setup: belongs to engine: command",
-        "not supported",
+        "this is a job of agileml",
     ),
     "bad name": ("app:", "name: ../up\napp:", "1:7: name: found '../up'", "a name of letters"),
     "bad variable": ("app:", "envs: {A-B: 1}\napp:", "found the key 'A-B'", "the name of a variable"),

@@ -1,0 +1,335 @@
+"""The agent of one machine of a command job: it runs the program there and keeps its checkpoints.
+
+``python -m spotctl.command.agent FOLDER MACHINE CORES LOCK``, started by ``agileml.hosts.local``, in a
+process session of its own and holding the open lock file LOCK: a machine lives as long as its agent. Orders
+come from a file and words go to one (``mailbox``), so neither end need be there when the other speaks: the
+program goes on while nobody listens. An agent without a program to run ends when nobody has run the job for
+a lease.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+import time
+from collections.abc import Callable
+from enum import Enum, auto
+from pathlib import Path
+from typing import Any, Final
+
+from spotctl.command import messages as m
+from spotctl.command.background import Task
+from spotctl.command.checkpoints import Checkpoint
+from spotctl.command.disk import Disk, ProgressFile
+from spotctl.command.folder import CommandFolder
+from spotctl.command.mailbox import Inbox, Outbox
+from spotctl.command.program import Program
+from spotctl.command.store import CheckpointStore, StoreError
+
+_TICK_S: Final = 0.03
+_ALIVE_EVERY_S: Final = 1.0
+_LEASE_S: Final = 30.0
+_TRY_STORE_AGAIN_S: Final = 2.0
+_LAST_TRIES_S: Final = 20.0
+"""For how long the last checkpoint of a program that has ended is tried to be stored."""
+_LEAST_RESERVE_S: Final = 1.0
+"""Of a notice, kept for storing the last checkpoint, where no checkpoint was timed yet."""
+
+
+class Doing(Enum):
+    WAITING = auto()
+    PLACING = auto()
+    """Files are being copied."""
+    SETTING_UP = auto()
+    RESTORING = auto()
+    RUNNING = auto()
+    ENDED = auto()
+    """The program ended by itself; what it wrote last is being stored."""
+    LEAVING = auto()
+
+
+class Agent:
+    def __init__(self, folder: CommandFolder, machine: str) -> None:
+        self._description = folder.description()
+        self._disk = Disk(folder.disk(machine))
+        self._disk.path.mkdir(parents=True, exist_ok=True)
+        self._machine = folder.machine(machine)
+        self._alive = folder.alive(machine)
+        self._orders = Inbox(folder.orders(machine))
+        self._words = Outbox(folder.said(machine))
+        self._store = CheckpointStore(self._description.store)
+        self._doing = Doing.WAITING
+        self._program: Program | None = None
+        self._progress = ProgressFile(self._disk.progress)
+        self._task: Task[Any] | None = None
+        self._then: Callable[[Task[Any]], None] = lambda _: None
+        self._attempt = 0
+        self._stored = -1  # the step of the newest checkpoint known to be in the store
+        self._store_again_at = 0.0
+        self._storing_took_s = 0.0
+        self._refusal = ""
+        self._until = 0.0  # of the notice, or of the last tries
+        self._touched_at = self._wanted_at = time.monotonic()
+        group = folder.machine(machine) / "group"
+        group.with_suffix(".part").write_text(str(os.getpgrp()))
+        group.with_suffix(".part").replace(group)  # whoever kills the machine reads it whole, or not yet
+
+    def run(self) -> int:
+        """Until nobody has wanted it for a lease; the exit status. Machines end it long before."""
+        while not self._abandoned():
+            for _, content in self._orders.receive():
+                self._obey(m.from_json(content))
+            self._watch_task()
+            self._watch_program()
+            if self._task is None:
+                self._store_newest()
+            self._settle()
+            time.sleep(_TICK_S)
+        return 1
+
+    # ---- orders -----------------------------------------------------------------------------
+
+    def _obey(self, order: m.Order) -> None:
+        match order:
+            case m.Prepare():
+                self._doing = Doing.PLACING
+            case m.Begin(attempt):
+                self._attempt, self._doing = attempt, Doing.RESTORING
+            case m.Leave(seconds):
+                self._leave(seconds)
+
+    def _leave(self, seconds: float) -> None:
+        self._until, self._store_again_at = time.monotonic() + seconds, 0.0
+        if self._doing is Doing.ENDED:
+            return  # before anybody asked it to
+        self._doing = Doing.LEAVING
+        self._disk.announce(seconds)
+        if self._program is not None:
+            self._program.terminate()
+
+    def _settle(self) -> None:
+        """Whatever can be taken up, or is finished with, now."""
+        match self._doing:
+            case Doing.PLACING if self._task is None:
+                self._start(lambda: self._disk.place(self._description), self._placed)
+            case Doing.RESTORING if self._task is None:
+                self._start(self._restore, self._restored)
+            case Doing.ENDED if self._program is None:
+                self._settle_end()
+            case Doing.LEAVING:
+                self._settle_leave()
+            case _:
+                pass
+
+    # ---- files and setup --------------------------------------------------------------------
+
+    def _placed(self, task: Task[Any]) -> None:
+        if self._doing is not Doing.PLACING:
+            return
+        try:
+            task.result()
+        except Exception as error:  # of whatever file system the job names
+            self._fail("setup", 1, f"its files could not be put in place: {type(error).__name__}: {error}")
+            return
+        missing = [name for name in self._description.secrets if name not in os.environ]
+        if missing:
+            told = "not in the environment of the spotctl that started this machine; export and launch again"
+            self._fail("setup", 1, f"secrets: {', '.join(missing)} {told}")
+            return
+        if self._description.setup:
+            self._doing = Doing.SETTING_UP
+            self._program = self._new_program("setup", self._description.setup, None)
+        else:
+            self._prepared()
+
+    def _prepared(self) -> None:
+        self._doing = Doing.WAITING
+        self._say(m.Ready())
+
+    def _fail(self, what: str, status: int, trouble: str) -> None:
+        self._doing = Doing.WAITING
+        self._say(m.Ended(what, status, trouble))
+
+    # ---- the program ------------------------------------------------------------------------
+
+    def _restore(self) -> tuple[Checkpoint | None, int]:
+        """What to begin from, and the newest step in the store. On the machine it ran on before, the
+        program's own folder may be ahead of the store."""
+        here = self._disk.newest()
+        for stored in self._store.whole():
+            if here is not None and here.step >= stored.step:
+                return here, stored.step
+            try:
+                return self._store.restore(stored, self._disk.checkpoints), stored.step
+            except StoreError as error:
+                self._note(f"{error}; falling back on an older one")
+        return here, -1
+
+    def _restored(self, task: Task[Any]) -> None:
+        try:
+            checkpoint, self._stored = task.result()
+        except (StoreError, OSError) as error:
+            if self._doing is Doing.RESTORING:
+                self._fail("restoring a checkpoint", 1, str(error))
+            return
+        if self._doing is not Doing.RESTORING:
+            return
+        self._disk.eviction.unlink(missing_ok=True)
+        self._progress = ProgressFile(self._disk.progress)
+        self._program = self._new_program(f"run {self._attempt}", self._description.command, checkpoint)
+        self._doing = Doing.RUNNING
+        self._say(m.Began(self._attempt, 0 if checkpoint is None else checkpoint.step))
+        if self._stored >= 0:
+            self._say(m.Saved(self._stored))
+
+    def _new_program(self, name: str, command: str, checkpoint: Checkpoint | None) -> Program:
+        described = self._description
+        job = {
+            "SPOTCTL_JOB": described.job,
+            "SPOTCTL_RUN": described.run,
+            "SPOTCTL_ATTEMPT": str(self._attempt),
+        }
+        environment = {**os.environ, **job, **self._disk.variables(checkpoint)}
+        environment["PYTHONPATH"] = _theirs(os.environ.get("PYTHONPATH", ""))
+        secrets = {name: os.environ[name] for name in described.secrets if name in os.environ}
+        log = self._machine / "program.log"
+        return Program(f"{self._machine}/{name}", command, self._disk.work, environment, log, secrets)
+
+    def _watch_program(self) -> None:
+        program = self._program
+        if program is None:
+            return
+        program.pump()
+        self._tell_progress()
+        if self._doing is Doing.LEAVING:
+            if program.running and time.monotonic() < self._until - self._reserve_s():
+                return
+        elif program.status is None:
+            return
+        status = program.status
+        program.kill()
+        program.close()
+        self._program = None
+        self._tell_progress()
+        if self._doing is Doing.LEAVING:
+            return
+        self._ended(program, 0 if status is None else status)
+
+    def _tell_progress(self) -> None:
+        reached = self._progress.news()
+        if reached is not None and self._doing is not Doing.SETTING_UP:
+            self._say(reached)
+
+    def _ended(self, program: Program, status: int) -> None:
+        if self._doing is Doing.SETTING_UP:
+            if status == 0:
+                self._prepared()
+            else:
+                self._fail("setup", status, program.tail)
+        elif status == 0:
+            self._doing, self._until = Doing.ENDED, time.monotonic() + _LAST_TRIES_S
+            self._store_again_at = 0.0
+        else:
+            self._fail("run", status, program.tail)
+
+    def _settle_end(self) -> None:
+        """The work is done once its last checkpoint is in the store."""
+        if self._all_stored():
+            self._doing = Doing.WAITING
+            self._say(m.Ended("run", 0, ""))
+        elif time.monotonic() > self._until and self._task is None:
+            self._fail("storing the last checkpoint", 1, self._refusal)
+
+    def _settle_leave(self) -> None:
+        if self._program is not None:
+            return
+        if self._all_stored():
+            self._doing = Doing.WAITING
+            self._say(m.Left())
+        elif time.monotonic() > self._until and self._task is None:
+            self._fail("storing the last checkpoint", 1, self._refusal)
+
+    def _reserve_s(self) -> float:
+        """How long before the end of a notice a program that does not stop is ended."""
+        return max(_LEAST_RESERVE_S, 2 * self._storing_took_s)
+
+    # ---- checkpoints ------------------------------------------------------------------------
+
+    def _all_stored(self) -> bool:
+        newest = self._disk.newest()
+        return self._task is None and (newest is None or newest.step <= self._stored)
+
+    def _store_newest(self) -> None:
+        """Take up the newest whole checkpoint that is not in the store, one at a time."""
+        if self._doing not in (Doing.WAITING, Doing.RUNNING, Doing.ENDED, Doing.LEAVING) or not self._attempt:
+            return
+        newest = self._disk.newest()
+        if newest is None or newest.step <= self._stored or time.monotonic() < self._store_again_at:
+            return
+        began = time.monotonic()
+        self._start(lambda: self._store.publish(newest), lambda task: self._published(task, newest, began))
+
+    def _published(self, task: Task[Any], checkpoint: Checkpoint, began: float) -> None:
+        try:
+            task.result()
+        except (StoreError, OSError) as error:
+            if checkpoint.path.exists():  # else its program has removed it, and has a newer one
+                self._refusal = f"step-{checkpoint.step} was not stored: {error}"
+                self._note(f"{self._refusal}; it is tried again")
+                self._store_again_at = time.monotonic() + _TRY_STORE_AGAIN_S
+            return
+        self._storing_took_s = time.monotonic() - began
+        self._stored = checkpoint.step
+        self._say(m.Saved(checkpoint.step))
+
+    # ---- the rest ---------------------------------------------------------------------------
+
+    def _start(self, work: Callable[[], Any], then: Callable[[Task[Any]], None]) -> None:
+        self._task, self._then = Task(work), then
+
+    def _watch_task(self) -> None:
+        if self._task is not None and self._task.done:
+            task, self._task = self._task, None
+            self._then(task)
+
+    def _say(self, word: m.Word) -> None:
+        self._words.send(m.to_json(word))
+
+    def _note(self, text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    def _abandoned(self) -> bool:
+        """Shows that it lives; whether nobody has run the job, and it no program, for a lease."""
+        now = time.monotonic()
+        if now - self._touched_at >= _ALIVE_EVERY_S:
+            self._touched_at = now
+            self._alive.touch()
+            if self._program is not None or self._task is not None or _held(Path(self._description.lock)):
+                self._wanted_at = now
+        return now - self._wanted_at > _LEASE_S
+
+
+def _held(lock: Path) -> bool:
+    with lock.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def _theirs(path: str) -> str:
+    """PYTHONPATH as the job's user has it: the host puts our own root in front of it for the agent."""
+    return path.partition(os.pathsep)[2]
+
+
+def main(folder: str, machine: str, cores: str, lock: str) -> int:
+    """``lock`` stays open, as this process does; the program does not inherit it."""
+    os.set_inheritable(int(lock), False)
+    os.environ["SPOTCTL_CPUS"] = cores
+    return Agent(CommandFolder(Path(folder)), machine).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,44 @@
+"""Which entries of a program's checkpoint folder are whole: those that are called ``step-N``.
+
+A program writes a checkpoint under any other name in the same folder and then renames it; renaming is
+atomic, so whatever bears such a name was finished. N is the number of steps that are in it. Everything
+else in the folder is the program's own business: it is never stored.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+_WHOLE: Final = re.compile(r"step-(\d{1,15})")
+"""A folder or a file. No suffix is allowed: half the world writes into ``step-120.tmp`` first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A whole checkpoint on this machine's disk."""
+
+    step: int
+    path: Path
+
+
+def step_of(name: str) -> int | None:
+    """The step of a whole checkpoint of that name; None where the name is none.
+
+    >>> step_of("step-000120"), step_of("step-120.tmp"), step_of("latest")
+    (120, None, None)
+    """
+    found = _WHOLE.fullmatch(name)
+    return None if found is None else int(found[1])
+
+
+def newest(folder: Path) -> Checkpoint | None:
+    """The whole checkpoint with the most steps; None where there is none."""
+    found = [
+        Checkpoint(step, entry)
+        for entry in sorted(folder.iterdir())
+        if (step := step_of(entry.name)) is not None
+    ]
+    return max(found, key=lambda checkpoint: checkpoint.step, default=None)

@@ -1,0 +1,238 @@
+"""Whole checkpoints in any place fsspec can reach; a half-written one is never used.
+
+    ROOT/data/STEP-TOKEN/...      the files of one checkpoint
+    ROOT/manifests/STEP.json      written last: which data, and every file's length and SHA-256
+
+A checkpoint exists when its manifest can be read and everything it names is there. So no rename is needed,
+which object stores lack: data without a manifest is what an upload that was cut off has left, and a
+manifest that was cut off is no JSON. Refuses to know programs and machines.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from spotctl.command.checkpoints import Checkpoint
+
+KEPT: Final = 2
+"""Checkpoints kept: the newest, and one to fall back on should it turn out damaged."""
+_SCHEMA: Final = "spotctl.checkpoint/1"
+_DIGITS: Final = 15
+_BLOCK: Final = 1 << 20
+_WITHOUT_FOLDERS: Final = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oss"})
+"""What fsspec calls object stores."""
+
+
+class StoreError(Exception):
+    """The store cannot be read or written; the message says which, what was tried, and what it answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """One file of a checkpoint. ``path`` is relative to it, and empty where the checkpoint is that file."""
+
+    path: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A checkpoint in the store, as its manifest says."""
+
+    step: int
+    data: str
+    files: tuple[File, ...]
+
+    @property
+    def name(self) -> str:
+        """What it is called in a program's checkpoint folder."""
+        return f"step-{self.step}"
+
+
+class CheckpointStore:
+    """``location``: a folder, or any URL that fsspec understands, of one run's own."""
+
+    def __init__(self, location: str) -> None:
+        from fsspec.core import url_to_fs  # type: ignore[import-untyped]
+
+        self.location = location
+        self._uploading: str | None = None
+        with self._asked("opened"):
+            self._fs, root = url_to_fs(location)
+            self._root = str(root).rstrip("/")
+
+    def check(self) -> None:
+        """Raises StoreError unless files can be written there, read and removed."""
+        probe = f"{self._root}/probe-{secrets.token_hex(4)}"
+        with self._asked("written to"):
+            self._make_folder(self._root)
+            self._fs.pipe_file(probe, b"spotctl")
+            found = self._fs.cat_file(probe)
+            self._fs.rm_file(probe)
+        if found != b"spotctl":
+            raise StoreError(f"{self.location}: what was written there reads back as something else")
+
+    def publish(self, checkpoint: Checkpoint) -> Stored:
+        """Store a whole checkpoint. Raises StoreError, and FileNotFoundError where its program removed it.
+
+        Once it is there, all but the newest ``KEPT`` are removed, and what cut-off uploads have left.
+        """
+        data = f"{checkpoint.step}-{secrets.token_hex(4)}"
+        files = tuple(_files(checkpoint.path))
+        self._uploading = data
+        try:
+            with self._asked(f"given step-{checkpoint.step}"):
+                self._prune()  # what was cut off would otherwise be in the way of what is not
+                for file in files:
+                    self._put(checkpoint.path / file.path, f"{self._root}/data/{data}/{_remote(file)}")
+                stored = Stored(checkpoint.step, data, files)
+                self._write_manifest(stored)
+                self._prune()
+        finally:
+            self._uploading = None
+        return stored
+
+    def whole(self) -> Iterator[Stored]:
+        """The whole checkpoints, the most steps first. Raises StoreError."""
+        with self._asked("listed"):
+            manifests = self._names("manifests")
+        for name in sorted(manifests, reverse=True):
+            stored = self._read_manifest(name)
+            if stored is not None and self._complete(stored):
+                yield stored
+
+    def restore(self, stored: Stored, folder: Path) -> Checkpoint:
+        """Bring a checkpoint into a program's ``folder``, where it appears whole or not at all.
+
+        Raises StoreError where a file is not what was stored.
+        """
+        partial, target = folder / f".restoring-{stored.name}", folder / stored.name
+        _remove(partial)
+        for file in stored.files:
+            place = partial / file.path if file.path else partial
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with self._asked(f"asked for {stored.name}"):
+                self._fs.get_file(f"{self._root}/data/{stored.data}/{_remote(file)}", str(place))
+            if _digest(place) != file.sha256:
+                _remove(partial)
+                raise StoreError(f"{self.location}: {stored.name} is damaged: {file.path or 'its file'}")
+        if not stored.files:
+            partial.mkdir()
+        _remove(target)
+        partial.rename(target)
+        return Checkpoint(stored.step, target)
+
+    # ---- what the files are -----------------------------------------------------------------
+
+    def _write_manifest(self, stored: Stored) -> None:
+        files = [{"path": f.path, "bytes": f.bytes, "sha256": f.sha256} for f in stored.files]
+        content = {"schema": _SCHEMA, "step": stored.step, "data": stored.data, "files": files}
+        self._make_folder(f"{self._root}/manifests")
+        self._fs.pipe_file(
+            f"{self._root}/manifests/{stored.step:0{_DIGITS}}.json", json.dumps(content).encode()
+        )
+
+    def _read_manifest(self, name: str) -> Stored | None:
+        """None where it was not written to its end."""
+        with self._asked(f"asked for manifests/{name}"):
+            text = self._fs.cat_file(f"{self._root}/manifests/{name}")
+        try:
+            content = json.loads(text)
+            files = tuple(File(str(f["path"]), int(f["bytes"]), str(f["sha256"])) for f in content["files"])
+            stored = Stored(int(content["step"]), str(content["data"]), files)
+        except (ValueError, KeyError, TypeError):
+            return None
+        for path in (stored.data, *(file.path for file in files)):
+            if path.startswith("/") or ".." in PurePosixPath(path).parts:
+                raise StoreError(
+                    f"{self.location}: manifests/{name} names {path!r}, outside of its checkpoint"
+                )
+        return stored
+
+    def _complete(self, stored: Stored) -> bool:
+        with self._asked(f"asked for {stored.name}"):
+            for file in stored.files:
+                place = f"{self._root}/data/{stored.data}/{_remote(file)}"
+                if not self._fs.exists(place) or self._fs.info(place)["size"] != file.bytes:
+                    return False
+        return True
+
+    def _put(self, source: Path, target: str) -> None:
+        self._make_folder(str(PurePosixPath(target).parent))
+        self._fs.put_file(str(source), target)
+
+    def _make_folder(self, path: str) -> None:
+        """Object stores have none; making one there would make its bucket, which is not ours to make."""
+        names = self._fs.protocol if isinstance(self._fs.protocol, tuple) else (self._fs.protocol,)
+        if not _WITHOUT_FOLDERS.intersection(names):
+            self._fs.makedirs(path, exist_ok=True)
+
+    def _prune(self) -> None:
+        """Manifests first: what has none is not used while it is being removed."""
+        names = sorted(self._names("manifests"), reverse=True)
+        for name in names[KEPT:]:
+            self._fs.rm_file(f"{self._root}/manifests/{name}")
+        kept = {s.data for name in names[:KEPT] if (s := self._read_manifest(name)) is not None}
+        for data in self._names("data"):
+            if data not in kept and data != self._uploading:
+                self._fs.rm(f"{self._root}/data/{data}", recursive=True)
+
+    def _names(self, folder: str) -> list[str]:
+        self._fs.invalidate_cache()  # others write here too
+        place = f"{self._root}/{folder}"
+        if not self._fs.exists(place):
+            return []
+        return [PurePosixPath(str(entry)).name for entry in self._fs.ls(place, detail=False)]
+
+    @contextmanager
+    def _asked(self, what: str) -> Iterator[None]:
+        """Whatever a file system raises (each has errors of its own) is the store's refusal."""
+        try:
+            yield
+        except StoreError:
+            raise
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise StoreError(f"{self.location} could not be {what}: {reason}") from error
+
+
+def _files(path: Path) -> Iterator[File]:
+    """Every file of a checkpoint, in order. Raises FileNotFoundError where it is gone."""
+    if path.is_file():
+        yield File("", path.stat().st_size, _digest(path))
+        return
+    if not path.is_dir():
+        raise FileNotFoundError(path)
+    for entry in sorted(path.rglob("*")):
+        if entry.is_symlink() and entry.is_dir():
+            raise StoreError(f"{entry} links to a folder; a checkpoint must hold what it needs itself")
+        if not entry.is_dir():
+            yield File(entry.relative_to(path).as_posix(), entry.stat().st_size, _digest(entry))
+
+
+def _remote(file: File) -> str:
+    return f"files/{file.path}" if file.path else "file"
+
+
+def _digest(path: Path) -> str:
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            found.update(block)
+    return found.hexdigest()
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,196 @@
+"""A command job that exists only as arithmetic: one machine works at a time, and checkpoints keep its steps.
+
+All moments follow from the commands it is told and their nominal times, as in ``simulator.training``.
+
+The model: a machine is ready sigma seconds after it was told to join; the one that joined first of those
+that stay runs the program, at nu per core less the share that checkpoints take, from ``restart_s`` after it
+took over. Every ``interval_s`` of its time a checkpoint of the steps done is in the store. A warned machine
+stops at once; it is safe to kill ``DRAIN_S`` later. Where the program checkpoints on a warning no step is
+lost, else what came after the newest checkpoint is done again, as after a loss.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from math import ceil
+from typing import assert_never
+
+from bidbrain.strategies.recovery import Checkpointing
+from pricing_data.units import Instant, later
+from spotctl.control import events as e
+from spotctl.control.terms import Terms
+from spotctl.simulator.training import DRAIN_S
+from spotctl.timesource import Effect
+
+
+@dataclass(slots=True)
+class _Machine:
+    cores: int
+    ready_at: Instant
+    ready: bool = False
+    leaving: bool = False
+
+
+class ModelledCommand:
+    """Implements ``spotctl.worlds.training.Training`` without a process."""
+
+    def __init__(self, terms: Terms, checkpoints: Checkpointing) -> None:
+        self._terms = terms
+        self._checkpoints = checkpoints
+        self._machines: dict[str, _Machine] = {}
+        self._safe_at: dict[str, Instant] = {}
+        self._news: deque[e.Fact] = deque()
+        self._told = 0
+        self._active: str | None = None
+        self._runs_from = self._since = self._saved_at = terms.start
+        self._step = self._saved = 0
+        self._work = 0.0
+        """Core-seconds done towards the next step at ``_since``."""
+        self._over = False
+
+    # ---- Training ---------------------------------------------------------------------------
+
+    def tell(self, number: int, command: e.Tell) -> None:
+        if number <= self._told or self._over:
+            return
+        self._told = number
+        self._advance(command.at)
+        match command:
+            case e.TellJoin():
+                ready_at = later(command.at, self._terms.scaling.sigma_s)
+                for name in command.instances:
+                    self._machines[name] = _Machine(command.cores, ready_at)
+            case e.TellWarning():
+                for name in command.instances:
+                    self._warn(name, command)
+            case e.TellLost() | e.TellReleased():
+                for name in command.instances:
+                    self._machines.pop(name, None)
+                    self._safe_at.pop(name, None)
+                    self._stop(name, command.at, keeps=False)
+            case e.TellStop():
+                if self._active is not None:
+                    self._stop(self._active, command.at, keeps=self._checkpoints_on_warning)
+                self._finish(command.at, self._saved)
+            case _:
+                assert_never(command)
+        self._assign(command.at)
+
+    def facts(self, now: Instant) -> tuple[e.Fact, ...]:
+        self._advance(now)
+        news, self._news = tuple(self._news), deque()
+        return news
+
+    def next_change(self, after: Instant) -> Instant | None:
+        return after if self._news else self._next()
+
+    def unfinished(self) -> tuple[Effect, ...]:
+        return ()
+
+    def poll(self, timeout_s: float) -> bool:
+        raise RuntimeError("a modelled command has no news from outside; virtual time jumps")
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    # ---- machines ---------------------------------------------------------------------------
+
+    @property
+    def _checkpoints_on_warning(self) -> bool:
+        return self._terms.saves_on_warning
+
+    def _warn(self, name: str, command: e.TellWarning) -> None:
+        machine = self._machines.get(name)
+        if machine is None or machine.leaving:
+            return
+        machine.leaving = True
+        if name != self._active:
+            self._news.append(e.SafeToKill(command.at, name))
+            return
+        self._safe_at[name] = Instant(min(command.at + DRAIN_S, max(command.at, command.ends_at - 1)))
+        self._stop(name, command.at, keeps=self._checkpoints_on_warning)
+
+    def _stop(self, name: str, at: Instant, *, keeps: bool) -> None:
+        """``name`` runs the program no more; ``keeps``: what it has done is in the store."""
+        if name != self._active:
+            return
+        self._accrue(at)
+        self._active, self._work = None, 0.0
+        if keeps:
+            self._saved = self._step
+        elif self._saved < self._step:
+            self._news.append(e.RolledBack(at, self._saved, self._step - self._saved))
+            self._step = self._saved
+
+    def _assign(self, at: Instant) -> None:
+        """The first machine that can takes it up, once none runs it and none is still being drained."""
+        if self._over or self._active is not None or self._safe_at:
+            return
+        for name, machine in self._machines.items():
+            if machine.ready and not machine.leaving:
+                restart_s = self._checkpoints.restart_s if self._step else 0.0
+                self._active, self._since = name, at
+                self._runs_from = self._saved_at = later(at, restart_s)
+                return
+
+    def _finish(self, at: Instant, step: int) -> None:
+        self._over = True
+        self._news.append(e.TrainingFinished(at, step, ""))
+
+    # ---- time -------------------------------------------------------------------------------
+
+    def _advance(self, now: Instant) -> None:
+        """Let everything happen that is due by ``now``, in order."""
+        while not self._over and (due := self._next()) is not None and due <= now:
+            self._happen(due)
+
+    def _happen(self, at: Instant) -> None:
+        for name, machine in self._machines.items():
+            if not machine.ready and machine.ready_at <= at:
+                machine.ready = True
+                if not machine.leaving:
+                    self._news.append(e.MachineJoined(at, name))
+        for name in [name for name, safe_at in self._safe_at.items() if safe_at <= at]:
+            del self._safe_at[name]
+            self._news.append(e.SafeToKill(at, name))
+        if self._completes() == at:
+            self._complete(at)
+        self._assign(at)
+
+    def _complete(self, at: Instant) -> None:
+        self._accrue(at)
+        self._work -= self._terms.core_seconds_per_clock
+        self._step += 1
+        if at - self._saved_at >= self._checkpoints.interval_s:
+            self._saved, self._saved_at = self._step, at
+        if self._step == self._terms.stop.clocks:
+            self._finish(at, self._step)
+        else:
+            self._news.append(e.Progressed(at, self._step, self._saved))
+
+    def _next(self) -> Instant | None:
+        if self._over:
+            return None
+        moments = [m.ready_at for m in self._machines.values() if not m.ready]
+        moments += self._safe_at.values()
+        completes = self._completes()
+        return min(moments if completes is None else [*moments, completes], default=None)
+
+    def _completes(self) -> Instant | None:
+        """When the step in work will be done, as things stand."""
+        rate = self._rate()
+        if rate <= 0:
+            return None
+        begins = max(self._since, self._runs_from)
+        return Instant(begins + max(0, ceil((self._terms.core_seconds_per_clock - self._work) / rate)))
+
+    def _accrue(self, at: Instant) -> None:
+        self._work += max(0, at - max(self._since, self._runs_from)) * self._rate()
+        self._since = at
+
+    def _rate(self) -> float:
+        """Core-seconds of work per second."""
+        if self._active is None:
+            return 0.0
+        return self._machines[self._active].cores * (1 - self._checkpoints.overhead)

@@ -1,0 +1,222 @@
+"""A real command job, as a world sees it: told in nominal time, awaited in real time.
+
+The supervisor lives in this process and keeps a journal of all it was told and all that machines said, in
+the order it took them up. A restarted process folds the journal again: so it gives the same orders, which
+were sent already, and the same facts, of which the ledger has the first ``heard``.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Final, assert_never
+
+from pricing_data.units import Instant, later
+from spotctl.command import messages as m
+from spotctl.command import supervisor as s
+from spotctl.command.folder import CommandFolder
+from spotctl.command.mailbox import Inbox, Outbox
+from spotctl.control import events as e
+from spotctl.control.terms import Terms
+from spotctl.timesource import Effect, pause, stopwatch
+
+JOIN_FLOOR_S: Final = 120.0
+"""Real seconds that a machine may take for the job's files and ``setup``, however fast time runs."""
+NOTICE_FLOOR_S: Final = 10.0
+"""Real seconds of notice that a program gets at least, however fast time runs."""
+STOP_S: Final = 30.0
+"""Real seconds that a program gets to stop when the job is cancelled."""
+SILENCE_S: Final = 20.0
+"""Real seconds after which a machine whose agent shows no sign of life is taken for hung, and ended."""
+_LOOK_EVERY_S: Final = 0.02
+_LOOK_FOR_LIFE_EVERY_S: Final = 1.0
+
+
+class CommandTraining:
+    """``keep() -> where``: puts the newest whole checkpoint where the job wants it, "" where there is none.
+
+    ``end``: takes a machine away that hangs. ``heard``: how many facts of this training are on record.
+    """
+
+    def __init__(
+        self,
+        folder: CommandFolder,
+        terms: Terms,
+        speed: float,
+        retries: int,
+        keep: Callable[[], str],
+        end: Callable[[str], None],
+        heard: int = 0,
+    ) -> None:
+        self._folder = folder
+        self._terms = terms
+        self._speed = speed
+        self._keep = keep
+        self._end = end
+        self._state = s.State(terms.stop.clocks, retries)
+        self._told = 0
+        self._news: deque[s.News] = deque()
+        self._outboxes: dict[str, Outbox] = {}
+        self._sent: dict[str, int] = {}
+        self._inboxes: dict[str, Inbox] = {}
+        self._read: dict[str, int] = {}
+        self._effects: dict[str, Effect] = {}
+        self._life: dict[str, tuple[float, float]] = {}
+        self._looked_for_life = 0.0
+        self._journal = self._replay()
+        for _ in range(min(heard, len(self._news))):
+            self._news.popleft()
+
+    # ---- Training ---------------------------------------------------------------------------
+
+    def tell(self, number: int, command: e.Tell) -> None:
+        for event in self._events(command):
+            if number > self._told:
+                self._journal.send({"told": number, "event": m.to_json(event)})
+                self._take(event)
+        self._told = max(self._told, number)
+
+    def facts(self, now: Instant) -> tuple[e.Fact, ...]:
+        facts = tuple(self._fact(now, news) for news in self._news)
+        self._news.clear()
+        return facts
+
+    def next_change(self, after: Instant) -> Instant | None:
+        return None
+
+    def unfinished(self) -> tuple[Effect, ...]:
+        return tuple(self._effects.values())
+
+    def poll(self, timeout_s: float) -> bool:
+        until = stopwatch() + timeout_s
+        while True:
+            self._listen()
+            self._look_for_life()
+            left_s = until - stopwatch()
+            if self._news or left_s <= 0:
+                return bool(self._news)
+            pause(min(left_s, _LOOK_EVERY_S))
+
+    def close(self) -> None:
+        for box in (self._journal, *self._outboxes.values()):
+            box.close()
+
+    # ---- the journal ------------------------------------------------------------------------
+
+    def _replay(self) -> Outbox:
+        for _, entry in Inbox(self._folder.journal).receive():
+            if "told" in entry:
+                self._told = int(entry["told"])
+                self._take(m.from_json(entry["event"]))
+            else:
+                self._read[entry["machine"]] = int(entry["number"])
+                self._take(m.Said(entry["machine"], int(entry["number"]), m.from_json(entry["word"])))
+        return Outbox(self._folder.journal)
+
+    def _take(self, event: m.Event) -> None:
+        """Fold one journalled event; pass on what follows from it."""
+        self._state, effects = s.step(self._state, event)
+        for effect in effects:
+            if isinstance(effect, s.Sent):
+                self._send(effect)
+            else:
+                self._settle(effect)
+                self._news.append(effect)
+
+    def _send(self, sent: s.Sent) -> None:
+        """Under the same number as ever: what an earlier process had sent is not sent again."""
+        name = sent.machine
+        number = self._sent[name] = self._sent.get(name, 0) + 1
+        if name not in self._outboxes:
+            if not self._folder.machine(name).is_dir():
+                return  # it was never started, or is long gone with its run's folder
+            self._outboxes[name] = Outbox(self._folder.orders(name))
+        if number > self._outboxes[name].sent:
+            self._outboxes[name].send(m.to_json(sent.order))
+
+    def _listen(self) -> None:
+        for name in self._state.machines:
+            if name not in self._inboxes:
+                self._inboxes[name] = Inbox(self._folder.said(name), self._read.get(name, 0))
+            for number, content in self._inboxes[name].receive():
+                self._journal.send({"machine": name, "number": number, "word": content})
+                self._take(m.Said(name, number, m.from_json(content)))
+
+    def _look_for_life(self) -> None:
+        """A machine that hangs is worse than one that is gone: nobody replaces it."""
+        now = stopwatch()
+        if now - self._looked_for_life < _LOOK_FOR_LIFE_EVERY_S:
+            return
+        self._looked_for_life = now
+        for name in self._state.machines:
+            sign = self._folder.alive(name)
+            touched = sign.stat().st_mtime if sign.exists() else 0.0
+            seen, since = self._life.get(name, (touched, now))
+            if seen != touched:
+                since = now
+            self._life[name] = (touched, since)
+            if now - since > SILENCE_S:
+                self._end(name)
+
+    # ---- what it is told --------------------------------------------------------------------
+
+    def _events(self, command: e.Tell) -> Iterator[m.Told]:
+        match command:
+            case e.TellJoin():
+                for name in command.instances:
+                    due = later(command.at, self._terms.scaling.sigma_s)
+                    self._await(name, Effect(f"{name} joins", due, JOIN_FLOOR_S), ready=True)
+                yield m.Joined(command.instances)
+            case e.TellWarning():
+                for name in command.instances:
+                    due = Instant(command.ends_at - 1)  # the machine is still there while time holds
+                    self._await(name, Effect(f"{name} is safe to kill", due, NOTICE_FLOOR_S), ready=False)
+                yield m.Warned(command.instances, self._notice_s(command))
+            case e.TellLost() | e.TellReleased():
+                for name in command.instances:
+                    self._effects.pop(name, None)
+                yield m.Gone(command.instances)
+            case e.TellStop():
+                yield m.Stop(STOP_S)
+            case _:
+                assert_never(command)
+
+    def _await(self, name: str, effect: Effect, *, ready: bool) -> None:
+        """Unless it has happened: a restarted process is told again of what is long over."""
+        machine = self._state.machines.get(name)
+        done = machine is not None and (machine.ready if ready else machine.safe)
+        if not done and not self._state.over:
+            self._effects[name] = effect
+        else:
+            self._effects.pop(name, None)
+
+    def _notice_s(self, command: e.TellWarning) -> float:
+        """Real seconds: the nominal notice at this speed, but never less than its floor."""
+        return max((command.ends_at - command.at) / self._speed, NOTICE_FLOOR_S)
+
+    # ---- what it says -----------------------------------------------------------------------
+
+    def _settle(self, news: s.News) -> None:
+        if isinstance(news, s.MachineReady | s.SafeToKill):
+            self._effects.pop(news.machine, None)
+        elif isinstance(news, s.Finished | s.Failed):
+            self._effects.clear()
+
+    def _fact(self, now: Instant, news: s.News) -> e.Fact:
+        match news:
+            case s.MachineReady(machine):
+                return e.MachineJoined(now, machine)
+            case s.SafeToKill(machine):
+                return e.SafeToKill(now, machine)
+            case s.Progress(step, saved):
+                return e.Progressed(now, step, saved)
+            case s.Objective(step, value):
+                return e.ObjectiveReported(now, step, value)
+            case s.WentBack(to, redone):
+                return e.RolledBack(now, to, redone)
+            case s.Finished(step):
+                return e.TrainingFinished(now, step, self._keep())
+            case s.Failed(why):
+                return e.TrainingFailed(now, why)
+            case _:
+                assert_never(news)

@@ -1,0 +1,214 @@
+"""What a local run's machines run: AgileML, or a command. The one place where a world asks which."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from agileml.app import ApplicationError
+from agileml.events import Setup
+from agileml.hosts import marked
+from agileml.hosts.client import TrainingClient
+from agileml.hosts.job import Job, JobFolder
+from agileml.hosts.local import LocalHost
+from spotctl.command.disk_host import DiskHost
+from spotctl.command.folder import CommandFolder, Description
+from spotctl.command.store import CheckpointStore, StoreError
+from spotctl.config import Command, JobSpec
+from spotctl.control import events as e
+from spotctl.control.state import State
+from spotctl.control.terms import Terms
+from spotctl.errors import UsageError
+from spotctl.models import keep_checkpoint, keep_model, score_model
+from spotctl.report.final import Score
+from spotctl.runs import Run
+from spotctl.settings import Settings
+from spotctl.worlds.agileml import AgileMLTraining
+from spotctl.worlds.command import CommandTraining
+from spotctl.worlds.training import Training
+
+_NO_LAST_CLOCK: Final = 1_000_000_000
+"""For jobs that end by time or convergence."""
+
+
+class Engine(Protocol):
+    """What one run's machines run."""
+
+    @property
+    def prepared(self) -> bool:
+        """Whether ``prepare`` got to its end; the process that called it may have been killed before."""
+        ...
+
+    def prepare(self) -> None:
+        """Write down what the processes need to know. Raises UsageError where the job cannot work here."""
+        ...
+
+    def host(self) -> LocalHost:
+        """Its machines, those of an earlier process included."""
+        ...
+
+    def training(self, host: LocalHost, heard: Sequence[e.Fact]) -> Training:
+        """The training, of which ``heard`` is on record."""
+        ...
+
+    def score(self, state: State) -> Score | None:
+        """The quality of what came of it, where there is a measure."""
+        ...
+
+
+def engine_of(settings: Settings, terms: Terms, run: Run) -> Engine:
+    """The engine that the job names."""
+    return _ENGINES[settings.spec.engine](settings, terms, run)
+
+
+@dataclass(frozen=True, slots=True)
+class _AgileML:
+    settings: Settings
+    terms: Terms
+    run: Run
+
+    @property
+    def prepared(self) -> bool:
+        return JobFolder(self.run.training).prepared
+
+    def prepare(self) -> None:
+        """Cut the input."""
+        spec = self.settings.spec
+        setup = Setup(
+            partitions=spec.training.partitions,
+            shards=spec.training.shards,
+            clocks=spec.stop.clocks or _NO_LAST_CLOCK,
+            staleness=spec.training.staleness,
+            stage2_above=spec.scaling.stage2_above,
+            stage3_above=spec.scaling.stage3_above,
+        )
+        paced_s = self.terms.core_seconds_per_clock / self.settings.speed if spec.local.throttle else 0.0
+        job = Job(spec.app, dict(spec.args), setup, core_seconds_per_clock=paced_s)
+        try:
+            _check_metric(spec, job)
+            shape = JobFolder.prepare(self.run.training, job, spec.data).cut_input().shape
+        except ApplicationError as error:
+            raise UsageError(f"{spec.data}: {error}") from error
+        if spec.objective.strategy != "on-demand":
+            refuse_immovable(
+                4 * shape.rows * shape.columns, spec.training.link_mbit_s, self.terms.rules.notice_s
+            )
+
+    def host(self) -> LocalHost:
+        return LocalHost(self.run.training, self.settings.spec.envs)
+
+    def training(self, host: LocalHost, heard: Sequence[e.Fact]) -> Training:
+        client = TrainingClient(self.run.training, told=0, heard=len(heard))
+
+        def keep(_: str) -> str:
+            return keep_model(JobFolder(self.run.training), self.settings.spec.output)
+
+        return AgileMLTraining(client, self.terms, self.settings.speed, keep, heard)
+
+    def score(self, state: State) -> Score | None:
+        if state.model is None:
+            return None
+        return score_model(JobFolder(self.run.training), self.settings.spec.data)
+
+
+def refuse_immovable(model_bytes: int, link_mbit_s: float, notice_s: float) -> None:
+    """Raises UsageError where one machine could not send the whole model within the notice of an eviction.
+
+    It has to when it is the only one that serves; undo and what comes meanwhile are on top of that.
+    """
+    move_s = model_bytes * 8e-6 / link_mbit_s
+    if move_s > notice_s:
+        raise UsageError(
+            f"the model has {model_bytes / 1e6:,.0f} MB, which take {move_s:,.0f} s over a link of "
+            f"{link_mbit_s:g} Mbit/s: more than the {notice_s:g} s between a warning and the end of a spot "
+            "machine, so evictions would lose work. Make the model smaller, use machines with faster links "
+            "(and say so: training.link_mbit_s), or run on demand (objective.strategy: on-demand)"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Command:
+    settings: Settings
+    terms: Terms
+    run: Run
+
+    @property
+    def prepared(self) -> bool:
+        return CommandFolder(self.run.training).prepared
+
+    @property
+    def _command(self) -> Command:
+        command = self.settings.spec.command
+        if command is None:
+            raise ValueError(f"{self.settings.spec.name} is no command job")
+        return command
+
+    def prepare(self) -> None:
+        """See that secrets are there and the store can be written to."""
+        if not marked.supported():
+            raise UsageError("engine: command needs Linux here: its /proc tells what belongs to a machine")
+        missing = [name for name in self._command.secrets if name not in os.environ]
+        if missing:
+            raise UsageError(
+                f"secrets: {', '.join(missing)} not in the environment; export before you launch"
+            )
+        try:
+            CheckpointStore(self._store).check()
+        except StoreError as error:
+            raise UsageError(f"checkpoint.store: {error}") from error
+        command = self._command
+        described = Description(
+            job=self.settings.spec.name,
+            run=self.run.id,
+            setup=command.setup,
+            command=command.run,
+            workdir=command.workdir,
+            file_mounts=command.file_mounts,
+            secrets=command.secrets,
+            store=self._store,
+            lock=str(self.run.folder.parent / "lock"),
+        )
+        CommandFolder.prepare(self.run.training, described)
+
+    def host(self) -> LocalHost:
+        return DiskHost(self.run.training, self.settings.spec.envs)
+
+    def training(self, host: LocalHost, heard: Sequence[e.Fact]) -> Training:
+        folder, output = CommandFolder(self.run.training), self.settings.spec.output
+        return CommandTraining(
+            folder,
+            self.terms,
+            self.settings.speed,
+            self._command.retries,
+            keep=lambda: keep_checkpoint(CheckpointStore(self._store), output),
+            end=host.kill,
+            heard=len(heard),
+        )
+
+    def score(self, state: State) -> Score | None:
+        """A program says how good it is, if at all, while it runs."""
+        return None
+
+    @property
+    def _store(self) -> str:
+        """Of this run alone: another one must not begin where this one ends."""
+        given = self._command.checkpoint.store
+        if given is None:
+            return str(self.run.folder / "checkpoints")
+        return f"{given.rstrip('/')}/{self.run.name}/{self.run.id}"
+
+
+_ENGINES: Final[Mapping[str, Callable[[Settings, Terms, Run], Engine]]] = {
+    "agileml": _AgileML,
+    "command": _Command,
+}
+
+
+def _check_metric(spec: JobSpec, job: Job) -> None:
+    converged, metric = spec.stop.converged, job.make_application().metric
+    if converged is not None and converged.metric != metric:
+        raise UsageError(
+            f"stop.converged.metric: found {converged.metric!r}, but {spec.app} reports {metric!r}"
+        )
