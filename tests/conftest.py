@@ -6,6 +6,10 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+SECOND_CHANCES = 5
+"""More failures than these are no busy machine's doing: nothing is run again."""
 
 _BESIDE_THE_REPOSITORY = Path(__file__).resolve().parents[1].parent / "shared" / "data"
 
@@ -25,6 +29,32 @@ def recorded_data() -> Path:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--campaign", action="store_true", help="run the long campaigns in full, not a sample")
+    parser.addoption(
+        "--alone",
+        action="store_true",
+        help="with --last-failed: a second run of what failed beside others, allowed to few and only where"
+        " real processes were waited for",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The default run draws the same examples everywhere; a campaign draws new ones."""
+    usual = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+    settings.register_profile("sample", usual, derandomize=True, database=None)
+    settings.register_profile("campaign", usual, derandomize=False)
+    settings.load_profile("campaign" if config.getoption("--campaign") else "sample")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Refuse a second run to tests whose outcome no busy machine explains."""
+    if not config.getoption("--alone"):
+        return
+    plain = [item.nodeid for item in items if item.get_closest_marker("process") is None]
+    if plain:
+        raise pytest.UsageError("failed, and wait for no real process: " + ", ".join(plain[:SECOND_CHANCES]))
+    if len(items) > SECOND_CHANCES:
+        raise pytest.UsageError(f"{len(items)} tests failed: too many to be a busy machine's doing")
 
 
 @pytest.fixture(scope="session")

@@ -138,7 +138,7 @@ def loading(reader: Reader, room: int | None = None) -> Iterator[Loading]:
 def collect(made: Loading, wanted: set[int]) -> None:
     """Wait until all of these were told."""
     told: set[int] = set()
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while told != wanted:
         assert time.monotonic() < until, f"told {told}, not {wanted}"
         select.select([made.wake_fd], [], [], 0.05)

@@ -173,7 +173,7 @@ def test_an_interrupt_does_not_wait_for_patience_to_end() -> None:
     report = fetch([feed], store, patience=patient, progress=_interrupting(after=2))
     assert report.interrupted
     assert not report.complete
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     assert _days(store) == {"a": [1]}
     assert fetch([feed], store).complete
     assert _days(store) == {"a": [1, 2, 3]}

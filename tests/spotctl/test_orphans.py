@@ -14,6 +14,8 @@ import pytest
 from spotctl.runs import Run, Runs
 from tests.spotctl.cli.test_app import Launched, launched, spotctl
 
+pytestmark = pytest.mark.process
+
 __all__ = ["launched"]
 StartMachine = Callable[[Run, str], subprocess.Popen[bytes]]
 
@@ -28,7 +30,7 @@ def start_machine() -> Iterator[StartMachine]:
         place.mkdir(parents=True)
         with (place / "lock").open("wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            sleeps = [sys.executable, "-c", "import time; time.sleep(60)"]
+            sleeps = [sys.executable, "-c", "import time; time.sleep(600)"]
             started.append(subprocess.Popen(sleeps, start_new_session=True, pass_fds=(lock.fileno(),)))
         (place / "group").write_text(str(started[-1].pid))
         return started[-1]

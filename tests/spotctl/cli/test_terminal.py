@@ -16,6 +16,8 @@ import pytest
 
 from tests.spotctl.cli.test_app import JOB
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).parents[3]
 SPOTCTL = "from spotctl.cli.app import main; main()"
 AT_A_TERMINAL = """

@@ -11,6 +11,8 @@ import pytest
 
 from spotctl.command.program import Program
 
+pytestmark = pytest.mark.process
+
 Start = Callable[..., Program]
 NAMES = iter(range(10_000))
 
@@ -40,7 +42,7 @@ def command_of(place: Path) -> bytes:
 
 
 def finished(program: Program) -> int:
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while program.running:
         assert time.monotonic() < until
         program.pump()
