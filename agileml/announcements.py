@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from agileml.cluster import Cluster, Commands, Phase, Result
-from agileml.events import Advance, Progressed, SafeToKill, SaveModel, StageChanged
+from agileml.commands import Advance, Progressed, SafeToKill, SaveModel, StageChanged
 from agileml.stages import PLACEMENTS
 
 

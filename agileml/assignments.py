@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from agileml.cluster import Cluster, Result
-from agileml.events import Assign, Command, JoinedTraining, Tier
+from agileml.commands import Assign, Command, JoinedTraining
+from agileml.events import Tier
 from agileml.layout import spread
 from agileml.machines import Machine
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from agileml.cluster import Cluster, Result
-from agileml.events import BackUp, Command, Tier
+from agileml.commands import BackUp, Command
+from agileml.events import Tier
 from agileml.holdings import Heir, Partition, Standing
 from agileml.layout import spread
 

@@ -13,17 +13,19 @@ from collections import defaultdict
 from dataclasses import replace
 
 from agileml.cluster import Attempt, Cluster, Commands, Result, Stored
-from agileml.events import (
-    CheckpointDue,
+from agileml.commands import (
     Checkpointed,
     CheckpointFailed,
+    DropCheckpoints,
+    SealCheckpoint,
+    WriteCheckpoint,
+)
+from agileml.events import (
+    CheckpointDue,
     CheckpointRefused,
     CheckpointSealed,
     CheckpointWritten,
-    DropCheckpoints,
-    SealCheckpoint,
     Tier,
-    WriteCheckpoint,
 )
 
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final, Self, TypeAlias
 
+from agileml.commands import Command
 from agileml.events import (
-    Command,
     Event,
     Peer,
     ServerLost,

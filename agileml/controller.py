@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from agileml.cluster import Cluster, Commands
+from agileml.commands import Assign, Command
 from agileml.elastic import step
 from agileml.events import (
-    Assign,
-    Command,
     Event,
     MachineLost,
     MachineReleased,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Self
 
-from agileml.events import Route
+from agileml.commands import Route
 
 
 class Standing(StrEnum):

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agileml.events import Assign, Tier
+from agileml.commands import Assign
+from agileml.events import Tier
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from agileml.cluster import Cluster, Result
-from agileml.events import Command, Create, Forget, Handover, Stage, Tier
+from agileml.commands import Command, Create, Forget, Handover
+from agileml.events import Stage, Tier
 from agileml.holdings import Partition, Standing
 from agileml.layout import actives, spread
 from agileml.stages import PLACEMENTS

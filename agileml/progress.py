@@ -9,18 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from agileml.cluster import Cluster, Commands, InvalidTransition, Phase, Result
-from agileml.events import (
-    Advance,
-    BackedUp,
-    ClockCompleted,
-    Drained,
-    Finished,
-    Forget,
-    Installed,
-    ModelSaved,
-    Route,
-    StopRequested,
-)
+from agileml.commands import Advance, Finished, Forget, Route
+from agileml.events import BackedUp, ClockCompleted, Drained, Installed, ModelSaved, StopRequested
 from agileml.holdings import ON_ITS_WAY, Heir, Partition, Standing
 
 

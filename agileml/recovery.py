@@ -11,17 +11,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from agileml.cluster import Cluster, Phase, Result
-from agileml.events import (
-    CheckpointUnreadable,
-    Command,
-    Failed,
-    Forget,
-    Restore,
-    Rollback,
-    RolledBack,
-    Stage,
-    Tier,
-)
+from agileml.commands import Command, Failed, Forget, Restore, Rollback, RolledBack
+from agileml.events import CheckpointUnreadable, Stage, Tier
 from agileml.holdings import Partition, Standing
 from agileml.moves import target_owners
 

@@ -26,22 +26,18 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from agileml.events import (
+from agileml.commands import (
     Advance,
-    BackedUp,
     BackUp,
-    CheckpointRefused,
-    ClockCompleted,
     Create,
     Forget,
     Handover,
-    Installed,
     Restore,
     Rollback,
     SaveModel,
-    Setup,
     WriteCheckpoint,
 )
+from agileml.events import BackedUp, CheckpointRefused, ClockCompleted, Installed, Setup
 from agileml.messages import (
     Behind,
     EndOfLife,

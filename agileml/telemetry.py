@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from agileml.events import (
+from agileml.commands import (
     Checkpointed,
     CheckpointFailed,
     Failed,

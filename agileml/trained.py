@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from agileml.events import Finished, RolledBack, SafeToKill, Stage, StageChanged
+from agileml.commands import Finished, RolledBack, SafeToKill, StageChanged
+from agileml.events import Stage
 from agileml.telemetry import ObjectiveAt, Upward
 
 

@@ -3,8 +3,8 @@
 A data message is a list of frames: first a fixed header and JSON, then the bytes of each array, untouched
 (they are sent and received without a copy). Which fields are arrays, and of what, is said by the types in
 ``messages.py``; the JSON holds their shapes. Consecutive rows are sent as their two ends. A control packet
-is one frame of the same form without arrays, which carries ``Link`` packets of the values in ``events.py``
-and ``telemetry.py``.
+is one frame of the same form without arrays, which carries ``Link`` packets of the values in ``events.py``,
+``commands.py`` and ``telemetry.py``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from agileml.events import Command, Event
+from agileml.commands import Command
+from agileml.events import Event
 from agileml.link import Packet
 from agileml.messages import Matrix, Message, Rows
 from agileml.telemetry import EndMachine, ObjectiveAt, ObjectiveReport

@@ -20,7 +20,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from agileml.events import Assign, Drained, Route
+from agileml.commands import Assign, Route
+from agileml.events import Drained
 from agileml.messages import (
     Answer,
     Behind,

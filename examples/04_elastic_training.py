@@ -10,18 +10,8 @@ from pathlib import Path
 
 from agileml.apps.mf import read_ratings, reference
 from agileml.apps.planted import planted_ratings, write_ratings
-from agileml.events import (
-    EvictionWarned,
-    Finished,
-    MachineJoined,
-    MachineLost,
-    MachineReleased,
-    Progressed,
-    RolledBack,
-    SafeToKill,
-    Setup,
-    Tier,
-)
+from agileml.commands import Finished, Progressed, RolledBack, SafeToKill
+from agileml.events import EvictionWarned, MachineJoined, MachineLost, MachineReleased, Setup, Tier
 from agileml.hosts.client import TrainingClient
 from agileml.hosts.job import Job, JobFolder
 from agileml.hosts.local import LocalHost

@@ -18,7 +18,7 @@ from ray.cluster_utils import Cluster
 
 import agileml
 from agileml.apps.planted import planted_ratings, write_ratings
-from agileml.events import JoinedTraining, RolledBack, SafeToKill
+from agileml.commands import JoinedTraining, RolledBack, SafeToKill
 from agileml.telemetry import ObjectiveAt, Upward
 
 LOOPBACK = "127.0.0.2"

@@ -7,14 +7,8 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeAlias
 
-from agileml.events import (
-    CheckpointRefused,
-    CheckpointSealed,
-    CheckpointWritten,
-    DropCheckpoints,
-    SealCheckpoint,
-    Setup,
-)
+from agileml.commands import DropCheckpoints, SealCheckpoint
+from agileml.events import CheckpointRefused, CheckpointSealed, CheckpointWritten, Setup
 from agileml.hosts.stored import Manifest, drop_before, seal, write_partition
 from agileml.messages import Snapshot
 from agileml.partition import Shape

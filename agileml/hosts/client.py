@@ -12,8 +12,9 @@ from pathlib import Path
 
 import zmq
 
+from agileml.commands import Failed, Finished
 from agileml.controller import CLIENT
-from agileml.events import Event, Failed, Finished, MachineLost
+from agileml.events import Event, MachineLost
 from agileml.hosts.job import JobFolder
 from agileml.hosts.sockets import ControlEnd
 from agileml.hosts.stored import newest

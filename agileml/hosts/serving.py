@@ -8,22 +8,20 @@ from collections.abc import Iterable
 import numpy as np
 import zmq
 
-from agileml.events import (
+from agileml.commands import (
     Advance,
     BackUp,
-    CheckpointUnreadable,
     Create,
     DropCheckpoints,
     Forget,
     Handover,
-    ModelSaved,
     Restore,
     Rollback,
     SaveModel,
     SealCheckpoint,
-    ServerReady,
     WriteCheckpoint,
 )
+from agileml.events import CheckpointUnreadable, ModelSaved, ServerReady
 from agileml.hosts.checkpointing import CheckpointWriter
 from agileml.hosts.job import JobFolder
 from agileml.hosts.sockets import ControlEnd, DataEnd

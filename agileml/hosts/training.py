@@ -12,7 +12,8 @@ from typing import Final
 import zmq
 
 from agileml.app import Arrays, Outcome, checked
-from agileml.events import Assign, Loaded, WorkerReady
+from agileml.commands import Assign
+from agileml.events import Loaded, WorkerReady
 from agileml.hosts.job import JobFolder
 from agileml.hosts.loading import Loading
 from agileml.hosts.sockets import ControlEnd, DataEnd

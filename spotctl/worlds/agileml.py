@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, assert_never
 
+from agileml import commands as c
 from agileml import events as a
 from agileml.hosts.client import TrainingClient
 from agileml.telemetry import ObjectiveAt, Upward
@@ -130,26 +131,26 @@ class AgileMLTraining:
 
     def _fact(self, now: Instant, message: Upward) -> e.Fact:
         match message:
-            case a.JoinedTraining():
+            case c.JoinedTraining():
                 self._effects.pop(message.machine, None)
                 return e.MachineJoined(now, message.machine)
-            case a.SafeToKill():
+            case c.SafeToKill():
                 self._effects.pop(message.machine, None)
                 return e.SafeToKill(now, message.machine)
-            case a.Progressed():
+            case c.Progressed():
                 return e.Progressed(now, message.clock, message.consistent)
             case ObjectiveAt():
                 return e.ObjectiveReported(now, message.clock, message.value)
-            case a.StageChanged():
+            case c.StageChanged():
                 return e.StageEntered(now, int(message.stage))
-            case a.RolledBack():
+            case c.RolledBack():
                 return e.RolledBack(now, message.to, message.redone)
-            case a.Finished():
+            case c.Finished():
                 self._effects.clear()
                 return e.TrainingFinished(now, message.clock, self._keep(message.path))
-            case a.Checkpointed() | a.CheckpointFailed():
+            case c.Checkpointed() | c.CheckpointFailed():
                 raise AssertionError(f"{message}, of a job that asked for no checkpoints")
-            case a.Failed():
+            case c.Failed():
                 self._effects.clear()
                 return e.TrainingFailed(now, message.why)
             case _:

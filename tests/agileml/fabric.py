@@ -6,7 +6,8 @@ from collections import deque
 
 import numpy as np
 
-from agileml.events import Assign, ClockCompleted, Event, Route, Setup
+from agileml.commands import Assign, Route
+from agileml.events import ClockCompleted, Event, Setup
 from agileml.messages import Matrix, Outgoing, Patch, Peer, Push, PushDone, Reply, Rows, Save, Send, Snapshot
 from agileml.partition import Shape
 from agileml.server import Server, ServerCommand

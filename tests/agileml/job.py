@@ -6,32 +6,34 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from agileml.cluster import Cluster
+from agileml.commands import (
+    Assign,
+    BackUp,
+    Command,
+    Create,
+    Handover,
+    Restore,
+    SaveModel,
+    SealCheckpoint,
+    WriteCheckpoint,
+)
 from agileml.elastic import step
 from agileml.events import (
-    Assign,
     BackedUp,
-    BackUp,
     CheckpointSealed,
     CheckpointWritten,
     ClockCompleted,
-    Command,
-    Create,
     Drained,
     Event,
     EvictionWarned,
-    Handover,
     Installed,
     Loaded,
     MachineJoined,
     ModelSaved,
-    Restore,
-    SaveModel,
-    SealCheckpoint,
     ServerReady,
     Setup,
     Tier,
     WorkerReady,
-    WriteCheckpoint,
 )
 
 C = TypeVar("C")

@@ -19,13 +19,12 @@ from typing import Any
 import numpy as np
 
 from agileml.cluster import Cluster
+from agileml.commands import Assign, DropCheckpoints, SafeToKill, SealCheckpoint
 from agileml.controller import CLIENT, Controller, Entry, Step, agent, role_name
 from agileml.events import (
-    Assign,
     CheckpointRefused,
     CheckpointSealed,
     CheckpointWritten,
-    DropCheckpoints,
     Event,
     Installed,
     Loaded,
@@ -33,8 +32,6 @@ from agileml.events import (
     MachineLost,
     MachineReleased,
     ModelSaved,
-    SafeToKill,
-    SealCheckpoint,
     ServerReady,
     Setup,
     Tier,

@@ -10,7 +10,8 @@ from pathlib import Path
 import ray._private.state
 
 from agileml.apps.planted import planted_ratings, write_ratings
-from agileml.events import SafeToKill, Setup
+from agileml.commands import SafeToKill
+from agileml.events import Setup
 from agileml.hosts.job import Job, JobFolder, Timing
 from agileml.hosts.ray.training import RayTraining, home_of_the_controller
 from agileml.telemetry import Upward

@@ -13,19 +13,14 @@ import numpy as np
 
 from agileml.app import Application
 from agileml.apps.planted import planted_ratings, write_ratings
+from agileml.commands import Checkpointed, Finished, Progressed, RolledBack, SafeToKill, StageChanged
 from agileml.events import (
-    Checkpointed,
     EvictionWarned,
-    Finished,
     MachineJoined,
     MachineLost,
     MachineReleased,
-    Progressed,
-    RolledBack,
-    SafeToKill,
     Setup,
     Stage,
-    StageChanged,
     StopRequested,
     Tier,
 )

@@ -14,19 +14,15 @@ import numpy as np
 
 from agileml import elastic
 from agileml.cluster import Commands
+from agileml.commands import Failed, Finished, Progressed, RolledBack, StageChanged
 from agileml.controller import CLIENT, Step, agent
 from agileml.events import (
     CheckpointDue,
     EvictionWarned,
-    Failed,
-    Finished,
     MachineLost,
-    Progressed,
-    RolledBack,
     ServerLost,
     Setup,
     Stage,
-    StageChanged,
     StopRequested,
     Tier,
     WorkerLost,

@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agileml.commands import Assign, JoinedTraining
 from agileml.events import (
-    Assign,
     Event,
     EvictionWarned,
-    JoinedTraining,
     Loaded,
     MachineJoined,
     MachineLost,

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agileml.cluster import Cluster
-from agileml.events import ClockCompleted, ServerLoad, Setup, Stage, StageChanged, WorkerLoad
+from agileml.commands import StageChanged
+from agileml.events import ClockCompleted, ServerLoad, Setup, Stage, WorkerLoad
 from agileml.loads import Loads, measured
 from agileml.messages import Patch, Peer, Push, Read, ReadDone, Reply, Send, ShardDelta, Update, UpdatePart
 from agileml.meters import REPORT_EVERY_S, ServerMeter, WorkerMeter

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from agileml.events import Checkpointed, CheckpointFailed, Failed, MachineLost, RolledBack, Stage
+from agileml.commands import Checkpointed, CheckpointFailed, Failed, RolledBack
+from agileml.events import MachineLost, Stage
 from agileml.hosts.stored import newest
 from tests.agileml.real_jobs import RunningJob, running_job
 

@@ -5,18 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from agileml.events import (
-    Advance,
-    BackedUp,
-    Create,
-    Drained,
-    Forget,
-    Handover,
-    Restore,
-    Rollback,
-    SaveModel,
-    Setup,
-)
+from agileml.commands import Advance, Create, Forget, Handover, Restore, Rollback, SaveModel
+from agileml.events import BackedUp, Drained, Setup
 from agileml.messages import Install, Moved, Patch, ProtocolError, Push, PushDone, Read, ReadPart, Reply, Send
 from agileml.server import Role
 from tests.agileml.fabric import Fabric, assignment, peer, serial

@@ -15,7 +15,8 @@ from typing import Final
 
 import pytest
 
-from agileml.events import Failed, MachineLost, Stage
+from agileml.commands import Failed
+from agileml.events import MachineLost, Stage
 from tests.agileml.real_jobs import QUICK, RunningJob, running_job
 
 pytestmark = [pytest.mark.process, pytest.mark.campaign]

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from agileml.events import Failed, Stage, StopRequested, Tier
+from agileml.commands import Failed
+from agileml.events import Stage, StopRequested, Tier
 from agileml.hosts.client import TrainingClient
 from agileml.hosts.local import LocalHost
 from agileml.telemetry import ObjectiveAt

@@ -17,7 +17,8 @@ import pytest
 
 import agileml
 from agileml.apps.mf import MatrixFactorization
-from agileml.events import Progressed, SafeToKill, Stage, StageChanged
+from agileml.commands import Progressed, SafeToKill, StageChanged
+from agileml.events import Stage
 from agileml.hosts.ray.running import reference_to
 from agileml.input import Input
 from agileml.telemetry import Upward

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from agileml.events import (
+from agileml.commands import (
     Assign,
     BackUp,
-    CheckpointDue,
     Checkpointed,
     CheckpointFailed,
-    CheckpointRefused,
-    CheckpointUnreadable,
-    CheckpointWritten,
     Create,
     DropCheckpoints,
-    EvictionWarned,
     Failed,
     Forget,
     Handover,
-    MachineLost,
     RolledBack,
     SealCheckpoint,
+    WriteCheckpoint,
+)
+from agileml.events import (
+    CheckpointDue,
+    CheckpointRefused,
+    CheckpointUnreadable,
+    CheckpointWritten,
+    EvictionWarned,
+    MachineLost,
     ServerLost,
     ServerReady,
-    WriteCheckpoint,
 )
 from agileml.holdings import Standing
 from tests.agileml.job import Job, only, two_actives

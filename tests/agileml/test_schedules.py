@@ -11,28 +11,30 @@ from typing import get_args
 import pytest
 
 from agileml.cluster import Cluster, Commands, Phase
-from agileml.controller import Step
-from agileml.elastic import CLOCK_RULES, RULES, step
-from agileml.events import (
+from agileml.commands import (
     Advance,
     Assign,
-    CheckpointWritten,
     Command,
     DropCheckpoints,
-    Event,
-    EvictionWarned,
-    MachineLost,
     Restore,
     Rollback,
     RolledBack,
     Route,
     SafeToKill,
     SealCheckpoint,
+    StageChanged,
+    WriteCheckpoint,
+)
+from agileml.controller import Step
+from agileml.elastic import CLOCK_RULES, RULES, step
+from agileml.events import (
+    CheckpointWritten,
+    Event,
+    EvictionWarned,
+    MachineLost,
     ServerLost,
     ServerReady,
     Stage,
-    StageChanged,
-    WriteCheckpoint,
 )
 from agileml.holdings import EDGES, ON_ITS_WAY, Partition, Standing
 from agileml.telemetry import ObjectiveAt, Upward

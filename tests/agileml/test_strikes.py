@@ -17,7 +17,8 @@ from typing import Final
 
 import pytest
 
-from agileml.events import Failed, MachineLost
+from agileml.commands import Failed
+from agileml.events import MachineLost
 from agileml.hosts.stored import newest
 from tests.agileml.real_jobs import QUICK, RunningJob, running_job
 

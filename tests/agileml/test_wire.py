@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agileml.events import Assign, MachineJoined, Route, Tier
+from agileml.commands import Assign, Route
+from agileml.events import MachineJoined, Tier
 from agileml.link import Packet
 from agileml.messages import (
     Install,

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from agileml.events import JoinedTraining, MachineJoined, Progressed, Tier
+from agileml.commands import JoinedTraining, Progressed
+from agileml.events import MachineJoined, Tier
 from agileml.hosts.client import TrainingClient
 from agileml.hosts.job import Job, JobFolder
 from agileml.hosts.local import LocalHost

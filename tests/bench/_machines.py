@@ -19,7 +19,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from agileml.events import JoinedTraining, Progressed, Setup, Stage, StageChanged
+from agileml.commands import JoinedTraining, Progressed, StageChanged
+from agileml.events import Setup, Stage
 from agileml.hosts.job import Job, Timing
 from tests.agileml.netns import Network, unavailable
 from tests.agileml.real_jobs import RunningJob

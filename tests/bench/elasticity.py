@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from agileml.events import EvictionWarned, MachineReleased, SafeToKill, Setup, Stage
+from agileml.commands import SafeToKill
+from agileml.events import EvictionWarned, MachineReleased, Setup, Stage
 from tests.bench._machines import MACHINES, PARTITIONS, PATIENCE_S, Watched, median, spread_job
 
 RELIABLE: Final = 4

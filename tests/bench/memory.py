@@ -12,7 +12,8 @@ import signal
 from dataclasses import replace
 from pathlib import Path
 
-from agileml.events import Progressed, Setup, Stage, StageChanged
+from agileml.commands import Progressed, StageChanged
+from agileml.events import Setup, Stage
 from agileml.hosts.job import Job
 from tests.bench._job import MeasuredJob, measured
 from tests.bench.plane import numbered

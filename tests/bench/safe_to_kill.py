@@ -12,7 +12,8 @@ import statistics
 import sys
 import time
 
-from agileml.events import EvictionWarned, MachineReleased, SafeToKill, Setup, Stage, StageChanged
+from agileml.commands import SafeToKill, StageChanged
+from agileml.events import EvictionWarned, MachineReleased, Setup, Stage
 from agileml.hosts.job import Job
 from tests.bench._job import PATIENCE_S, MeasuredJob, measured
 from tests.bench.plane import bare_pyzmq, numbered

@@ -21,8 +21,9 @@ import numpy as np
 from sklearn.datasets import load_digits  # type: ignore[import-untyped]
 
 from agileml.apps.mlr import LogisticRegression
+from agileml.commands import Checkpointed
 from agileml.cutting import cut_input
-from agileml.events import Checkpointed, Setup
+from agileml.events import Setup
 from agileml.hosts.job import Job, Timing
 from agileml.hosts.stored import CheckpointError, read_partition
 from agileml.input import Input

@@ -13,7 +13,8 @@ import sys
 from dataclasses import dataclass
 from typing import Final
 
-from agileml.events import Setup, Stage, StageChanged, StageDecided
+from agileml.commands import StageChanged
+from agileml.events import Setup, Stage, StageDecided
 from tests.bench._machines import MACHINES, MODEL, PARTITIONS, median, spread_job
 
 RATIOS: Final = {"63:1": 1, "15:1": 4, "7:1": 8, "1:1": 32}

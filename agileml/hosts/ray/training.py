@@ -12,15 +12,8 @@ from typing import Final
 
 from ray.exceptions import RayError
 
-from agileml.events import (
-    Failed,
-    Finished,
-    MachineLost,
-    MachineReleased,
-    SafeToKill,
-    StopRequested,
-    Tier,
-)
+from agileml.commands import Failed, Finished, SafeToKill
+from agileml.events import MachineLost, MachineReleased, StopRequested, Tier
 from agileml.hosts.client import TrainingClient
 from agileml.hosts.job import JobFolder
 from agileml.hosts.ray.cluster import living_nodes
