@@ -136,7 +136,7 @@ class RandomWorld:
         return changes
 
     def _lease(self, at: Instant) -> Iterator[e.Fact]:
-        """A round: any lease there may be, or none; money for more than any job here costs, or not counted."""
+        """A round: any lease, or none; more money than any job here costs, or not counted."""
         self._after(LEASED_EVERY_S, self._lease, since=at)
         markets = tuple(t.market for t in self._terms.spot if self._chance(0.6))
         most = self._terms.limits.max_instances
