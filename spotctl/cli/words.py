@@ -189,6 +189,13 @@ def _asked(_: State, entry: e.Asked) -> str:
     return "asked to end gracefully" if entry.ask is e.Ask.CANCEL else "asked to take the machines away now"
 
 
+def _leased(_: State, entry: e.Leased) -> str:
+    if entry.lease is None:
+        return "no lease: its spot machines go to another job"
+    kinds = " or ".join(sorted({market.instance_type for market in entry.lease.markets}))
+    return f"leased: up to {entry.lease.count} x {kinds}, not taken back before {moment(entry.lease.until)}"
+
+
 def _stalled(_: State, entry: e.Stalled) -> str | None:
     if entry.done:
         return None
@@ -217,6 +224,7 @@ TELLERS: Final[Mapping[type, Callable[[State, Any], str | None]]] = {
     e.Decided: _decided,
     e.ControllerDown: _down,
     e.Asked: _asked,
+    e.Leased: _leased,
     e.Stalled: _stalled,
     e.Close: _close,
 }

@@ -10,9 +10,10 @@ from dataclasses import replace
 from math import inf
 
 from bidbrain.deadline.feasibility import Promise
-from bidbrain.model import Decision, Observation, Offer, Reliable
+from bidbrain.model import Action, Decision, Holding, Observation, Offer, Reliable
 from bidbrain.strategies.alone import Alone, Deciding
 from bidbrain.strategies.kept import Kept
+from bidbrain.strategies.leased import Leased, closed_outside
 from bidbrain.strategies.menu import LIVE, kept
 from bidbrain.strategies.pledge import Pledge, look, promise
 from pricing_data.units import Seconds, Usd, later
@@ -34,6 +35,24 @@ def renewed(state: State, holding: str) -> e.Decided:
     return e.Decided(state.now, _renewal(state, holding))
 
 
+def given_back(state: State, holding: Holding) -> e.Decided:
+    """An allocation goes, as another job was given the lease of its machines."""
+    why = "Its lease is over." if state.lease is None else "Its lease is of other machines now, or fewer."
+    decision = Decision(
+        at=state.now,
+        action=Action.TERMINATE,
+        cost_per_work_now=inf,
+        why=why,
+        weighed=(),
+        considered=0,
+        holding=holding.id,
+        market=holding.market,
+        count=holding.counts_for,
+        bid=holding.bid,
+    )
+    return e.Decided(state.now, decision)
+
+
 def observation(state: State) -> Observation:
     """What BidBrain is shown: nothing later than ``state.now``."""
     terms = state.terms
@@ -43,6 +62,8 @@ def observation(state: State) -> Observation:
         if price is not None:
             free = not state.refused_lately(tradable.market)
             offers.append(Offer(tradable.market, price, tradable.on_demand, tradable.cores, free))
+    if terms.queued is not None:
+        offers = list(closed_outside(tuple(offers), state.lease))
     return Observation(
         now=state.now,
         rules=terms.rules,
@@ -61,7 +82,10 @@ def pledge(state: State) -> Pledge | None:
     terms = state.terms
     if terms.deadline_s is None or terms.stop.clocks is None:
         return None
-    left = inf if terms.budget is None else (terms.budget - sure(state)) / MICROS_PER_USD
+    if terms.queued is not None and not terms.queued.promised:
+        return None
+    budget = state.budget
+    left = inf if budget is None else (budget - sure(state)) / MICROS_PER_USD
     return Pledge(
         start=terms.start,
         deadline=later(terms.start, terms.deadline_s),
@@ -88,7 +112,10 @@ def _renewal(state: State, holding: str) -> Decision:
 def strategy(state: State) -> Deciding:
     """Of the job, with nothing computing beside it where it has no reliable machines."""
     wanted = LIVE[state.terms.strategy](_cores(state))
-    return wanted if state.terms.reliable_count else Alone(wanted)
+    alone = wanted if state.terms.reliable_count else Alone(wanted)
+    if state.terms.queued is None:
+        return alone
+    return Leased(alone, state.lease, capped=state.allowance is not None)
 
 
 def _kept(state: State) -> Kept:

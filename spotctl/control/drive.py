@@ -52,17 +52,24 @@ class Observer(Protocol):
 def drive(state: State, world: World, ledger: Entries, observer: Observer) -> State:
     """Run until the job is closed; the final state."""
     while state.phase is not Phase.CLOSED:
-        fact = world.next()
-        state = _record(state, fact, ledger, observer)
-        commands = plan_after(fact, state)
-        for command in commands:
-            state = _record(state, command, ledger, observer)
-        if commands or not isinstance(fact, (e.PriceChanged, e.Woke)):  # those two can be had again
-            ledger.commit()
+        state, commands = record(state, world.next(), ledger, observer)
         for command in commands:
             world.execute(command)
     ledger.commit()
     return state
+
+
+def record(
+    state: State, fact: e.Fact, ledger: Entries, observer: Observer
+) -> tuple[State, tuple[e.Command, ...]]:
+    """Record and fold a fact and what follows from it: the state after it, and what is to be executed."""
+    state = _record(state, fact, ledger, observer)
+    commands = plan_after(fact, state)
+    for command in commands:
+        state = _record(state, command, ledger, observer)
+    if commands or not isinstance(fact, (e.PriceChanged, e.Woke)):  # those two can be had again
+        ledger.commit()
+    return state, commands
 
 
 def _record(state: State, entry: e.Entry, ledger: Entries, observer: Observer) -> State:

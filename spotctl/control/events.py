@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
+from bidbrain.lease import Lease
 from bidbrain.model import Decision
 from pricing_data.billing import End
 from pricing_data.market import Market
-from pricing_data.units import Instant, UsdPerHour
+from pricing_data.units import Instant, MicroUsd, UsdPerHour
 from spotctl.control.terms import Terms
 
 
@@ -175,6 +176,18 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
+class Leased:
+    """The queue that runs the job gave it a lease, or took it back (None).
+
+    ``allowance``: all that it may spend, what it has spent included; None: nobody counts.
+    """
+
+    at: Instant
+    lease: Lease | None
+    allowance: MicroUsd | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Stalled:
     """Nominal time stood still for a due real effect. ``done``: it came before its floor ran out."""
 
@@ -203,6 +216,7 @@ Fact: TypeAlias = (
     | TrainingFailed
     | ControllerDown
     | Asked
+    | Leased
     | Stalled
 )
 

@@ -341,6 +341,12 @@ def _stalled(state: State, entry: e.Stalled) -> State:
     return replace(state, held={**state.held, entry.at: longest})
 
 
+def _leased(state: State, entry: e.Leased) -> State:
+    """Whoever was given more decides at once what to make of it."""
+    soon = state.decide_from if entry.lease is None or state.decide_from is None else state.now
+    return replace(state, lease=entry.lease, allowance=entry.allowance, decide_from=soon)
+
+
 def _asked(state: State, entry: e.Asked) -> State:
     return replace(state, asked=entry.ask)
 
@@ -410,6 +416,7 @@ _HANDLERS: Final[Mapping[type, Callable[[State, Any], State]]] = {
     e.TrainingFailed: _training_failed,
     e.Stalled: _stalled,
     e.Asked: _asked,
+    e.Leased: _leased,
     e.Decided: _decided,
     e.Close: _close,
 }

@@ -10,12 +10,13 @@ from typing import Final
 
 from bidbrain.deadline.spells import Belief
 from bidbrain.eviction.base import Estimates, MarketModel
+from bidbrain.lease import Lease
 from bidbrain.measure import Measured
 from bidbrain.model import UNBOUNDED, Decision, Holding
 from pricing_data.billing import End
 from pricing_data.market import Market, PriceHistory
 from pricing_data.spells import Observations
-from pricing_data.units import HOUR_S, Instant, UsdPerHour
+from pricing_data.units import HOUR_S, Instant, MicroUsd, UsdPerHour
 from spotctl.control.events import Ask, Close
 from spotctl.control.lifecycle import Life
 from spotctl.control.terms import Terms
@@ -137,6 +138,10 @@ class State:
     training_over_at: Instant | None = None
     held: Mapping[Instant, float] = field(default_factory=dict)
     """Real seconds for which nominal time stood still, by where it stood. No decision reads them."""
+    lease: Lease | None = None
+    """What spot machines it may hold, where a queue runs it."""
+    allowance: MicroUsd | None = None
+    """All that it may spend of the queue's money; None: nobody counts."""
     asked: Ask | None = None
     failure: str | None = None
     model: str | None = None
@@ -215,6 +220,30 @@ class State:
                     )
                 )
         return tuple(found)
+
+    def returned(self) -> Holding | None:
+        """A spot allocation that its lease does not cover (any more): the youngest of those too many."""
+        if self.terms.queued is None:
+            return None
+        held = [h for h in self.holdings() if not h.on_demand and not self.allocations[h.id].unanswered]
+        lease = self.lease
+        outside = [h for h in held if lease is None or h.market not in lease.markets]
+        if outside:
+            return outside[-1]
+        too_many = lease is not None and sum(h.counts_for for h in held) > lease.count
+        return held[-1] if too_many else None
+
+    @property
+    def parked(self) -> bool:
+        """Whether a queue gives it nothing to decide about: no lease, no promise."""
+        queued = self.terms.queued
+        return queued is not None and not queued.promised and self.lease is None
+
+    @property
+    def budget(self) -> MicroUsd | None:
+        """What it may spend: its own budget, or what is left of the queue's for it."""
+        limits = [limit for limit in (self.terms.budget, self.allowance) if limit is not None]
+        return min(limits, default=None)
 
     def at_work(self) -> Iterator[Instance]:
         """The machines that compute now: those that joined and do not leave; reliable ones but in stage 3."""

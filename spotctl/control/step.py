@@ -18,7 +18,7 @@ from bidbrain.model import Action
 from bidbrain.schedule import due_for_renewal
 from pricing_data.units import HOUR_S, Instant, later
 from spotctl.control import events as e
-from spotctl.control.deciding import decided, renewed
+from spotctl.control.deciding import decided, given_back, renewed
 from spotctl.control.evolve import RELEASE_LEAD_S, evolve
 from spotctl.control.lifecycle import Life
 from spotctl.control.spending import sure
@@ -58,7 +58,7 @@ def plan_after(fact: e.Fact, state: State) -> tuple[e.Command, ...]:
 def _reliable(state: State) -> Commands:
     """Reliable machines come first and are never given up (Harlap 4.3.2)."""
     terms = state.terms
-    if terms.reliable_count and not state.allocations and state.asked is None:
+    if terms.reliable_count and not state.allocations and state.asked is None and not state.parked:
         yield e.Acquire(state.now, "r1", terms.reliable.market, terms.reliable_count, None, reliable=True)
 
 
@@ -100,6 +100,13 @@ def _tell_warnings(state: State) -> Commands:
 # ---- decisions ----------------------------------------------------------------------------------
 
 
+def _returns(state: State) -> Commands:
+    """What a lease does not cover goes: at the end of its paid hour, or as soon as it is safe to end."""
+    holding = state.returned() if _begun(state) else None
+    if holding is not None:
+        yield given_back(state, holding)
+
+
 def _renewals(state: State) -> Commands:
     """Shortly before an allocation's hour ends: is another one worth it? (Harlap 4.3.2) One at a time."""
     due = due_for_renewal(state.now, state.holdings()) if _deciding(state) else ()
@@ -121,6 +128,10 @@ def _acquisitions(state: State) -> Commands:
 
 
 def _deciding(state: State) -> bool:
+    return _begun(state) and not state.parked
+
+
+def _begun(state: State) -> bool:
     blind = state.blind_until is not None and state.now < state.blind_until
     begun = state.phase is Phase.TRAINING or (state.phase is Phase.STARTING and state.decide_from is not None)
     return begun and state.asked is None and not blind
@@ -147,7 +158,8 @@ def _stop_reason(state: State) -> str | None:
 
 
 def _over_budget(state: State) -> bool:
-    return state.terms.budget is not None and sure(state) >= state.terms.budget
+    budget = state.budget
+    return budget is not None and sure(state) >= budget
 
 
 def _releases(state: State) -> Commands:
@@ -167,6 +179,8 @@ def _release_reason(state: State, instance: Instance) -> str | None:
     if state.phase is Phase.CLOSING or (state.asked is not None and state.phase is Phase.STARTING):
         return _closing_reason(state, instance)
     if instance.warned_at is None and instance.ends_at is not None:
+        if state.terms.queued is not None and not instance.told_join:
+            return "given back before it took part"
         if instance.safe:
             return "not renewed, and safe to end"
         if state.now >= instance.ends_at:
@@ -265,6 +279,7 @@ def _allocation_moments(state: State, allocation: Allocation) -> Iterator[Instan
 _RULES: Final[tuple[Callable[[State], Commands], ...]] = (
     _reliable,
     _stops,
+    _returns,
     _renewals,
     _acquisitions,
     _tell,

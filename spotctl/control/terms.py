@@ -34,6 +34,17 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
+class Queued:
+    """Of a job that a queue runs: it holds spot machines within its leases only, and begins with the first.
+
+    ``promised``: its deadline is kept by machines on demand, which the queue left room and money for. Such a
+    job begins at once. A deadline that was not promised is the policy's affair, and no decision's.
+    """
+
+    promised: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Terms:
     """The terms of one run.
 
@@ -68,6 +79,8 @@ class Terms:
     """How the job survives the loss of its machine, where no reliable machine keeps what it has done."""
     saves_on_warning: bool = True
     """Whether a warning in time costs no work: always so with AgileML."""
+    queued: Queued | None = None
+    """None: the job has its machines to itself."""
 
     def tradable(self, market: Market) -> Tradable:
         """The terms of one of the run's markets; KeyError for any other."""

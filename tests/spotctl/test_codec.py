@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bidbrain.lease import Lease
 from bidbrain.model import Action, Decision, Weighed
 from pricing_data.billing import End
 from pricing_data.market import Market
-from pricing_data.units import Instant, UsdPerHour
+from pricing_data.units import Instant, MicroUsd, UsdPerHour
 from spotctl.codec import CodecError, decode, encode, from_json, to_json
 from spotctl.control import events as e
 from tests.spotctl.build import MARKETS, START, terms
@@ -46,7 +47,10 @@ DECISIONS = st.builds(
     st.integers(0, 100),
     st.none() | PRICES,
 )
+LEASES = st.builds(Lease, st.lists(MARKET, min_size=1, max_size=3).map(tuple), st.integers(1, 100), INSTANTS)
 BY_HINT = {
+    "Lease | None": st.none() | LEASES,
+    "MicroUsd | None": st.none() | st.integers(0, 2**60).map(MicroUsd),
     "Instant": INSTANTS,
     "UsdPerHour": PRICES,
     "UsdPerHour | None": st.none() | PRICES,

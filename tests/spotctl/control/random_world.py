@@ -15,12 +15,14 @@ from typing import get_args
 
 import numpy as np
 
+from bidbrain.lease import Lease
 from pricing_data.billing import End
 from pricing_data.market import Market
-from pricing_data.units import Instant, UsdPerHour
+from pricing_data.units import Instant, MicroUsd, UsdPerHour
 from spotctl.control import events as e
 from spotctl.control.terms import Terms
 
+LEASED_EVERY_S = 360
 Happening = Callable[[Instant], Iterable[e.Fact]]
 
 
@@ -66,6 +68,8 @@ class RandomWorld:
         """Whether spotctl dies before it executes what it records next."""
         for market in sorted({tradable.market for tradable in terms.spot}):
             self._at(terms.start, self._price_of(market))
+        if terms.queued is not None:
+            self._at(terms.start, self._lease)
         whenever = 120 if self._chance(0.2) else 80 * (terms.stop.clocks or 0)
         self._after(self._delay(0, whenever), self._strike)
 
@@ -130,6 +134,15 @@ class RandomWorld:
             yield e.PriceChanged(at, market, UsdPerHour(round(self._delay(0.03, 0.06), 4)))
 
         return changes
+
+    def _lease(self, at: Instant) -> Iterator[e.Fact]:
+        """A round: any lease, or none; more money than any job here costs, or not counted."""
+        self._after(LEASED_EVERY_S, self._lease, since=at)
+        markets = tuple(t.market for t in self._terms.spot if self._chance(0.6))
+        most = self._terms.limits.max_instances
+        count = int(self._rng.integers(1, most + 1))
+        lease = Lease(markets, count, Instant(at + LEASED_EVERY_S)) if markets else None
+        yield e.Leased(at, lease, MicroUsd(10**9) if self._chance(0.5) else None)
 
     # ---- machines -------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from spotctl.control.evolve import begin, evolve
 from spotctl.control.spending import spent
 from spotctl.control.state import Phase, State
 from spotctl.control.step import plan
-from spotctl.control.terms import Terms
+from spotctl.control.terms import Queued, Terms
 from spotctl.ledger import Ledger
 from tests.spotctl.build import Silent, random_trace, terms
 from tests.spotctl.control.random_world import Fault, RandomWorld
@@ -56,6 +56,8 @@ def random_terms(seed: int) -> Terms:
     deadline_s = Seconds(float(rng.integers(600, 7200))) if rng.random() < 0.5 else None
     named = [name for name in LIVE if deadline_s is not None or name not in NEED_DEADLINE]
     strategy = str(rng.choice(named)) if rng.random() < 0.5 else DEFAULT
+    if np.random.default_rng((seed, 2)).random() < 0.3:
+        of = replace(of, queued=Queued(promised=deadline_s is not None and seed % 2 == 1))
     return replace(of, deadline_s=deadline_s, strategy=strategy, start_s=Seconds(60.0), measure=seed % 2 == 0)
 
 
@@ -107,6 +109,9 @@ class Checks:
         match command:
             case e.Acquire():
                 self._once("acquire", command.allocation)
+                if state.terms.queued is not None and command.bid is not None:
+                    assert state.lease is not None, "a spot machine without a lease"
+                    assert command.market in state.lease.markets
             case e.Release():
                 for name in command.instances:
                     self._once("release", name)
@@ -148,6 +153,8 @@ class Checks:
             wanted = sum(1 for a in mine for i in state.of(a.name) if i.stays)
             wanted += sum(a.count for a in mine if a.unanswered)
             assert wanted <= state.terms.limits.max_instances, "more machines than the job allows"
+        if state.phase is Phase.TRAINING and state.asked is None and state.blind_until is None:
+            assert state.returned() is None, "machines that no lease covers are not on their way out"
 
     def _once(self, what: str, about: str) -> None:
         assert (what, about) not in self._said, f"{what} {about}: twice"
@@ -277,6 +284,7 @@ WRONG_FOLDS: Sequence[tuple[type, Fault]] = [
     (e.WakeAt, Fault.NONE),
     (e.ControllerDown, Fault.CONTROLLER_DOWN),
     (e.Asked, Fault.CANCEL),
+    (e.Leased, Fault.NONE),
     (e.Refused, Fault.RELIABLE_REFUSED),
 ]
 
