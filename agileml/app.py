@@ -117,6 +117,14 @@ class HasReference(Protocol):
         """The trusted solver's objective."""
 
 
+@runtime_checkable
+class HasLargest(Protocol):
+    """An application that can say how large its model may become, from the size of its input alone."""
+
+    def largest_model(self, words: int) -> int:
+        """Values of the largest model of any input with at most ``words`` numbers and words."""
+
+
 def load_application(reference: str, arguments: Mapping[str, Any]) -> Application:
     """Make the application that ``reference`` names. Raises ApplicationError with what was wrong."""
     place, _, name = reference.rpartition(":")

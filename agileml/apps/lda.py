@@ -76,6 +76,10 @@ class LatentDirichletAllocation:
         first = len(kept) + 1 + np.concatenate([[0], np.cumsum(-(-lengths // self.topics))])
         return Survey(Shape(int(first[-1]), self.topics), {"words": np.array(kept)}, {"first": first})
 
+    def largest_model(self, words: int) -> int:
+        """A row for each kept word, one more, and at most one for each word of a document."""
+        return (self.vocabulary + 1 + words) * self.topics
+
     def prepare(self, rows: Arrays, numbers: Rows, survey: Survey) -> Arrays:
         number = {word: place for place, word in enumerate(survey.index["words"].tolist())}
         texts = [[number[word] for word in _words(text) if word in number] for text in rows["text"]]

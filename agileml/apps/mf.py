@@ -81,6 +81,10 @@ class MatrixFactorization:
             splits=people.ids[ends],
         )
 
+    def largest_model(self, words: int) -> int:
+        """A rating takes three numbers, and is of a new user and a new item at most."""
+        return (2 * (words // 3) + self.rank) * self.rank
+
     def prepare(self, rows: Arrays, numbers: Rows, survey: Survey) -> Arrays:
         index = survey.index
         user = np.searchsorted(index["users"], rows["user"])

@@ -59,6 +59,10 @@ class LogisticRegression:
         shape = Shape(2 * len(gram), len(classes))
         return Survey(shape, {"classes": classes, "features": np.array(names.split(", "))}, common)
 
+    def largest_model(self, words: int) -> int:
+        """Two rows for each feature and the constant; classes times features are no more than the words."""
+        return 4 * words
+
     def prepare(self, rows: Arrays, numbers: Rows, survey: Survey) -> Arrays:
         label = np.searchsorted(survey.index["classes"], rows["label"])
         share = np.array(len(label) / survey.common["rows"])

@@ -31,8 +31,6 @@ from bidbrain.single import Single
 from bidbrain.strategies.alone import Deciding
 from bidbrain.strategies.pledge import (
     Pledge,
-    Target,
-    fair_offers,
     look,
     on_demand_held,
     pledged_job,
@@ -41,6 +39,7 @@ from bidbrain.strategies.pledge import (
     spot_held,
     target,
 )
+from bidbrain.strategies.targets import Target, fair_offers
 from pricing_data.units import HOUR_S, Seconds
 
 
@@ -68,7 +67,7 @@ class Kept:
 
     def decide(self, observation: Observation, pledge: Pledge) -> Decision:
         """What to do now. Machines on demand come and go one allocation a decision."""
-        goal = target(observation)
+        goal = target(observation, pledge)
         choice = self._choose(observation, pledge, goal)
         rented = on_demand_held(observation)
         if choice.machine is Machine.ON_DEMAND:
@@ -88,7 +87,7 @@ class Kept:
 
     def renew_or_terminate(self, observation: Observation, pledge: Pledge, holding_id: str) -> Decision:
         """Before a holding's hour ends. Raises KeyError where there is no such holding."""
-        holding, goal = observation.holding(holding_id), target(observation)
+        holding, goal = observation.holding(holding_id), target(observation, pledge)
         choice = self._choose(observation, pledge, goal)
         wanted = choice.machine is Machine.ON_DEMAND
         if holding.on_demand:
@@ -160,7 +159,7 @@ def _grown(observation: Observation, pledge: Pledge, decision: Decision) -> Deci
 
 def _speed_needed(observation: Observation, pledge: Pledge) -> float:
     """Core-seconds per second that do the work in time, with what one more start and the reserve take."""
-    job = pledged_job(observation, pledge, target(observation))
+    job = pledged_job(observation, pledge, target(observation, pledge))
     left_s = float(pledge.deadline - observation.now) - job.overhead_s - job.reserve_s
     return observation.work_left / left_s if left_s > 0 else math.inf
 

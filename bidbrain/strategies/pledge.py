@@ -1,6 +1,6 @@
 """What a deadline policy is told of a live footprint: from ``Observation`` and ``Pledge`` to ``Situation``.
 
-    N    target      machines that are meant to work together: the job's most
+    N    target      machines that are meant to work together: the job's most, of one type
     d    overhead    from a request to work: start, sigma, and lambda for what was running
 
 The policies of ``bidbrain.deadline`` think of one footprint, all spot or all on-demand, in seconds of its
@@ -16,14 +16,16 @@ from typing import Final
 from bidbrain.deadline.feasibility import Promise, least_budget, least_deadline_s
 from bidbrain.deadline.model import Job, Machine, Situation
 from bidbrain.deadline.spells import PRIOR, Belief
-from bidbrain.model import Holding, Observation, Offer
+from bidbrain.model import Holding, Observation
 from bidbrain.schedule import DECISION_PERIOD_S
-from pricing_data.market import Market
+from bidbrain.strategies.targets import Target, fair_offers, targets
 from pricing_data.units import HOUR_S, Instant, Seconds, Usd, UsdPerHour
 
 _PRICE_STEP: Final = 0.1
 """Spot prices are rounded up to the next of a scale of 10 % steps, so that one plan serves many decisions."""
 UNLIMITED: Final = Usd(math.inf)
+_DUST_S: Final = 1e-6
+"""Seconds that rounding may lose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,38 +42,6 @@ class Pledge:
     """Dollars not yet owed."""
     belief: Belief | None = None
     """Folded by ``seen``; None before the first look."""
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """The footprint that the deadline is reckoned with."""
-
-    market: Market
-    """Where its machines are had on demand: the lowest list price per core."""
-    count: int
-    cores: int
-    """Of one of them."""
-    speed: float
-    """Core-seconds per second, reliable machines included where they work."""
-    on_demand: UsdPerHour
-    """Of all its machines together."""
-    spot: UsdPerHour
-    """The same cores in the cheapest spot market; the on-demand price where there is none below it."""
-
-
-def target(observation: Observation) -> Target:
-    """The most machines the job may have, of the type cheapest on demand; ValueError without offers."""
-    if not observation.offers:
-        raise ValueError("a deadline needs a market whose on-demand price is known")
-    offer = min(observation.offers, key=lambda o: (o.on_demand / o.cores, o.market))
-    count, reliable, scaling = observation.limits.max_instances, observation.reliable, observation.scaling
-    beside = reliable.count if scaling.stage(count, reliable.count) < 3 else 0
-    cores = count * offer.cores + beside * reliable.cores
-    on_demand = UsdPerHour(count * offer.on_demand)
-    below = [o.price / o.cores for o in fair_offers(observation)]
-    spot = min([count * offer.cores * price for price in below], default=on_demand)
-    speed = cores * scaling.efficiency(count + beside)
-    return Target(offer.market, count, offer.cores, speed, on_demand, UsdPerHour(min(spot, on_demand)))
 
 
 def look(observation: Observation) -> bool | None:
@@ -101,19 +71,53 @@ def on_demand_held(observation: Observation) -> tuple[Holding, ...]:
     return tuple(h for h in observation.footprint if h.counts_for and h.on_demand)
 
 
-def fair_offers(observation: Observation) -> list[Offer]:
-    """Where spot machines can be had for less than on demand."""
-    return [offer for offer in observation.offers if offer.open and offer.price < offer.on_demand]
+def target(observation: Observation, pledge: Pledge) -> Target:
+    """What machines on demand the net rests on: those that keep the deadline from now on for least.
+
+    While some are rented it is those: what is paid for and works is not changed for another type. Where none
+    is in time any more, the fastest. Raises ValueError without offers.
+    """
+    known = targets(observation)
+    rented = {holding.market for holding in on_demand_held(observation)}
+    known = tuple(goal for goal in known if goal.market in rented) or known
+    if len(known) == 1:
+        return known[0]
+    alone = [_alone(observation, pledge, goal, observation.work_left) for goal in known]
+    left_s = float(pledge.deadline - observation.now)
+    in_time = [found for found in alone if found.needs_s <= left_s + _DUST_S]
+    if in_time:
+        return min(in_time, key=lambda found: (found.cost, found.goal.market)).goal
+    return min(alone, key=lambda found: (found.needs_s, found.goal.market)).goal
+
+
+@dataclass(frozen=True, slots=True)
+class _Alone:
+    """What machines of ``goal`` alone, had on demand now, take for some work."""
+
+    goal: Target
+    needs_s: Seconds
+    cost: Usd
+    """The reliable machines' too."""
+
+
+def _alone(observation: Observation, pledge: Pledge, goal: Target, work: float) -> _Alone:
+    left = replace(pledged_job(observation, pledge, goal), work_s=Seconds(max(work, 1.0) / goal.speed))
+    needs_s = least_deadline_s(left)
+    billed = replace(left, tick_s=Seconds(max(left.tick_s, observation.rules.quantum_s)))
+    return _Alone(goal, needs_s, Usd(least_budget(billed) + _reliable_cost(observation, needs_s)))
 
 
 def promise(observation: Observation, pledge: Pledge) -> Promise:
-    """Whether the pledge can be kept by machines on demand alone, started now; and what could."""
-    goal = target(observation)
-    job = pledged_job(observation, pledge, goal)
-    deadline_s = least_deadline_s(job)
-    billed = replace(job, tick_s=Seconds(max(job.tick_s, observation.rules.quantum_s)))
-    reliable = _reliable_cost(observation, deadline_s)
-    return Promise(job, pledge.budget_left, deadline_s, Usd(least_budget(billed) + reliable))
+    """Whether the pledge can be kept by machines on demand alone, started now; and what could.
+
+    The least deadline is that of the fastest type, the least budget that of the cheapest that is in time.
+    """
+    alone = [_alone(observation, pledge, goal, pledge.work) for goal in targets(observation)]
+    fastest = min(alone, key=lambda found: (found.needs_s, found.cost))
+    in_time = [found for found in alone if found.needs_s <= pledge.deadline - pledge.start]
+    cheapest = min(in_time, key=lambda found: found.cost, default=fastest)
+    job = pledged_job(observation, pledge, cheapest.goal)
+    return Promise(job, pledge.budget_left, fastest.needs_s, cheapest.cost)
 
 
 def pledged_job(observation: Observation, pledge: Pledge, goal: Target) -> Job:

@@ -13,12 +13,14 @@ from spotctl.cli.observers import JsonLines, LogLines, Screen
 from spotctl.config import JobSpec
 from spotctl.errors import DeadlineInfeasible, Interrupted, NothingToDo, UsageError
 from spotctl.interrupts import Detached
+from spotctl.movable import check_movable
 from spotctl.settings import LaunchOptions, WorldKind
 
 
 def show_plan(spec: JobSpec, options: LaunchOptions, as_json: bool) -> None:
-    """Print the plan. Nothing is written. Raises DeadlineInfeasible where a launch would."""
+    """Print the plan. Nothing is written. Raises DeadlineInfeasible and UsageError where a launch would."""
     plan = session.plan_job(spec, options)
+    check_movable(spec, plan.terms.rules.notice_s)
     if as_json:
         screen.data(jsonlines.document(planview.document(plan)))
     else:

@@ -22,6 +22,7 @@ from spotctl.control.state import State
 from spotctl.control.terms import Terms
 from spotctl.errors import UsageError
 from spotctl.models import keep_checkpoint, keep_model, score_model
+from spotctl.movable import BYTES_PER_VALUE, refuse_immovable
 from spotctl.report.final import Score
 from spotctl.runs import Run
 from spotctl.settings import Settings
@@ -92,9 +93,8 @@ class _AgileML:
         except ApplicationError as error:
             raise UsageError(f"{spec.data}: {error}") from error
         if spec.objective.strategy != "on-demand":
-            refuse_immovable(
-                4 * shape.rows * shape.columns, spec.training.link_mbit_s, self.terms.rules.notice_s
-            )
+            model_bytes = BYTES_PER_VALUE * shape.rows * shape.columns
+            refuse_immovable(model_bytes, spec.training.link_mbit_s, self.terms.rules.notice_s)
 
     def host(self) -> LocalHost:
         return LocalHost(self.run.training, self.settings.spec.envs)
@@ -111,21 +111,6 @@ class _AgileML:
         if state.model is None:
             return None
         return score_model(JobFolder(self.run.training), self.settings.spec.data)
-
-
-def refuse_immovable(model_bytes: int, link_mbit_s: float, notice_s: float) -> None:
-    """Raises UsageError where one machine could not send the whole model within the notice of an eviction.
-
-    It has to when it is the only one that serves; undo and what comes meanwhile are on top of that.
-    """
-    move_s = model_bytes * 8e-6 / link_mbit_s
-    if move_s > notice_s:
-        raise UsageError(
-            f"the model has {model_bytes / 1e6:,.0f} MB, which take {move_s:,.0f} s over a link of "
-            f"{link_mbit_s:g} Mbit/s: more than the {notice_s:g} s between a warning and the end of a spot "
-            "machine, so evictions would lose work. Make the model smaller, use machines with faster links "
-            "(and say so: training.link_mbit_s), or run on demand (objective.strategy: on-demand)"
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,7 @@ def test_with_time_enough_greedy_is_failover_alone_to_the_micro_dollar() -> None
 
 def test_a_deadline_that_presses_is_kept_and_costs() -> None:
     options = BacktestOptions(starts=4, strategies=("failover-agileml", "uniform-progress"))
-    result = run_backtest("test", prepared(3.7, options), options, 0.0, unheard)
+    result = run_backtest("test", prepared(1.92, options), options, 0.0, unheard)
     kept = result.strategy("uniform-progress")
     assert (kept.deadline_misses, kept.unfinished) == (0, 0)
     assert result.refused == ""
@@ -71,7 +71,7 @@ def test_a_deadline_that_presses_is_kept_and_costs() -> None:
 
 def test_a_deadline_that_cannot_be_promised_says_so() -> None:
     options = BacktestOptions(starts=1, strategies=("greedy",))
-    result = run_backtest("test", prepared(3.0, options), options, 0.0, unheard)
+    result = run_backtest("test", prepared(1.0, options), options, 0.0, unheard)
     assert result.strategy("greedy").deadline_misses == 1
     assert "the least that works is" in result.refused
 
@@ -79,7 +79,7 @@ def test_a_deadline_that_cannot_be_promised_says_so() -> None:
 def test_jobs_that_the_window_cuts_off_are_unfinished_and_late() -> None:
     """What begins an hour before the window ends goes on after it, and does not count."""
     options = BacktestOptions(starts=2, last=parse_instant("2016-07-01T12:00:00Z"))
-    job = prepared(3.7, options)
+    job = prepared(1.92, options)
     late = replace(job, starts=np.array([job.tape.end - HOUR_S]))
     (found,) = run_kept(late, ("greedy",), unheard).values()
     assert isinstance(found, Outcomes)
@@ -138,7 +138,7 @@ def test_the_verb_shows_both(tmp_path: Path) -> None:
     job = tmp_path / "job.yaml"
     ratings = JOB.parent / "data" / "ratings.csv.gz"
     text = JOB.read_text().replace("data/ratings.csv.gz", str(ratings))
-    job.write_text(text + "objective: {deadline: 3h}\n")
+    job.write_text(text + "objective: {deadline: 1h}\n")
     asked = ("backtest", str(job), "--starts", "2", "--strategies", "standard,greedy")
     answer = json.loads(CliRunner().invoke(app, [*asked, "--json"]).stdout)
     assert {name: (s["kept"], s["starts"]) for name, s in answer["strategies"].items()} == {

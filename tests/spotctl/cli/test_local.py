@@ -131,10 +131,11 @@ def test_a_model_too_large_to_move_within_the_notice_is_refused_before_anything_
     """(20 + 10 + 2) rows of 2 float32 are 2048 bits: at 10 bit/s they take 205 s, and AWS gives 120."""
     (tmp_path / "large.yaml").write_text(JOB + "training: {link_mbit_s: 0.00001}\n")
     write_ratings(planted_ratings(20, 10, 2, 0.1, 0.5, seed=0), tmp_path / "ratings.csv")
-    refused = spotctl("launch", str(tmp_path / "large.yaml"), "--yes", home=tmp_path / "home")
-    assert refused.exit_code == 2
-    told = " ".join(refused.output.split())
-    assert "take 205 s over a link of 1e-05 Mbit/s" in told
-    assert "more than the 120 s between a warning and the end of a spot machine" in told
-    assert "training.link_mbit_s" in told
+    for verb, options in (("launch", ["--yes"]), ("plan", [])):
+        refused = spotctl(verb, str(tmp_path / "large.yaml"), *options, home=tmp_path / "home")
+        assert refused.exit_code == 2
+        told = " ".join(refused.output.split())
+        assert "take 205 s over a link of 1e-05 Mbit/s" in told
+        assert "more than the 120 s between a warning and the end of a spot machine" in told
+        assert "training.link_mbit_s" in told
     assert json.loads(spotctl("gc", "--json", home=tmp_path / "home").stdout)["machines"] == []

@@ -141,6 +141,31 @@ def test_small_spot_machines_make_room_for_the_larger_ones_that_the_promise_rest
     assert Action.TERMINATE in renewed
 
 
+@pytest.mark.parametrize("slack", [1.0, 1.2, 6.0])
+@pytest.mark.parametrize("rules", RULES)
+def test_a_promise_rests_on_the_type_that_keeps_it_for_least(rules: str, slack: float) -> None:
+    """Without any spot: the large ones alone are in time for a short deadline; for a long one, the small."""
+    terms_, trace = of_two_types(rules)
+    large = tuple(
+        replace(t, on_demand=UsdPerHour(1.2)) if t.market.instance_type == "m4.4xlarge" else t
+        for t in terms_.spot
+    )
+    dear = PriceHistory.of(
+        {
+            m: Series(s.times, 100 * s.prices)
+            for m, s in ((market, trace.series(market)) for market in trace.markets)
+        }
+    )
+    promise = of(replace(terms_, spot=large), dear)
+    deadline_s = Seconds(promise.least_deadline_s * slack)
+    state, _ = replay(replace(terms_, spot=large, deadline_s=deadline_s), dear)
+    assert taken_s(state) <= deadline_s
+    assert state.closed is not None
+    assert state.closed.exit_code == 0
+    rented = {a.market.instance_type for a in state.allocations.values() if a.on_demand and not a.reliable}
+    assert rented == {"m4.xlarge" if slack == 6.0 else "m4.4xlarge"}
+
+
 @pytest.mark.parametrize("rules", RULES)
 def test_time_to_spare_is_money_saved(rules: str) -> None:
     trace = random_trace(seed=0)

@@ -1,0 +1,76 @@
+"""Whether one machine can send the whole model within the notice of an eviction, which it may have to.
+
+``launch`` knows the model from the input that it cuts. ``plan`` cuts nothing: it surveys the input, unless
+the application can tell from the size of the file alone that its model is small enough.
+"""
+
+from __future__ import annotations
+
+from glob import glob
+from pathlib import Path
+from typing import Final
+
+from agileml.app import Application, ApplicationError, HasLargest, load_application
+from spotctl.config import JobSpec
+from spotctl.errors import UsageError
+
+BYTES_PER_VALUE: Final = 4
+_INFLATES_TO: Final = 1032
+"""Bytes out of one byte of a gzip file, at most (RFC 1951: a match of 258 bytes takes two bits)."""
+
+
+def check_movable(spec: JobSpec, notice_s: float) -> None:
+    """Raises UsageError where ``launch`` would: the model cannot be moved, or the input cannot be read."""
+    if spec.engine != "agileml" or spec.objective.strategy == "on-demand":
+        return
+    try:
+        app = load_application(spec.app, spec.args)
+        words = _most_words(spec.data)
+        if isinstance(app, HasLargest) and words is not None:
+            largest = app.largest_model(words) * BYTES_PER_VALUE
+            if _move_s(largest, spec.training.link_mbit_s) <= notice_s:
+                return
+        values = _values(app, spec)
+    except ApplicationError as error:
+        raise UsageError(f"{spec.data}: {error}") from error
+    refuse_immovable(values * BYTES_PER_VALUE, spec.training.link_mbit_s, notice_s)
+
+
+def refuse_immovable(model_bytes: int, link_mbit_s: float, notice_s: float) -> None:
+    """Raises UsageError where one machine could not send the whole model within the notice of an eviction.
+
+    It has to when it is the only one that serves; undo and what comes meanwhile are on top of that.
+    """
+    move_s = _move_s(model_bytes, link_mbit_s)
+    if move_s > notice_s:
+        raise UsageError(
+            f"the model has {model_bytes / 1e6:,.0f} MB, which take {move_s:,.0f} s over a link of "
+            f"{link_mbit_s:g} Mbit/s: more than the {notice_s:g} s between a warning and the end of a spot "
+            "machine, so evictions would lose work. Make the model smaller, use machines with faster links "
+            "(and say so: training.link_mbit_s), or run on demand (objective.strategy: on-demand)"
+        )
+
+
+def _move_s(model_bytes: int, link_mbit_s: float) -> float:
+    return model_bytes * 8e-6 / link_mbit_s
+
+
+def _values(app: Application, spec: JobSpec) -> int:
+    """Of the whole model, by a pass over the input."""
+    from agileml.tables import Table  # brings DuckDB and pandas
+
+    shape = app.survey(Table(spec.data, app.columns), spec.training.shards).shape
+    return shape.rows * shape.columns
+
+
+def _most_words(data: str) -> int | None:
+    """Numbers and words that an input of CSV files can hold: two bytes each. None of any other input."""
+    files = [Path(name) for name in glob(data)]
+    if not files or not all(file.is_file() for file in files):
+        return None
+    total = 0
+    for file in files:
+        if not file.name.endswith((".csv", ".csv.gz")):
+            return None
+        total += file.stat().st_size * (_INFLATES_TO if file.suffix == ".gz" else 1)
+    return total // 2 + 1

@@ -1,0 +1,82 @@
+"""What a promise rests on: the machines on demand that keep it for least, whichever type that is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from bidbrain.model import UNBOUNDED, Holding, Limits, Observation, Offer, Reliable
+from bidbrain.strategies.pledge import Pledge, promise, target
+from pricing_data.market import Market
+from pricing_data.rules import AWS
+from pricing_data.units import HOUR_S, Instant, Seconds, Usd, UsdPerHour
+from tests.bidbrain.build import NOW, observe
+
+SMALL = Market("aws", "us-east-1", "us-east-1a", "small")
+LARGE = Market("aws", "us-east-1", "us-east-1b", "large")
+WORK = 40 * 4 * 3600.0
+"""Ten hours of four small machines."""
+
+
+def seen(*offers: Offer, reliable: float = 0.0, **changes: object) -> Observation:
+    made = replace(
+        observe(),
+        rules=AWS,
+        offers=offers,
+        footprint=(),
+        reliable=Reliable(1 if reliable else 0, UsdPerHour(reliable), 4),
+        limits=Limits(4, 4),
+        work_left=WORK,
+    )
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def offer(market: Market, on_demand: float, cores: int) -> Offer:
+    return Offer(market, UsdPerHour(0.1), UsdPerHour(on_demand), cores)
+
+
+def pledge(hours: float, budget: float = 1e9) -> Pledge:
+    deadline = Instant(int(NOW + hours * HOUR_S))
+    return Pledge(NOW, deadline, WORK, Seconds(60.0), Usd(budget))
+
+
+CHEAP = offer(SMALL, 0.20, 4)
+FAST = offer(LARGE, 0.85, 16)
+"""Six percent dearer per core, and four times as fast."""
+
+
+def test_time_enough_is_kept_by_the_cheapest_and_less_by_the_fastest() -> None:
+    both = seen(CHEAP, FAST)
+    assert target(both, pledge(40)).market == SMALL
+    assert target(both, pledge(5)).market == LARGE
+    assert target(both, pledge(0.1)).market == LARGE, "nothing is in time: the soonest"
+
+
+def test_what_the_reliable_machines_cost_meanwhile_counts() -> None:
+    assert target(seen(CHEAP, FAST, reliable=0.5), pledge(60)).market == LARGE
+
+
+@pytest.mark.parametrize("reliable", [0.0, 0.5])
+def test_the_least_of_both_is_the_least_over_the_allowed_markets(reliable: float) -> None:
+    both = seen(CHEAP, FAST, reliable=reliable)
+    each = [promise(seen(one, reliable=reliable), pledge(60)) for one in (CHEAP, FAST)]
+    found = promise(both, pledge(60))
+    assert found.least_deadline_s == min(one.least_deadline_s for one in each)
+    assert found.least_budget == min(one.least_budget for one in each)
+
+
+def test_what_is_told_works_when_it_is_typed_in() -> None:
+    both = seen(CHEAP, FAST)
+    found = promise(both, pledge(1, budget=1.0))
+    assert not found.in_time
+    assert not found.covered
+    hours = found.least_deadline_s / HOUR_S + 1 / HOUR_S
+    assert promise(both, pledge(hours, budget=found.least_budget)).holds
+
+
+def test_what_is_rented_is_not_changed_for_another_type() -> None:
+    rented = Holding(
+        "d1", SMALL, 4, 4, UNBOUNDED, UsdPerHour(0.2), Instant(NOW + HOUR_S), 4, NOW, on_demand=True
+    )
+    assert target(seen(CHEAP, FAST, footprint=(rented,)), pledge(5)).market == SMALL
