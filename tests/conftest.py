@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -38,8 +39,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The default run draws the same examples everywhere; a campaign draws new ones."""
+    """The default run draws the same examples everywhere; a campaign draws new ones. Ctrl-C is heard."""
     usual = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+    if (
+        signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    ):  # begun in the background; what is tested inherits it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     settings.register_profile("sample", usual, derandomize=True, database=None)
     settings.register_profile("campaign", usual, derandomize=False)
     settings.load_profile("campaign" if config.getoption("--campaign") else "sample")

@@ -126,8 +126,3 @@ def wait_until_none(job: str, patience_s: float = 20.0) -> dict[int, str]:
     while (left := processes(job)) and time.monotonic() < until:
         time.sleep(0.05)
     return left
-
-
-def segments() -> list[str]:
-    """Shared memory that nobody has a use for; Ray's own object stores have no name."""
-    return sorted(entry.name for entry in Path("/dev/shm").iterdir())

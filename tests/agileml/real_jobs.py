@@ -13,7 +13,15 @@ import numpy as np
 
 from agileml.app import Application
 from agileml.apps.planted import planted_ratings, write_ratings
-from agileml.commands import Checkpointed, Finished, Progressed, RolledBack, SafeToKill, StageChanged
+from agileml.commands import (
+    Checkpointed,
+    Finished,
+    JoinedTraining,
+    Progressed,
+    RolledBack,
+    SafeToKill,
+    StageChanged,
+)
 from agileml.events import (
     EvictionWarned,
     MachineJoined,
@@ -30,9 +38,9 @@ from agileml.hosts.local import HERE, LocalHost, Where
 from agileml.input import Input
 from agileml.messages import Matrix
 from agileml.telemetry import ObjectiveAt, Upward
+from tests.agileml.segments import orphans, segments
 
 PATIENCE_S = 120.0
-SHARED_MEMORY = Path("/dev/shm")
 QUICK = Timing(repeat_s=0.1, silence_s=3.0, lease_s=20.0)
 
 
@@ -80,7 +88,7 @@ class RunningJob:
         self.host = LocalHost(self.folder.path)
         self._where = where
         self.client = TrainingClient(self.folder.path)
-        self._shared_memory = {path.name for path in SHARED_MEMORY.iterdir()}
+        self._segments = segments()
         self.heard: list[Upward] = []
         self._read = 0
         self.app = job.make_application()
@@ -90,6 +98,15 @@ class RunningJob:
         for machine in machines:
             self.start_agent(machine, cores)
             self.announce(machine, cores)
+
+    def train_on(self, *machines: str) -> None:
+        """Start these, and wait until every one of them has its part."""
+        self.start(*machines)
+        missing = set(machines)
+        while missing:
+            said = self.wait(lambda said: isinstance(said, JoinedTraining))
+            assert isinstance(said, JoinedTraining)
+            missing.discard(said.machine)
 
     def start_agent(self, machine: str, cores: int = 1) -> None:
         self.host.start_machine(machine, _tier(machine), cores, self._where(machine))
@@ -217,7 +234,7 @@ class RunningJob:
             self.client.poll(0.05)
         assert self.host.leftovers() == []
         assert not (self.folder.path / "sockets").exists()
-        assert {path.name for path in SHARED_MEMORY.iterdir()} <= self._shared_memory
+        assert orphans(since=self._segments) == frozenset()
 
 
 @contextmanager

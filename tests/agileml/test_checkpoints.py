@@ -21,7 +21,7 @@ def reach_checkpoint(job: RunningJob, clock: int) -> None:
 
 def test_a_lost_param_server_costs_the_clocks_since_the_checkpoint(tmp_path: Path) -> None:
     with running_job(tmp_path, clock_s=0.1, checkpoints=str(tmp_path / "kept"), every=3) as job:
-        job.start("r1", "r2")
+        job.train_on("r1", "r2")
         reach_checkpoint(job, 3)
         job.kill("r2")
         lost = job.wait(lambda said: isinstance(said, RolledBack))
@@ -36,7 +36,7 @@ def test_a_lost_param_server_costs_the_clocks_since_the_checkpoint(tmp_path: Pat
 
 def test_a_lost_backup_is_made_again_and_no_clock_is_redone(tmp_path: Path) -> None:
     with running_job(tmp_path, clock_s=0.1) as job:
-        job.start("r1", "r2", "t1", "t2", "t3")
+        job.train_on("r1", "r2", "t1", "t2", "t3")
         job.reach_stage(Stage.TWO)
         job.reach(2)
         job.kill("r2")
@@ -91,7 +91,7 @@ def test_training_goes_on_where_checkpoints_cannot_be_written(tmp_path: Path) ->
 
 def test_a_checkpoint_that_cannot_be_read_fails_the_job_and_says_why(tmp_path: Path) -> None:
     with running_job(tmp_path, clock_s=0.1, checkpoints=str(tmp_path / "kept"), every=2) as job:
-        job.start("r1", "r2")
+        job.train_on("r1", "r2")
         reach_checkpoint(job, 2)
         whole = newest(str(tmp_path / "kept"))
         assert whole is not None

@@ -145,7 +145,7 @@ def test_losing_the_only_reliable_machine_ends_the_job_by_lease(tmp_path: Path) 
 
 def test_losing_one_of_two_reliable_machines_fails_the_job(tmp_path: Path) -> None:
     with running_job(tmp_path) as job:
-        job.start("r1", "r2", "t1")
+        job.train_on("r1", "r2", "t1")
         job.reach(2)
         job.host.kill("r2")
         job.client.tell(MachineLost("r2"))

@@ -19,9 +19,10 @@ import pytest
 
 from agileml.events import Stage
 from agileml.hosts.job import Timing
-from tests.agileml.ray_cluster import RayCluster, segments
+from tests.agileml.ray_cluster import RayCluster
 from tests.agileml.ray_jobs import RayJob, ray_job
 from tests.agileml.real_jobs import PATIENCE_S
+from tests.agileml.segments import orphans, segments
 
 pytestmark = [pytest.mark.process, pytest.mark.campaign]
 
@@ -118,7 +119,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def test_a_job_under_attack_ends_with_the_same_model(
     seed: int, campaign: bool, cluster: RayCluster, tmp_path: Path
 ) -> None:
-    chance = random.Random(seed)
+    chance, before = random.Random(seed), segments()
     cluster.add("r1")
     siege_name = f"siege-{seed}-{os.getpid()}"
     with ray_job(cluster, tmp_path, siege_name, 100_000, chance.choice((0.0, 0.3)), timing=STEADY) as job:
@@ -139,4 +140,4 @@ def test_a_job_under_attack_ends_with_the_same_model(
         job.stop_soon()
         job.check_result()
     job.check_nothing_left()
-    assert segments() == []
+    assert orphans(since=before) == frozenset()
