@@ -329,7 +329,7 @@ class Network:
             entries = (self.controller.observed(message),)
         self.heard += entries
         waits = isinstance(message, Packet) and self.chance.random() < HEARD_WITH_THE_NEXT
-        if not waits:
+        if not (entries and waits):
             self.take_in()
 
     def take_in(self) -> None:

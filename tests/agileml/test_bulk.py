@@ -19,7 +19,7 @@ from agileml.events import (
     Stage,
     WorkerReady,
 )
-from tests.agileml.job import TRANSIENT, Job, only
+from tests.agileml.job import TRANSIENT, Job, one_on_its_way, only
 
 RELIABLE_NAMES = ("r0", "r1", "r2", "r3")
 
@@ -138,6 +138,14 @@ def test_a_machine_that_has_drained_is_safe_although_another_one_hangs() -> None
     job.tell(MachineLost("t3"))
     job.settle()
     assert sum(job.shards(machine) for machine in RELIABLE_NAMES) == len(job.cluster.shards)
+
+
+def test_source_and_target_of_a_partition_on_its_way_may_die_together() -> None:
+    job, handover = one_on_its_way()
+    commands = job.tell_together(MachineLost(handover.target), MachineLost(handover.machine))
+    assert [(restore.machine, restore.target) for restore in only(Restore, commands)] == [("r0", "t3")]
+    job.settle()
+    assert job.cluster.settled
 
 
 @pytest.mark.parametrize("many", [12, 60])

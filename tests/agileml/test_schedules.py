@@ -101,6 +101,9 @@ def test_campaign(campaign: bool) -> None:
         run_schedule(seed, 1 + seed % 8, kinds, every=every)
 
 
+HEARD_TOGETHER = {(Standing.FROZEN, Standing.LOST)}
+"""Where two deaths are one step: see ``test_bulk``."""
+
 # ---- what the schedules reach ----------------------------------------------------------------------
 
 
@@ -126,10 +129,10 @@ def test_the_schedules_take_every_edge_and_reach_every_stage() -> None:
     for seed in range(3000):
         faults, kinds, every = everywhere[seed % len(everywhere)]
         run_schedule(seed, faults, kinds, watch, every)
-        if len(taken) == len(EDGES) and len(stages) == 3:
+        if taken >= EDGES.keys() - HEARD_TOGETHER and len(stages) == 3:
             break  # the rarest takes a few hundred
     assert len(stages) == 3
-    assert taken == EDGES.keys()
+    assert taken == EDGES.keys() - HEARD_TOGETHER
 
 
 def has_addressee(cluster: Cluster, command: Command) -> bool:
