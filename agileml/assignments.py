@@ -19,33 +19,44 @@ from agileml.machines import Machine
 def share_input(cluster: Cluster) -> Result:
     """Give every shard to one live worker, in proportion to cores, without anybody having to wait for it.
 
-    A worker that drains keeps its shards until it is done. A shard that should change hands stays with
-    its owner, if that can go on, until the next one has loaded it.
+    Between two clocks a shard goes from an owner that can go on to one that has it loaded. In the middle of
+    one only those of the dead and the drained change hands; the latter when nobody drains any more, since
+    until then the clock in hand cannot end anyway.
     """
-    shards = list(cluster.shards)
-    draining = {name for name in cluster.machines if _drains(cluster, name)}
+    shards, draining = list(cluster.shards), cluster.draining()
+    turn = cluster.turn and cluster.settled
+    if not turn and all(_can_go_on(cluster, shard.owner) or shard.owner in draining for shard in shards):
+        return cluster, ()
     for number, target in enumerate(_targets(cluster, cluster.workers())):
         owner = shards[number].owner
-        waits = target is not None and _can_go_on(cluster, owner) and not _has(cluster, target, number)
-        if owner not in draining and not waits:
+        if owner in draining:
+            continue
+        if _can_go_on(cluster, owner):
+            if turn and target is not None and _has(cluster, target, number):
+                shards[number] = shards[number].given_to(target)
+        elif draining and _has_left(cluster, owner):
+            shards[number] = shards[number].given_to(None)
+        else:
             shards[number] = shards[number].given_to(target)
     return replace(cluster, shards=tuple(shards)), ()
 
 
 def _targets(cluster: Cluster, workers: Iterable[Machine]) -> tuple[str | None, ...]:
     """Which of ``workers`` should own each shard."""
-    loaded = _loaded(cluster)
-    claims = [_claim(cluster, number, loaded[number]) for number in range(len(cluster.shards))]
+    loaded, loading = _loaded(cluster), _loading(cluster)
+    claims = [
+        _claim(cluster, number, loaded[number], loading[number]) for number in range(len(cluster.shards))
+    ]
     return spread(claims, {machine.name: float(machine.cores) for machine in workers})
 
 
-def _claim(cluster: Cluster, number: int, loaded: Sequence[str]) -> tuple[str, ...]:
-    """The owner, then whoever has it loaded, the latest owner first, then its other previous owners."""
+def _claim(cluster: Cluster, number: int, loaded: Sequence[str], loading: Sequence[str]) -> tuple[str, ...]:
+    """The owner, then whoever has it loaded, the latest owner first, who loads it, its previous owners."""
     shard = cluster.shards[number]
     has = sorted(loaded, key=lambda name: name not in shard.previous)  # stable: then as machines joined
     latest = [name for name in shard.previous if name in loaded]
     owner = () if shard.owner is None else (shard.owner,)
-    return tuple(dict.fromkeys((*owner, *latest, *has, *shard.previous)))
+    return tuple(dict.fromkeys((*owner, *latest, *has, *loading, *shard.previous)))
 
 
 def _loaded(cluster: Cluster) -> list[list[str]]:
@@ -55,6 +66,16 @@ def _loaded(cluster: Cluster) -> list[list[str]]:
         for number in machine.worker.loaded if machine.worker is not None else ():
             holders[number].append(machine.name)
     return holders
+
+
+def _loading(cluster: Cluster) -> list[list[str]]:
+    """Who waits to become a member and was told to load each shard."""
+    told: list[list[str]] = [[] for _ in cluster.shards]
+    for machine in cluster.machines.values():
+        orders = machine.worker.orders if machine.worker is not None else None
+        for number in orders.preload if orders is not None and _comes(machine) else ():
+            told[number].append(machine.name)
+    return told
 
 
 def _has(cluster: Cluster, name: str, number: int) -> bool:
@@ -67,59 +88,76 @@ def _can_go_on(cluster: Cluster, name: str | None) -> bool:
     return machine is not None and machine.can_compute
 
 
-def _drains(cluster: Cluster, name: str) -> bool:
-    """A worker that came up on a leaving machine has no orders, and nothing to finish."""
-    machine = cluster.machines[name]
-    return machine.leaving and machine.worker is not None and machine.worker.must_drain
+def _has_left(cluster: Cluster, name: str | None) -> bool:
+    """It is nobody's, or still that of one who has drained."""
+    machine = cluster.machines.get(name) if name is not None else None
+    return name is None or (machine is not None and machine.leaving)
 
 
 def preloads(cluster: Cluster) -> dict[str, tuple[int, ...]]:
     """What each worker should load although it is not its own, the most urgent first.
 
-    What it will own as soon as it has loaded it. Then, on transient machines, what reliable ones compute,
-    for stage 3. And on reliable machines their part of all the input, for the end of every transient one:
-    so the chain of a shard's owners always ends at one that has it.
+    What it will own as soon as it has loaded it and is a member. Then, on transient machines, what reliable
+    ones compute, for stage 3. And on reliable machines their part of all the input, for the end of every
+    transient one: so the chain of a shard's owners always ends at one that has it.
     """
-    able = [machine for machine in cluster.machines.values() if machine.can_compute]
-    tiers = (
-        [machine for machine in able if machine.tier is tier] for tier in (Tier.TRANSIENT, Tier.RELIABLE)
-    )
+    able = [machine for machine in cluster.machines.values() if machine.can_compute or _comes(machine)]
+    computing = {machine.tier for machine in cluster.workers()}
     wanted: dict[str, dict[int, None]] = {machine.name: {} for machine in able}
-    for workers in (cluster.workers(), *tiers):
+    for tiers in (computing | {Tier.TRANSIENT}, {Tier.TRANSIENT}, {Tier.RELIABLE}):
+        workers = [machine for machine in able if machine.tier in tiers]
         for number, owner in enumerate(_targets(cluster, workers)):
             if owner is not None and cluster.shards[number].owner != owner:
                 wanted[owner][number] = None
     return {name: tuple(numbers) for name, numbers in wanted.items()}
 
 
+def _comes(machine: Machine) -> bool:
+    """It was announced, and may not be up yet."""
+    return not machine.member and not machine.leaving
+
+
 def give_orders(cluster: Cluster) -> Result:
-    """Tell each worker what changed for it; one that idles is told once, and again when it is needed."""
-    for_all, preload = _for_all(cluster), preloads(cluster)
+    """Tell each worker what changed for it; one that idles is told once, and again when it is needed.
+
+    While partitions are on their way only those are told who have not heard anything yet, or leave: the
+    others could do nothing before all have arrived, and are then told everything at once.
+    """
+    for_all = _for_all(cluster)
+    strangers = any(machine.worker and not machine.worker.orders for machine in cluster.machines.values())
+    anew = cluster.turn and cluster.settled
+    preload = preloads(cluster) if anew or strangers else {}
     shards: dict[str, list[int]] = {name: [] for name in cluster.machines}
     for number, shard in enumerate(cluster.shards):
-        if shard.owner is not None:
+        if shard.owner in shards:
             shards[shard.owner].append(number)
     commands: list[Command] = []
+    told: dict[str, Machine] = {}
     for machine in cluster.machines.values():
         if machine.worker is None:
             continue
+        last = machine.worker.orders
         orders = replace(
             for_all,
             machine=machine.name,
             shards=tuple(shards[machine.name]),
             drain=machine.leaving,
             notice_s=machine.notice_s,
-            preload=preload.get(machine.name, ()),
+            preload=preload.get(machine.name, ()) if last is None or anew else last.preload,
         )
-        if not _is_news(machine, machine.worker.orders, orders):
+        waits = not (cluster.settled or last is None or orders.drain > last.drain)
+        if waits or not _is_news(machine, last, orders):
             continue
-        cluster = replace(cluster, version=cluster.version + 1)
-        commands.append(replace(orders, version=cluster.version))
+        commands.append(replace(orders, version=cluster.version + len(told) + 1))
         if not machine.took_part:
             commands.append(JoinedTraining(machine.name))
-        told = replace(machine, took_part=True, worker=replace(machine.worker, orders=orders))
-        cluster = cluster.with_machine(told)
-    return cluster, tuple(commands)
+        told[machine.name] = replace(machine, took_part=True, worker=replace(machine.worker, orders=orders))
+    return replace(
+        cluster,
+        machines={**cluster.machines, **told},
+        version=cluster.version + len(told),
+        planned=cluster.planned or cluster.settled,
+    ), tuple(commands)
 
 
 def _for_all(cluster: Cluster) -> Assign:

@@ -121,6 +121,12 @@ class Cluster:
     """What a clock costs, for automatic stages."""
     reached: Stage | None = None
     """The stage whose layout was last completely in place."""
+    turn: bool = True
+    """A clock has ended, or training was sent back, and no orders came of it: input may change hands."""
+    news: bool = False
+    """Something other than clocks has happened since input could change hands last."""
+    planned: bool = True
+    """Those who were made members last have their orders, as has everybody else."""
     generation: int = 0
     epoch: int = 0
     version: int = 0
@@ -204,8 +210,7 @@ class Cluster:
         return tuple(
             machine.name
             for machine in self.machines.values()
-            if machine.tier is tier and machine.server and not machine.leaving
-            if machine.proven or tier is Tier.RELIABLE
+            if machine.tier is tier and machine.server and machine.member and not machine.leaving
         )
 
     def workers(self) -> tuple[Machine, ...]:
@@ -217,7 +222,12 @@ class Cluster:
     def taking_part(self, tier: Tier) -> int:
         """How many machines of a tier count for the stage."""
         members = (machine for machine in self.machines.values() if machine.tier is tier)
-        return sum(machine.proven and not machine.leaving for machine in members)
+        return sum(machine.proven and machine.member and not machine.leaving for machine in members)
+
+    def draining(self) -> frozenset[str]:
+        """Owners of input that leave, and have not pushed their last deltas."""
+        owners = {shard.owner for shard in self.shards if shard.owner is not None}
+        return frozenset(name for name in owners if name in self.machines and self.machines[name].drains)
 
     def holds_shards(self, name: str) -> bool:
         return any(shard.owner == name for shard in self.shards)
@@ -298,9 +308,13 @@ class Cluster:
             raise self.violated(2, f"{partition}")
 
     def _check_shards(self) -> None:
-        if not self.workers():
+        """Orders wait for partitions on their way, and the input of the drained for the last who drains."""
+        if not self.workers() or not self.settled:
             return
+        draining = self.draining()
         for number, shard in enumerate(self.shards):
+            if shard.owner is None and draining:
+                continue
             machine = self.machines.get(shard.owner or "")
             worker = machine.worker if machine else None
             if (

@@ -1,8 +1,9 @@
 """The elasticity controller with its links, without sockets, files or a clock.
 
-What its process writes down before anything else is a list of entries: who told it what, under which number.
-Folding them again gives the same state and every link the same messages under the same numbers; each peer
-then says with its next packet which of them it has. So nothing but the entries is ever kept.
+What its process writes down before anything else is a list of entries: who told it what, under which number,
+and what was heard together, which is one step. Folding them again gives the same state and every link the
+same messages under the same numbers; each peer then says with its next packet which of them it has. So
+nothing but the entries is ever kept.
 
 Rule 1: what ``received`` and ``observed`` return is recorded first, and ``act`` is called second.
 Rule 2: peers are named ``role/machine/incarnation``, ``agent/machine`` and ``client``.
@@ -10,7 +11,7 @@ Rule 2: peers are named ``role/machine/incarnation``, ``agent/machine`` and ``cl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -36,7 +37,7 @@ SELF: Final = "controller"
 """The name under which the controller's own observations are recorded."""
 
 Word: TypeAlias = Event | Command | ObjectiveReport | ObjectiveAt | EndMachine
-Step: TypeAlias = Callable[[Cluster, Event], tuple[Cluster, Commands]]
+Step: TypeAlias = Callable[[Cluster, Sequence[Event]], tuple[Cluster, Commands]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +68,16 @@ class Controller:
         self._observed = 0
         self._live = True
 
-    def replay(self, entries: Iterable[Entry]) -> None:
-        """What was recorded before. A link that comes of it waits for its peer to say what it has."""
+    def replay(self, heard: Iterable[Sequence[Entry]]) -> None:
+        """What was recorded, step by step. A link that comes of it waits for its peer to say what it has."""
         self._live = False
-        for entry in entries:
-            if entry.peer == SELF:
-                self._observed = entry.number
-            else:
-                self.link(entry.peer).replayed(entry.number)
-            self._fold(entry.event)
+        for entries in heard:
+            for entry in entries:
+                if entry.peer == SELF:
+                    self._observed = entry.number
+                else:
+                    self.link(entry.peer).replayed(entry.number)
+            self._fold(entries)
         self._live = True
 
     def received(self, name: str, packet: Packet[Word]) -> tuple[Entry, ...]:
@@ -91,12 +93,12 @@ class Controller:
         self._observed += 1
         return Entry(SELF, self._observed, event)
 
-    def act(self, entries: Iterable[Entry]) -> None:
-        """They are on record: confirm them, and queue what they call for on the links."""
+    def act(self, entries: Sequence[Entry]) -> None:
+        """They are on record together: confirm them, and queue what they call for on the links."""
         for entry in entries:
             if entry.peer in self.links:
                 self.links[entry.peer].confirm()
-            self._fold(entry.event)
+        self._fold(entries)
 
     def link(self, name: str) -> Link[Word]:
         known = self.links.get(name)
@@ -113,20 +115,28 @@ class Controller:
     def agents(self) -> dict[str, Link[Word]]:
         return {name: link for name, link in self.links.items() if name.startswith(agent(""))}
 
-    def _fold(self, event: Word) -> None:
-        if isinstance(event, ObjectiveReport):
-            known = self._objectives.add(event)
+    def _fold(self, entries: Sequence[Entry]) -> None:
+        events = [event for entry in entries for event in self._events(entry.event)]
+        if not events:
+            return
+        self.cluster, commands = self._step(self.cluster, events)
+        for event in events:
+            self._learn(event)
+        for command in commands:
+            self.link(self._addressee(command)).send(command)
+
+    def _events(self, word: Word) -> Iterator[Event]:
+        """The word, or what follows from it."""
+        if isinstance(word, Event):
+            yield word
+        elif isinstance(word, ObjectiveReport):
+            known = self._objectives.add(word)
             if known is not None:
                 self.link(CLIENT).send(known)
                 if self._settling.settled_with(known.value):
-                    self._fold(StopRequested())
-            return
-        if not isinstance(event, Event):
-            raise TypeError(f"{type(event).__name__} is not an event")
-        self.cluster, commands = self._step(self.cluster, event)
-        self._learn(event)
-        for command in commands:
-            self.link(self._addressee(command)).send(command)
+                    yield StopRequested()
+        else:
+            raise TypeError(f"{type(word).__name__} is not an event")
 
     def _learn(self, event: Event) -> None:
         """Which incarnation of a role is spoken to, and whom not to speak to any more."""

@@ -1,10 +1,10 @@
 """The elasticity controller: what happened in, what to do about it out (Harlap 4.2.2, 4.2.3).
 
 ``step`` is pure, total and deterministic, so a restarted controller replays its journal and is where
-it was. It works in two halves. A *handler*, found in a table by phase and event, records what the event
+it was. It works in two halves. A *handler*, found in a table by phase and event, records what each event
 makes true. Then the *rules* of the phase, in order, command whatever the state now calls for. The rules
 are level-triggered: they look at how things are and not at how they came to be, so an eviction during a
-transition during a failure is only one more event.
+transition during a failure is only one more event, and what is heard of together is planned for once.
 
 An event that cannot apply any more (of a machine, incarnation, generation or epoch that is gone) is
 ignored by its handler. One that cannot have happened raises InvalidTransition, with the story.
@@ -12,11 +12,12 @@ ignored by its handler. One that cannot have happened raises InvalidTransition, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from agileml import (
+    admission,
     announcements,
     assignments,
     backups,
@@ -28,6 +29,7 @@ from agileml import (
     staging,
 )
 from agileml.cluster import PHASE_EDGES, BrokenInvariant, Cluster, Commands, InvalidTransition, Phase, Result
+from agileml.commands import Advance, Command, DropCheckpoints, Forget
 from agileml.events import (
     BackedUp,
     CheckpointDue,
@@ -114,9 +116,10 @@ HANDLERS: Final[Mapping[Phase, Mapping[type, Handler]]] = {
 }
 
 RULES: Final[Mapping[Phase, tuple[Rule, ...]]] = {
-    Phase.STARTING: (recovery.give_up, moves.create, announcements.release),
+    Phase.STARTING: (recovery.give_up, admission.admit, moves.create, announcements.release),
     Phase.TRAINING: (
         recovery.give_up,
+        admission.admit,
         staging.decide_stage,
         recovery.recover,
         moves.hand_over,
@@ -138,54 +141,92 @@ CLOCK_RULES: Final[tuple[Rule, ...]] = (announcements.advance, checkpoints.begin
 """What a clock can call for. It is by far the most frequent news, and moves neither partitions nor shards."""
 
 
+_CLOCKS: Final = (ClockCompleted, BackedUp)
+_LOADS: Final = (ServerLoad, WorkerLoad)
+
+
 def step(
     cluster: Cluster,
-    event: Event,
+    events: Sequence[Event],
     rules: Mapping[Phase, tuple[Rule, ...]] = RULES,
     clock_rules: tuple[Rule, ...] = CLOCK_RULES,
 ) -> tuple[Cluster, Commands]:
-    """The state after ``event``, and the commands it calls for, in the order in which to send them.
+    """The state after ``events``, and the commands they call for together, in the order in which to send.
 
     ``rules``, ``clock_rules``: others are for tests, which show that every rule is needed.
 
     Raises InvalidTransition for an event that cannot have happened, BrokenInvariant for a bug of our own.
     """
+    before, answers = cluster, list[Command]()
+    for event in events:
+        cluster, more = _handled(cluster, event)
+        answers += more
+    # Whoever is answered may have died of a later one of these events.
+    commands = tuple(word for word in answers if _is_heard(cluster, word))
+    quiet = all(isinstance(event, (*_CLOCKS, *_LOADS)) for event in events)
+    turn = cluster.turn or cluster.completed > before.completed
+    cluster = replace(cluster, turn=turn, news=cluster.news or not quiet)
+    due = _due(cluster, events, rules, clock_rules)
+    cluster, more = _follow(cluster, due, rules)
+    if cluster.consistent < before.consistent and cluster.consistent != cluster.stored.clock:
+        raise cluster.violated(4, f"from {before.consistent} to {cluster.consistent}")
+    if cluster.turn and cluster.settled:
+        cluster = replace(cluster, turn=False, news=cluster.news and due is not rules[cluster.phase])
+    return cluster, commands + more
+
+
+def _handled(cluster: Cluster, event: Event) -> Result:
     before = cluster
     cluster = replace(cluster, story=(*cluster.story[1 - STORY_LENGTH :], event))
     handler = HANDLERS[cluster.phase].get(type(event))
     if handler is None:
         raise InvalidTransition(cluster.told(f"{type(event).__name__} cannot happen here: {event}"))
     cluster, commands = handler(cluster, event)
-    cluster, more = _follow(cluster, _due(cluster, event, rules, clock_rules), rules)
-    commands += more
-    if cluster.consistent < before.consistent and cluster.consistent != before.stored.clock:
-        raise cluster.violated(4, f"from {before.consistent} to {cluster.consistent}")
-    if cluster.phase is not before.phase and (before.phase, cluster.phase) not in PHASE_EDGES:
-        raise cluster.broken(f"no edge leads here from {before.phase}")
-    return cluster, commands
+    return _along_an_edge(before, cluster), commands
+
+
+def _is_heard(cluster: Cluster, answer: Command) -> bool:
+    return (
+        not isinstance(answer, Advance | Forget | DropCheckpoints)
+        or cluster.server(answer.machine) is not None
+    )
+
+
+def _along_an_edge(before: Cluster, after: Cluster) -> Cluster:
+    if after.phase is not before.phase and (before.phase, after.phase) not in PHASE_EDGES:
+        raise after.broken(f"no edge leads here from {before.phase}")
+    return after
 
 
 def _due(
-    cluster: Cluster, event: Event, rules: Mapping[Phase, tuple[Rule, ...]], clock_rules: tuple[Rule, ...]
+    cluster: Cluster,
+    events: Sequence[Event],
+    rules: Mapping[Phase, tuple[Rule, ...]],
+    clock_rules: tuple[Rule, ...],
 ) -> tuple[Rule, ...]:
-    """Those that the event can have given something to do."""
-    if cluster.phase is Phase.TRAINING:
-        if isinstance(event, ClockCompleted | BackedUp):
-            return clock_rules
-        if isinstance(event, ServerLoad | WorkerLoad):
-            decided, _ = staging.decide_stage(cluster)
-            return () if decided.stage is cluster.stage else rules[cluster.phase]
-    return rules[cluster.phase]
+    """Those that the events can have given something to do.
+
+    A clock's end alone calls for a plan only where something has happened since the last one.
+    """
+    every = rules[cluster.phase]
+    quiet = all(isinstance(event, (*_CLOCKS, *_LOADS)) for event in events)
+    if cluster.phase is not Phase.TRAINING or not quiet or (cluster.turn and cluster.news):
+        return every
+    if any(isinstance(event, _LOADS) for event in events):
+        decided, _ = staging.decide_stage(cluster)
+        if decided.stage is not cluster.stage:
+            return every
+    return clock_rules if any(isinstance(event, _CLOCKS) for event in events) else ()
 
 
 def _follow(cluster: Cluster, due: tuple[Rule, ...], rules: Mapping[Phase, tuple[Rule, ...]]) -> Result:
     """What the rules command. Where one ends the phase, those of the next phase follow in its stead."""
-    phase = cluster.phase
     commands: Commands = ()
     for rule in due:
+        before = cluster
         cluster, more = rule(cluster)
         commands += more
-        if cluster.phase is not phase:
-            cluster, more = _follow(cluster, rules[cluster.phase], rules)
+        if cluster.phase is not before.phase:
+            cluster, more = _follow(_along_an_edge(before, cluster), rules[cluster.phase], rules)
             return cluster, commands + more
     return cluster, commands

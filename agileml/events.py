@@ -150,11 +150,15 @@ class Drained:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A worker has these shards of the input in memory, and no others."""
+    """A worker has these shards of the input in memory, and no others.
+
+    ``full``: there is no room for the rest of what it was told to load.
+    """
 
     machine: str
     incarnation: int
     shards: tuple[int, ...]
+    full: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,7 @@ EDGES: Final[Mapping[tuple[Standing, Standing], str]] = {
     (Standing.MOVING, Standing.RESTORING): "another partition was lost, and everything returns to B",
     (Standing.FROZEN, Standing.MOVING): "its source sends it elsewhere, or serves it again",
     (Standing.FROZEN, Standing.RESTORING): "another partition was lost, and everything returns to B",
+    (Standing.FROZEN, Standing.LOST): "its source was heard to be dead at the same time",
     (Standing.LOST, Standing.RESTORING): "its backup was told to send or serve it",
     (Standing.RESTORING, Standing.SERVED): "it arrived, at B",
     (Standing.RESTORING, Standing.LOST): "its owner-to-be died, or its backup",

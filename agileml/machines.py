@@ -27,6 +27,8 @@ class Worker:
     drained: bool = False
     loaded: frozenset[int] = frozenset()
     """The shards that it said it has in memory."""
+    full: bool = False
+    """It said that it has no room for the rest."""
 
     @property
     def must_drain(self) -> bool:
@@ -46,6 +48,8 @@ class Machine:
     dead_worker: int = -1
     proven: bool = False
     """Both roles were up at some time. A role that restarts does not change the ratio of the stage."""
+    member: bool = False
+    """Counts for the stage, and may be given partitions and input; see ``admission``."""
     leaving: bool = False
     notice_s: float = 0.0
     took_part: bool = False
@@ -54,5 +58,10 @@ class Machine:
     """Said to be safe to kill."""
 
     @property
+    def drains(self) -> bool:
+        """A worker that came up on a leaving machine has no orders, and nothing to finish."""
+        return self.leaving and self.worker is not None and self.worker.must_drain
+
+    @property
     def can_compute(self) -> bool:
-        return self.worker is not None and not self.leaving
+        return self.member and self.worker is not None and not self.leaving

@@ -95,7 +95,7 @@ def worker_loaded(cluster: Cluster, event: Loaded) -> Result:
     machine = cluster.machines.get(event.machine)
     if machine is None or machine.worker is None or machine.worker.incarnation != event.incarnation:
         return cluster, ()
-    worker = replace(machine.worker, loaded=frozenset(event.shards))
+    worker = replace(machine.worker, loaded=frozenset(event.shards), full=event.full)
     return cluster.with_machine(replace(machine, worker=worker)), ()
 
 

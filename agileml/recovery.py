@@ -64,6 +64,8 @@ def _start_over(cluster: Cluster) -> Result:
         phase=Phase.STARTING,
         stage=Stage.ONE,
         reached=None,
+        turn=True,
+        planned=True,
         generation=cluster.generation + 1,
         epoch=epoch,
         shards=tuple(shard.given_to(None) for shard in cluster.shards),
@@ -83,7 +85,7 @@ def _return_to_b(cluster: Cluster) -> Result:
     clock = cluster.consistent
     targets = target_owners(cluster)
     generation, epoch = cluster.generation + 1, cluster.epoch + 1
-    cluster = replace(cluster, generation=generation, epoch=epoch, progress=(clock, clock))
+    cluster = replace(cluster, generation=generation, epoch=epoch, progress=(clock, clock), turn=True)
     commands: list[Command] = []
     partitions: list[Partition] = []
     for partition, target in zip(cluster.partitions, targets, strict=True):

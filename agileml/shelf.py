@@ -47,6 +47,11 @@ class Shelf:
         self._owned, self._ahead = frozenset(owned), tuple(ahead)
         self._refused.clear()
 
+    @property
+    def full(self) -> bool:
+        """Whether there is no room for some of what is wanted."""
+        return bool(self._refused)
+
     def next(self) -> int | None:
         """What to read while there is time; None when all is there that there is room for."""
         wanted = (*sorted(self._owned), *self._ahead)

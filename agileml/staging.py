@@ -54,7 +54,7 @@ def _cheapest(cluster: Cluster, transient: int, reliable: int) -> Stage | None:
     load = _load(cluster)
     if load is None:
         return None
-    machines = [m for m in cluster.machines.values() if m.proven and not m.leaving]
+    machines = [m for m in cluster.machines.values() if m.proven and m.member and not m.leaving]
     cores = {tier: sum(m.cores for m in machines if m.tier is tier) for tier in Tier}
     footprint = Footprint(
         reliable,

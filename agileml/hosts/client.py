@@ -44,11 +44,12 @@ class TrainingClient:
             Link(told, heard),
         )
 
-    def tell(self, event: Event) -> int:
-        """Returns the event's number."""
-        if isinstance(event, MachineLost) and event.machine == self._folder.controller_machine:
-            self._bereft = not self._ended
-        self._control.tell(event)
+    def tell(self, *events: Event) -> int:
+        """What is told together is planned for together. Returns the last event's number."""
+        for event in events:
+            if isinstance(event, MachineLost) and event.machine == self._folder.controller_machine:
+                self._bereft = not self._ended
+            self._control.tell(event)
         self._control.flush()
         return self._control.link.sent
 

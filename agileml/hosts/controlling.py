@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -23,12 +23,12 @@ from agileml.telemetry import EndMachine
 from agileml.wire import Control, control_from_json, control_to_json, decode_packet, encode_packet
 
 _GOODBYE_S: Final = 2.0
-_AT_ONCE: Final = 32
+_AT_ONCE: Final = 256
 """Packets taken before anybody is answered: who hears nothing repeats all it has, which would never end."""
 
 
 class Journal:
-    """Lines of JSON, each durable against the death of its process before anybody acts on it."""
+    """Lines of JSON, one a step, each durable against the death of its process before anybody acts on it."""
 
     def __init__(self, path: Path) -> None:
         text = path.read_text() if path.exists() else ""
@@ -37,16 +37,21 @@ class Journal:
         self._file = path.open("a")
         self._file.truncate(len(whole.encode()))
 
-    def __iter__(self) -> Iterator[Entry]:
-        """What was recorded before."""
+    def __iter__(self) -> Iterator[tuple[Entry, ...]]:
+        """What was recorded before, step by step."""
         for line in self._lines:
-            entry = json.loads(line)
-            yield Entry(entry["peer"], entry["number"], control_from_json(entry["event"]))
+            yield tuple(
+                Entry(entry["peer"], entry["number"], control_from_json(entry["event"]))
+                for entry in json.loads(line)
+            )
 
-    def record(self, entries: tuple[Entry, ...]) -> None:
-        for entry in entries:
-            line = {"peer": entry.peer, "number": entry.number, "event": control_to_json(entry.event)}
-            self._file.write(json.dumps(line) + "\n")
+    def record(self, entries: Sequence[Entry]) -> None:
+        """What is acted on together."""
+        line = [
+            {"peer": entry.peer, "number": entry.number, "event": control_to_json(entry.event)}
+            for entry in entries
+        ]
+        self._file.write(json.dumps(line) + "\n")
         self._file.flush()
 
     def close(self) -> None:
@@ -92,11 +97,12 @@ class ControllerProcess:
     def _exchange(self) -> None:
         """Wait for packets, act on them, and send what is new or due for repetition."""
         self._poller.poll(max(0, int(1000 * (self._repeat_at - time.monotonic())) + 1))
-        heard = set()
+        heard, entries = set(), list[Entry]()
         for sender, (frame,) in islice(self._listener.receive(), _AT_ONCE):
             heard.add(sender)
             self._heard_at[sender] = time.monotonic()
-            self._act(self._core.received(sender, decode_packet(frame.bytes)))
+            entries += self._core.received(sender, decode_packet(frame.bytes))
+        self._act(entries)
         for name in heard & self._core.links.keys():
             self._send(name, self._core.links[name].confirmation())
         for name, packet in self._core.fresh():
@@ -107,7 +113,9 @@ class ControllerProcess:
                 if link.unconfirmed:
                     self._send(name, link.repeat())
 
-    def _act(self, entries: tuple[Entry, ...]) -> None:
+    def _act(self, entries: Sequence[Entry]) -> None:
+        if not entries:
+            return
         self._journal.record(entries)
         self._core.act(entries)
         for entry in entries:
@@ -120,11 +128,13 @@ class ControllerProcess:
         now = time.monotonic()
         deaf_s = max(0.0, now - self._listened_at - 2 * self._timing.repeat_s)
         self._listened_at = now
-        for machine in tuple(self._core.cluster.machines):
+        silent = []
+        for machine in self._core.cluster.machines:
             heard_at = self._heard_at.get(agent(machine), now) + deaf_s
             self._heard_at[agent(machine)] = heard_at
             if now - heard_at > self._timing.silence_s:
-                self._act((self._core.observed(MachineLost(machine)),))
+                silent.append(self._core.observed(MachineLost(machine)))
+        self._act(silent)
 
     def _notice_time(self) -> None:
         if self._stop_after_s is not None and self._trained_s() >= self._stop_after_s:

@@ -33,7 +33,7 @@ class Loading:
         self._reading: tuple[int, Future[Arrays]] | None = None
         self.wake_fd, self._wake = os.pipe()
         os.set_blocking(self._wake, False)
-        self._told: frozenset[int] = frozenset()
+        self._told: tuple[frozenset[int], bool] = (frozenset(), False)
         self._tell_at = 0.0
 
     def want(self, owned: Iterable[int], ahead: Iterable[int]) -> None:
@@ -42,19 +42,22 @@ class Loading:
         self._shelf.want(owned, ahead)
         self._start()
 
-    def collect(self) -> tuple[int, ...] | None:
-        """Put away what was read, and start on the next; what is loaded now, where that is news to tell."""
+    def collect(self) -> tuple[tuple[int, ...], bool] | None:
+        """Put away what was read, and start on the next.
+
+        What is loaded now, and whether there is no room for the rest, where that is news to tell.
+        """
         if self._reading is not None and self._reading[1].done():
             os.read(self.wake_fd, 1)
             shard, future = self._reading
             self._reading = None
             self._shelf.put(shard, future.result())
             self._start()
-        held = self._shelf.held
-        if held == self._told or (self._reading is not None and time.monotonic() < self._tell_at):
+        held, full = self._shelf.held, self._reading is None and self._shelf.full
+        if (held, full) == self._told or (self._reading is not None and time.monotonic() < self._tell_at):
             return None
-        self._told, self._tell_at = held, time.monotonic() + _TELL_AFTER_S
-        return tuple(sorted(held))
+        self._told, self._tell_at = (held, full), time.monotonic() + _TELL_AFTER_S
+        return tuple(sorted(held)), full
 
     def get(self, shards: Sequence[int]) -> list[Arrays]:
         """Of these shards, read now where they are not there."""

@@ -85,7 +85,7 @@ class WorkerProcess:
     def _tell_loaded(self) -> None:
         loaded = self._loading.collect()
         if loaded is not None:
-            self._control.tell(Loaded(self._machine, self._incarnation, loaded))
+            self._control.tell(Loaded(self._machine, self._incarnation, *loaded))
 
     def _assign(self, assign: Assign) -> None:
         self._loading.want(assign.shards, assign.preload)

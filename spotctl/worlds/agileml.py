@@ -67,8 +67,7 @@ class AgileMLTraining:
         if number <= self._told:
             return
         self._told = number
-        for event in self._events(command):
-            self._client.tell(event)
+        self._client.tell(*self._events(command))
 
     def facts(self, now: Instant) -> tuple[e.Fact, ...]:
         facts = tuple(self._fact(now, message) for message in self._news)

@@ -54,13 +54,15 @@ class Job:
         self.answers: list[Event] = []
 
     def tell(self, *events: Event) -> list[Command]:
-        commands: list[Command] = []
-        for event in events:
-            self.cluster, more = step(self.cluster, event)
-            self.cluster.check()
-            commands += more
-            self.answers += [word for command in more if (word := self._answer(command)) is not None]
-        return commands
+        """One after the other."""
+        return [command for event in events for command in self.tell_together(event)]
+
+    def tell_together(self, *events: Event) -> list[Command]:
+        """What is heard of at once."""
+        self.cluster, commands = step(self.cluster, events)
+        self.cluster.check()
+        self.answers += [word for command in commands if (word := self._answer(command)) is not None]
+        return list(commands)
 
     def settle(self) -> list[Command]:
         """Let everything under way arrive, and what follows from it."""
@@ -89,6 +91,17 @@ class Job:
             if back_up and partition.backup is not None:
                 commands += self.tell(BackedUp(partition.backup, partition.number, generation, clock))
         return commands
+
+    def next_clock(self) -> list[Command]:
+        """The clock in hand ends: whoever has come and loaded its input becomes a member."""
+        commands = self.complete(self.cluster.completed + 1)
+        return commands + self.settle()
+
+    def load(self) -> list[Command]:
+        """Let only the input arrive that workers load."""
+        loaded = [word for word in self.answers if isinstance(word, Loaded)]
+        self.answers = [word for word in self.answers if not isinstance(word, Loaded)]
+        return self.tell(*loaded)
 
     @property
     def owners(self) -> list[str | None]:

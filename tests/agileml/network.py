@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -50,6 +50,8 @@ DISK = ":disk"
 """A server writes in the background: through a channel to a disk of its own, which dies with it."""
 LOST, TWICE, OVERTAKEN = 0.04, 0.04, 0.04
 """How often that becomes of a packet; a message between workers and servers only comes twice."""
+HEARD_WITH_THE_NEXT: Final = 0.3
+"""How often the controller receives more before it acts."""
 
 
 @dataclass(slots=True)
@@ -78,7 +80,8 @@ class Network:
     chance: random.Random
     step: Step
     controller: Controller = field(init=False)
-    journal: list[Entry] = field(default_factory=list)
+    journal: list[tuple[Entry, ...]] = field(default_factory=list)
+    """What was heard together."""
     links: dict[str, Link[Any]] = field(default_factory=dict)
     """The ends that call the controller."""
     late: set[tuple[str, str]] = field(default_factory=set)
@@ -100,6 +103,8 @@ class Network:
     sealed: set[str] = field(default_factory=set)
     disk_is_full: bool = False
     model: Matrix = field(init=False)
+    heard: list[Entry] = field(default_factory=list)
+    """What the controller has received and not recorded yet, since more was there to be received."""
     actions: int = 0
 
     def __post_init__(self) -> None:
@@ -171,6 +176,8 @@ class Network:
         ]
         repetitions = [(partial(self.repeat, *pair), 0.3) for pair in sorted(self.late)]
         choices = deliveries + computations + repetitions
+        if self.heard:
+            choices.append((partial(self.take_in), 1.0))
         if not choices:
             return False
         actions, weights = zip(*choices, strict=True)
@@ -229,7 +236,9 @@ class Network:
             loaded &= wanted
         if loaded != before:
             _, machine, incarnation = name.split("/")
-            self.tell(name, Loaded(machine, int(incarnation), tuple(sorted(loaded))))
+            self.tell(
+                name, Loaded(machine, int(incarnation), tuple(sorted(loaded)), full=not wanted <= loaded)
+            )
 
     def emit(self, source: str, outgoing: Sequence[Outgoing]) -> None:
         for item in outgoing:
@@ -294,10 +303,11 @@ class Network:
 
     # ---- the controller ------------------------------------------------------------------------
 
-    def tell(self, source: str, event: Event) -> None:
-        """By a link of the source's own, which keeps it until it is confirmed."""
+    def tell(self, source: str, *events: Event) -> None:
+        """In one packet, by a link of the source's own, which keeps them until they are confirmed."""
         link = self.links.setdefault(source, Link())
-        link.send(event)
+        for event in events:
+            link.send(event)
         self._send_fresh(source, CONTROLLER, link)
 
     def _send_fresh(self, source: str, target: str, link: Link[Any]) -> None:
@@ -317,8 +327,17 @@ class Network:
                 self.send(CONTROLLER, source, self.controller.links[source].confirmation())
         else:
             entries = (self.controller.observed(message),)
-        self.journal += entries
-        if self.dies_acting:
+        self.heard += entries
+        waits = isinstance(message, Packet) and self.chance.random() < HEARD_WITH_THE_NEXT
+        if not (entries and waits):
+            self.take_in()
+
+    def take_in(self) -> None:
+        """Record what was heard, and act on it."""
+        entries, self.heard = tuple(self.heard), []
+        if entries:
+            self.journal.append(entries)
+        if self.dies_acting and entries:
             self.dies_acting = False
             self.restart_controller()
             return
@@ -358,6 +377,7 @@ class Network:
         """All that was under way is lost, and all that is remembered is what was recorded."""
         for pair in [pair for pair in self.channels if CONTROLLER in pair and not pair[0].endswith(SILENCE)]:
             del self.channels[pair]
+        self.heard.clear()
         before, self.controller = self.controller, Controller(self.setup, max, step=self.step)
         self.controller.replay(self.journal)
         if len(before.cluster.story) and before.cluster.story[-1] == self.cluster.story[-1]:

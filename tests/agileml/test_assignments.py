@@ -49,10 +49,13 @@ def test_a_join_disturbs_nobody_until_its_input_is_loaded() -> None:
     (orders,) = arrive(job, "t1")
     assert (orders.machine, orders.shards, len(orders.preload)) == ("t1", (), 8)
     assert owned(job, "r0") == set(range(8))
+    job.complete(1)
     first = set(orders.preload[:4])
-    job.tell(Loaded("t1", 1, tuple(sorted(first)[:3])))
-    assert owned(job, "t1") == set(sorted(first)[:3])
     job.tell(Loaded("t1", 1, tuple(sorted(first))))
+    assert only(Assign, job.complete(2)) == []
+    assert owned(job, "r0") == set(range(8))
+    assert only(Assign, job.tell(Loaded("t1", 1, orders.preload))) == []
+    assert {order.machine for order in only(Assign, job.complete(3))} == {"r0", "t1"}
     assert owned(job, "t1") == first
 
 
@@ -96,7 +99,7 @@ def test_transient_machines_load_what_reliable_ones_compute_before_stage_three()
     job.tell(MachineJoined("t3", TRANSIENT, 2), WorkerReady("t3", 1))
     job.settle()
     before = owned(job, "r0")
-    orders = only(Assign, job.tell(ServerReady("t3", 1, "at t3")))
+    orders = only(Assign, [*job.tell(ServerReady("t3", 1, "at t3")), *job.settle()])
     assert (job.cluster.stage, owned(job, "r0")) == (Stage.THREE, set())
     given = {order.machine: set(order.shards) for order in orders}
     assert before <= set().union(*(given.get(name, set()) for name in ("t1", "t2", "t3")))
@@ -119,9 +122,11 @@ def test_a_worker_without_room_for_it_never_owns_it_and_nothing_stops() -> None:
     job.up("r0")
     (orders,) = arrive(job, "t1")
     one, other = orders.preload[:2]
-    job.tell(Loaded("t1", 1, (one,)))
+    job.tell(Loaded("t1", 1, (one,), full=True))
+    job.next_clock()
     assert owned(job, "t1") == {one}
-    job.tell(Loaded("t1", 1, ()))
+    job.tell(Loaded("t1", 1, (), full=True))
+    job.next_clock()
     assert owned(job, "t1") == {one}, "what it owns it may read again"
     assert other in owned(job, "r0")
 

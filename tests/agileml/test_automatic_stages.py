@@ -89,6 +89,7 @@ def test_a_worker_that_lags_beside_a_backup_is_retired_and_called_back() -> None
     job.tell(WorkerLoad("t1", 1, shards=2, computing_s=2.0, busy_s=3.0))
     job.tell(WorkerLoad("r0", 1, shards=2, computing_s=2.0, busy_s=11.0))
     job.settle()
+    job.next_clock()
     assert (stage_of(job), job.shards("r0")) == (Stage.THREE, 0)
     job.tell(ServerLoad("t1", 1, completions=4, exchanged=20_000, pushed=80))
     job.settle()

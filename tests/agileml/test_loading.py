@@ -142,7 +142,8 @@ def collect(made: Loading, wanted: set[int]) -> None:
     while told != wanted:
         assert time.monotonic() < until, f"told {told}, not {wanted}"
         select.select([made.wake_fd], [], [], 0.05)
-        told = set(made.collect() or told)
+        news = made.collect()
+        told = told if news is None else set(news[0])
 
 
 def test_taking_over_what_was_preloaded_costs_no_read() -> None:
@@ -179,3 +180,18 @@ def test_what_cannot_be_read_is_raised_where_it_is_needed() -> None:
     with pytest.raises(OSError, match="shard 2"):
         made.get([2])
     made.close()
+
+
+def test_it_says_when_there_is_no_room_for_the_rest() -> None:
+    reader = Reader()
+    with loading(reader, room=2 * arrays(0)["x"].nbytes) as made:
+        made.want([0], [1, 2, 3])
+        told: tuple[tuple[int, ...], bool] = ((), False)
+        until = time.monotonic() + 60
+        while not told[1]:
+            assert time.monotonic() < until, f"told {told}"
+            select.select([made.wake_fd], [], [], 0.05)
+            told = made.collect() or told
+        assert len(told[0]) == 2
+        made.want([0], [1])
+        collect(made, {0, 1})

@@ -78,7 +78,8 @@ def test_b_does_not_pass_what_the_last_backup_held_while_a_copy_is_on_its_way() 
 
 def test_a_reliable_machine_that_joins_takes_its_part_of_the_backups() -> None:
     job = two_actives()
-    commands = job.up("r1")
+    job.up("r1")
+    commands = job.next_clock()
     assert {copy.target.machine for copy in only(BackUp, commands)} == {"r1"}
     assert {forgotten.machine for forgotten in only(Forget, commands)} == {"r0"}
     backups = [partition.backup for partition in job.cluster.partitions]

@@ -101,6 +101,9 @@ def test_campaign(campaign: bool) -> None:
         run_schedule(seed, 1 + seed % 8, kinds, every=every)
 
 
+HEARD_TOGETHER = {(Standing.FROZEN, Standing.LOST)}
+"""Where two deaths are one step: see ``test_bulk``."""
+
 # ---- what the schedules reach ----------------------------------------------------------------------
 
 
@@ -109,22 +112,36 @@ def test_the_schedules_take_every_edge_and_reach_every_stage() -> None:
     taken: set[tuple[Standing, Standing]] = set()
     stages: set[Stage] = set()
 
-    def watch(cluster: Cluster, event: Event) -> tuple[Cluster, Commands]:
-        after, commands = step(cluster, event)
+    def watch(cluster: Cluster, events: Sequence[Event]) -> tuple[Cluster, Commands]:
+        """One by one, so that every edge is seen."""
+        commands: Commands = ()
+        for event in events:
+            before = cluster
+            cluster, more = step(cluster, (event,))
+            commands += more
+            for old, new in zip(before.partitions, cluster.partitions, strict=True):
+                if old is not new:
+                    taken.update(edges_between(old, new, event, before.phase) & EDGES.keys())
         stages.update(command.stage for command in commands if isinstance(command, StageChanged))
-        for old, new in zip(cluster.partitions, after.partitions, strict=True):
-            if old is not new:
-                taken.update(edges_between(old, new, event, cluster.phase) & EDGES.keys())
-        return after, commands
+        return cluster, tuple(command for command in commands if has_addressee(cluster, command))
 
     everywhere = [(5, FAULTS, 0), (6, SEVERE, 2), *[(8, DEATHS, 2)] * 4]
     for seed in range(3000):
         faults, kinds, every = everywhere[seed % len(everywhere)]
         run_schedule(seed, faults, kinds, watch, every)
-        if len(taken) == len(EDGES) and len(stages) == 3:
+        if taken >= EDGES.keys() - HEARD_TOGETHER and len(stages) == 3:
             break  # the rarest takes a few hundred
     assert len(stages) == 3
-    assert taken == EDGES.keys()
+    assert taken == EDGES.keys() - HEARD_TOGETHER
+
+
+def has_addressee(cluster: Cluster, command: Command) -> bool:
+    """Not a process that died of a later event of the same step."""
+    if isinstance(command, Upward):
+        return True
+    machine = cluster.machines.get(command.machine)
+    role = machine and (machine.worker if isinstance(command, Assign) else machine.server)
+    return role is not None
 
 
 def edges_between(
@@ -152,8 +169,8 @@ def rollbacks(outcome: Outcome) -> list[Command]:
 # ---- controllers that are wrong in one thing ---------------------------------------------------------
 
 
-def keeps_the_generation(cluster: Cluster, event: Event) -> tuple[Cluster, Commands]:
-    after, commands = step(cluster, event)
+def keeps_the_generation(cluster: Cluster, events: Sequence[Event]) -> tuple[Cluster, Commands]:
+    after, commands = step(cluster, events)
     old = cluster.generation
     kept = tuple(
         replace(command, generation=old) if isinstance(command, Restore | Rollback | Assign) else command
@@ -162,21 +179,21 @@ def keeps_the_generation(cluster: Cluster, event: Event) -> tuple[Cluster, Comma
     return replace(after, generation=old), kept
 
 
-def spares_the_survivors(cluster: Cluster, event: Event) -> tuple[Cluster, Commands]:
-    after, commands = step(cluster, event)
+def spares_the_survivors(cluster: Cluster, events: Sequence[Event]) -> tuple[Cluster, Commands]:
+    after, commands = step(cluster, events)
     return after, tuple(command for command in commands if not isinstance(command, Rollback))
 
 
-def trusts_what_is_not_backed_up(cluster: Cluster, event: Event) -> tuple[Cluster, Commands]:
-    after, commands = step(cluster, event)
+def trusts_what_is_not_backed_up(cluster: Cluster, events: Sequence[Event]) -> tuple[Cluster, Commands]:
+    after, commands = step(cluster, events)
     ahead = max(partition.completed for partition in after.partitions)
     return after, tuple(
         replace(command, clock=ahead) if isinstance(command, Advance) else command for command in commands
     )
 
 
-def tells_routes_before_arrival(cluster: Cluster, event: Event) -> tuple[Cluster, Commands]:
-    after, commands = step(cluster, event)
+def tells_routes_before_arrival(cluster: Cluster, events: Sequence[Event]) -> tuple[Cluster, Commands]:
+    after, commands = step(cluster, events)
     early = tuple(
         Route(partition.number, partition.owner, after.endpoint(partition.owner), partition.epoch)
         for partition in after.partitions
@@ -187,39 +204,40 @@ def tells_routes_before_arrival(cluster: Cluster, event: Event) -> tuple[Cluster
     )
 
 
-def skips_a_clock(cluster: Cluster, event: Event) -> tuple[Cluster, Commands]:
-    after, commands = step(cluster, event)
+def skips_a_clock(cluster: Cluster, events: Sequence[Event]) -> tuple[Cluster, Commands]:
+    after, commands = step(cluster, events)
     return after, tuple(
         replace(command, clock=command.clock + 1) if isinstance(command, Assign) else command
         for command in commands
     )
 
 
-def leaves_a_shard_out(cluster: Cluster, event: Event) -> tuple[Cluster, Commands]:
-    after, commands = step(cluster, event)
+def leaves_a_shard_out(cluster: Cluster, events: Sequence[Event]) -> tuple[Cluster, Commands]:
+    after, commands = step(cluster, events)
     return after, tuple(
         replace(command, shards=command.shards[1:]) if isinstance(command, Assign) else command
         for command in commands
     )
 
 
-def kills_at_the_warning(cluster: Cluster, event: Event) -> tuple[Cluster, Commands]:
-    after, commands = step(cluster, event)
-    if isinstance(event, EvictionWarned):
-        commands += tuple(SafeToKill(name) for name in event.machines)
+def kills_at_the_warning(cluster: Cluster, events: Sequence[Event]) -> tuple[Cluster, Commands]:
+    after, commands = step(cluster, events)
+    warnings = [event for event in events if isinstance(event, EvictionWarned)]
+    commands += tuple(SafeToKill(name) for warning in warnings for name in warning.machines)
     return after, commands
 
 
-def seals_what_is_half_written(cluster: Cluster, event: Event) -> tuple[Cluster, Commands]:
-    after, commands = step(cluster, event)
+def seals_what_is_half_written(cluster: Cluster, events: Sequence[Event]) -> tuple[Cluster, Commands]:
+    after, commands = step(cluster, events)
     attempt = after.attempt
-    if isinstance(event, CheckpointWritten) and attempt is not None and attempt.writing:
-        commands += (SealCheckpoint(event.machine, attempt.number, attempt.folder, attempt.clock),)
+    for event in events:
+        if isinstance(event, CheckpointWritten) and attempt is not None and attempt.writing:
+            commands += (SealCheckpoint(event.machine, attempt.number, attempt.folder, attempt.clock),)
     return after, commands
 
 
-def drops_checkpoints_too_early(cluster: Cluster, event: Event) -> tuple[Cluster, Commands]:
-    after, commands = step(cluster, event)
+def drops_checkpoints_too_early(cluster: Cluster, events: Sequence[Event]) -> tuple[Cluster, Commands]:
+    after, commands = step(cluster, events)
     return after, commands + tuple(
         DropCheckpoints(command.machine, command.attempt, command.folder)
         for command in commands
@@ -227,8 +245,8 @@ def drops_checkpoints_too_early(cluster: Cluster, event: Event) -> tuple[Cluster
     )
 
 
-def writes_what_is_not_consistent(cluster: Cluster, event: Event) -> tuple[Cluster, Commands]:
-    after, commands = step(cluster, event)
+def writes_what_is_not_consistent(cluster: Cluster, events: Sequence[Event]) -> tuple[Cluster, Commands]:
+    after, commands = step(cluster, events)
     return after, tuple(
         replace(command, clock=max(p.completed for p in after.partitions))
         if isinstance(command, WriteCheckpoint)

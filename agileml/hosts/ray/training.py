@@ -90,13 +90,14 @@ class RayTraining:
         for seat in new:
             self._host.start_machine(seat.machine, seat.tier, seat.node.cores, seat.node)
         self._roster, warnings = self._roster.warn(nodes, time.time())
-        for warning in warnings:
-            self._client.tell(warning)
+        self._client.tell(*warnings)
 
     def _follow_machines(self) -> None:
+        joins = []
         for machine in self._host.started():
             self._roster, joined = self._roster.join(machine)
-            self._client.tell(joined)
+            joins.append(joined)
+        self._client.tell(*joins)
         try:
             self._host.check_controller()
             ended = self._host.ended()
@@ -104,7 +105,7 @@ class RayTraining:
             raise TrainingFailed(f"an actor of the job failed: {error}") from error
         for end in ended:
             self._roster = self._roster.without(end.machine, time.time(), gave_up=end.gave_up)
-            self._client.tell(MachineLost(end.machine))
+        self._client.tell(*(MachineLost(end.machine) for end in ended))
 
     def _causes(self) -> list[str]:
         """Machines that may be why the job failed; they end when the controller does."""
