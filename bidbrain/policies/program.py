@@ -14,6 +14,9 @@ models is then a program of a few dozen rows.
     workers     sum_c s[c] y[c, j] + sum_{c <= d} s[c] y[c, d, j] <= N[j]
     thr(c)      (sum_j T[c, j] y[c, j] + ...) / n[c], of each of its jobs
 
+Jobs with floors of their own are merged too (``floors``): then thr(c) is their mean, and each of them gets
+what its own floor asks for.
+
 Refuses to know what is maximised.
 """
 
@@ -26,6 +29,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from bidbrain.policies.floors import exchanged, slow
 from bidbrain.policies.problem import Flags, Floats, Indices, ShareProblem, Shares
 from bidbrain.solver import LinearProgram
 
@@ -111,13 +115,29 @@ class Program:
     """A linear program over y that grows by variables and rows until it is solved.
 
     ``values`` given per job are read off the first job of each class. ``open_to`` (n, k), if given: where
-    each job may have a share alone, instead of all that the problem allows.
+    each job may have a share alone, instead of all that the problem allows. ``floor`` (n,), if given: what
+    every job's throughput must reach; without pairs, jobs whose floors differ are merged. Then what is
+    maximised has to be linear. ``rises`` (n,): whose floors are about to rise. ``beside`` floors, jobs with
+    pairs are told apart by these.
     """
 
-    def __init__(self, problem: ShareProblem, *told_apart_by: Floats, open_to: Flags | None = None) -> None:
-        self.problem = problem
-        masks = () if open_to is None else tuple(open_to.T)
-        self.classes = Classes.merged(problem, *told_apart_by, *masks)
+    def __init__(
+        self,
+        problem: ShareProblem,
+        *told_apart_by: Floats,
+        floor: Floats | None = None,
+        rises: Flags | None = None,
+        beside: tuple[Floats, ...] = (),
+        open_to: Flags | None = None,
+    ) -> None:
+        self.problem, self.floor, self._open_to = problem, floor, open_to
+        masks = () if open_to is None else tuple(open_to.T.astype(np.int64))
+        self._keys: tuple[Floats | Indices, ...] = (
+            *told_apart_by,
+            *masks,
+            *(beside if problem.kinds.together is not None else ()),
+        )
+        self.classes = self.merged(floor, rises)
         self.uses = uses = Uses.of(problem, self.classes, open_to)
         count = len(uses.mine)
         self._gain = [np.zeros(count)]
@@ -138,6 +158,14 @@ class Program:
         workers = (uses.type, variables, self.scale[uses.mine].astype(np.float64))
         self.rows(workers, -np.inf, problem.cluster.workers)
 
+    def merged(self, floor: Floats | None, rises: Flags | None) -> Classes:
+        """Classes, were this the floor."""
+        if floor is None:
+            return Classes.merged(self.problem, *self._keys)
+        paired = self.problem.kinds.together is not None
+        key = floor if paired else slow(_open_rates(self.problem, self._open_to), floor, rises)
+        return Classes.merged(self.problem, *self._keys, key)
+
     # ---- what rows are made of -----------------------------------------------------------------
 
     @cached_property
@@ -148,6 +176,11 @@ class Program:
     def each(self, values: Floats) -> Floats:
         """Of each class, what its jobs have alike."""
         return values[self.classes.first]
+
+    def mean(self, values: Floats) -> Floats:
+        """Of each class, the mean over its jobs."""
+        total = np.bincount(self.classes.of, weights=values, minlength=len(self.classes.size))
+        return np.asarray(total / self.classes.size)
 
     @cached_property
     def throughput(self) -> Entries:
@@ -169,6 +202,14 @@ class Program:
     def cost(self) -> Floats:
         """Dollars per hour of each y."""
         return np.asarray(self.scale[self.uses.mine] * self.problem.cluster.cost[self.uses.type])
+
+    def reach(self, floor: Floats) -> None:
+        """Rows thr(c) >= ``floor`` (classes,), for those that ask for anything."""
+        rows, columns, values = self.throughput
+        asks = np.flatnonzero(floor > 0)
+        mine = floor[rows] > 0
+        entries = (np.searchsorted(asks, rows[mine]), columns[mine], values[mine])
+        self.rows(entries, floor[asks], np.inf)
 
     # ---- growing -------------------------------------------------------------------------------
 
@@ -230,9 +271,20 @@ class Program:
         per_class = np.zeros((len(classes.size), len(self.problem.cluster.types)))
         per_class[uses.mine[single], uses.type[single]] = y[single] / classes.size[uses.mine[single]]
         alone = per_class[classes.of]
+        if self.floor is not None and self.problem.kinds.together is None:
+            alone = np.maximum(alone + self._own(self.floor, per_class), 0.0)
         if self.problem.kinds.together is None:
             return Shares(alone)
         return Shares(alone, *self._pairs(y))
+
+    def _own(self, floor: Floats, time: Floats) -> Floats:
+        """What each job has more or less of every type than the mean of its class, for its own floor."""
+        uses, mean = self.uses, self.mean(floor)
+        rates = np.zeros(time.shape)
+        rates[uses.mine, uses.type] = uses.my_rate
+        return np.asarray(
+            (floor - mean[self.classes.of])[:, None] * exchanged(rates, mean, time)[self.classes.of]
+        )
 
     def _pairs(self, y: Floats) -> Entries:
         """Class pairs dealt out to job pairs: every job of a class gets the same, by few partners.
@@ -264,6 +316,12 @@ class Program:
             )
         first, second, paired = (np.concatenate(columns) for columns in zip(*parts, strict=True))
         return first, second, paired
+
+
+def _open_rates(problem: ShareProblem, open_to: Flags | None) -> Floats:
+    """(n, k), 0 where closed."""
+    allowed = problem.allowed[problem.jobs.kind] if open_to is None else open_to
+    return np.asarray(np.where(allowed, problem.rates, 0.0))
 
 
 def _summed(rows: Indices, columns: Indices, values: Floats, count: int) -> Entries:
