@@ -14,7 +14,7 @@ import numpy as np
 
 from bidbrain.policies.problem import Flags, Floats, ShareProblem, Shares
 from bidbrain.policies.program import Program
-from bidbrain.solver import Method, solve
+from bidbrain.solver import Method
 
 _ROUNDING: Final = 1e-9
 """What a floor that was just reached may lose to the solver's tolerance."""
@@ -204,7 +204,7 @@ class Maximize:
             part.add_to(program, 1.0)
         if floor is not None:
             program.reach(program.mean(floor))
-        best = solve(program.done(), self.method)
+        best = program.solved(self.method)
         return Answer(program.shares(best.x), best.value, cannot_run(problem))
 
 

@@ -22,93 +22,20 @@ Refuses to know what is maximised.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 
+from bidbrain.policies.classes import Classes, Uses
 from bidbrain.policies.floors import exchanged, slow
 from bidbrain.policies.problem import Flags, Floats, Indices, ShareProblem, Shares
-from bidbrain.solver import LinearProgram
+from bidbrain.solver import LinearProgram, Method, Optimum, sift, solve
 
 Entries: TypeAlias = tuple[Indices, Indices, Floats]
 """Rows, columns and values."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Classes:
-    """``of`` (n,): class of each job. ``first`` (classes,): a job of each. ``size`` (classes,)."""
-
-    of: Indices
-    first: Indices
-    size: Floats
-
-    @classmethod
-    def merged(cls, problem: ShareProblem, *told_apart_by: Floats | Indices) -> Classes:
-        """Jobs of one kind for which every one of ``told_apart_by``, each (n,), is equal."""
-        keys = (problem.jobs.kind, *told_apart_by)
-        order = np.lexsort(keys)
-        begins = np.zeros(len(order), np.bool_)
-        begins[:1] = True
-        for key in keys:
-            begins[1:] |= key[order[1:]] != key[order[:-1]]
-        of = np.empty(len(order), np.int64)
-        of[order] = np.cumsum(begins) - 1
-        return cls(of, order[begins], np.bincount(of).astype(np.float64))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Uses:
-    """The variables y: one per class, or pair of classes, and type on which it may run. All arrays (v,).
-
-    ``other`` is ``mine`` where the class is alone; then ``their_rate`` is 0.
-    """
-
-    mine: Indices
-    other: Indices
-    paired: Flags
-    type: Indices
-    my_rate: Floats
-    their_rate: Floats
-
-    @classmethod
-    def of(cls, problem: ShareProblem, classes: Classes, open_to: Flags | None) -> Uses:
-        kind = problem.jobs.kind[classes.first]
-        mine, place = np.nonzero(problem.allowed[kind] if open_to is None else open_to[classes.first])
-        rates = problem.kinds.rates[kind[mine], place]
-        alone = (mine, mine, np.zeros(len(mine), np.bool_), place, rates, np.zeros(len(mine)))
-        if problem.kinds.together is None:
-            return cls(*alone)
-        pairs = cls._pairs(problem, classes, kind)
-        return cls(*(np.concatenate(both) for both in zip(alone, pairs, strict=True)))
-
-    @staticmethod
-    def _pairs(problem: ShareProblem, classes: Classes, kind: Indices) -> Sequence[np.ndarray]:
-        """Of classes whose jobs can share: one scale, both run, and two jobs where a class meets itself."""
-        together, scale = problem.kinds.together, problem.kinds.scale[kind]
-        assert together is not None
-        first, second = np.triu_indices(len(kind))
-        fit = (scale[first] == scale[second]) & ((first != second) | (classes.size[first] >= 2))
-        first, second = first[fit], second[fit]
-        ours, theirs = together[kind[first], kind[second]], together[kind[second], kind[first]]
-        allowed = problem.allowed[kind]
-        runs = (ours > 0) & (theirs > 0) & allowed[first] & allowed[second]
-        pair, place = np.nonzero(runs & (_gain(problem, kind, first, second, ours, theirs) > 0))
-        flags = np.ones(len(pair), np.bool_)
-        return first[pair], second[pair], flags, place, ours[pair, place], theirs[pair, place]
-
-
-def _gain(
-    problem: ShareProblem, kind: Indices, first: Indices, second: Indices, ours: Floats, theirs: Floats
-) -> Floats:
-    """What a pair's time is worth above the two taking turns, in shares of each one's rate alone.
-
-    A pair that taking turns equals in both rates can be left out: replacing it costs no throughput.
-    """
-    alone = np.maximum(problem.kinds.rates, 1e-300)
-    return np.asarray(ours / alone[kind[first]] + theirs / alone[kind[second]] - 1.0)
+_MANY_PAIRS: Final = 2000
 
 
 class Program:
@@ -243,6 +170,15 @@ class Program:
         low, high = (np.concatenate(parts) for parts in zip(*self._bounds, strict=True))
         row_low, row_high = (np.concatenate(parts) for parts in zip(*self._row_bounds, strict=True))
         return LinearProgram(np.concatenate(self._gain), low, high, rows, columns, values, row_low, row_high)
+
+    def solved(self, method: Method) -> Optimum:
+        """The optimum of ``done``. Pairs come in as they are worth it, where there are many."""
+        program, paired = self.done(), self.uses.paired
+        if paired.sum() <= _MANY_PAIRS:
+            return solve(program, method)
+        first = np.ones(self._columns, np.bool_)
+        first[: len(paired)] = ~paired
+        return sift(program, first, method)
 
     def scaled_by(self, size: int) -> LinearProgram:
         """The program as it is now with every bound of a row times the variable ``size``: a cone.

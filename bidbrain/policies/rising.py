@@ -22,7 +22,7 @@ import numpy as np
 
 from bidbrain.policies.problem import Flags, Floats, Indices, ShareProblem, Shares
 from bidbrain.policies.program import Program
-from bidbrain.solver import Method, Optimum, Unsolvable, solve
+from bidbrain.solver import Method, Optimum, Unsolvable
 
 Rising: TypeAlias = Callable[[float], tuple[Floats, Floats]]
 """From t to everybody's floor (n,) and its slope."""
@@ -136,5 +136,5 @@ def _tangent(
             np.append(cost, -dollars_per_hour * scale),
         )
         program.rows(entries, -np.inf, dollars_per_hour * t)
-    best = solve(program.done(), Method.DUAL)
+    best = program.solved(Method.DUAL)
     return Raised(min(t + scale * float(best.x[u]), most), program, best, numbers, asks, unit, slope)
