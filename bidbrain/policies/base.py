@@ -14,7 +14,7 @@ import numpy as np
 
 from bidbrain.policies.problem import Flags, Floats, ShareProblem, Shares
 from bidbrain.policies.program import Program
-from bidbrain.solver import Method, solve
+from bidbrain.solver import Method
 
 _ROUNDING: Final = 1e-9
 """What a floor that was just reached may lose to the solver's tolerance."""
@@ -64,7 +64,14 @@ class Part(Protocol):
 
 
 class Term:
-    """Something to maximise; terms add, and scale by numbers."""
+    """Something to maximise; terms add, and scale by numbers.
+
+    ``linear``: worth as much wherever a kind's time on a type goes, so that jobs with floors may be merged.
+    """
+
+    @property
+    def linear(self) -> bool:
+        return True
 
     def told_apart_by(self, problem: ShareProblem) -> Iterable[Floats]:
         raise NotImplementedError
@@ -83,6 +90,10 @@ class Term:
 class _Sum(Term):
     parts: tuple[tuple[float, Term], ...]
 
+    @property
+    def linear(self) -> bool:
+        return all(part.linear for _, part in self.parts)
+
     def told_apart_by(self, problem: ShareProblem) -> Iterable[Floats]:
         return (values for _, part in self.parts for values in part.told_apart_by(problem))
 
@@ -96,6 +107,10 @@ class LeastThroughput(Term):
     """min_m thr(m, X) / per(m), over the jobs that can run at all; 0 if none can."""
 
     per: OfJobs
+
+    @property
+    def linear(self) -> bool:
+        return False
 
     def told_apart_by(self, problem: ShareProblem) -> Iterable[Floats]:
         return (self.per(problem),)
@@ -151,12 +166,6 @@ class Floors:
 
     floor: OfJobs
 
-    def told_apart_by(self, problem: ShareProblem) -> Iterable[Floats]:
-        return (self.floor(problem),)
-
-    def add_to(self, program: Program, weight: float) -> None:
-        program.rows(program.throughput, program.each(self.floor(program.problem)), np.inf)
-
 
 @dataclass(frozen=True, slots=True)
 class SpendAtMost:
@@ -183,11 +192,19 @@ class Maximize:
 
     def share(self, problem: ShareProblem) -> Answer:
         """Raises ``solver.Unsolvable`` where the constraints contradict each other."""
-        parts: tuple[Part, ...] = (self.term, *self.constraints)
-        program = Program(problem, *(values for part in parts for values in part.told_apart_by(problem)))
+        spending = tuple(part for part in self.constraints if isinstance(part, SpendAtMost))
+        parts: tuple[Part, ...] = (self.term, *spending)
+        keys = tuple(values for part in parts for values in part.told_apart_by(problem))
+        promised = [part.floor(problem) for part in self.constraints if isinstance(part, Floors)]
+        floor = np.maximum.reduce(promised) if promised else None
+        if floor is not None and not self.term.linear:
+            keys += (floor,)
+        program = Program(problem, *keys, floor=floor)
         for part in parts:
             part.add_to(program, 1.0)
-        best = solve(program.done(), self.method)
+        if floor is not None:
+            program.reach(program.mean(floor))
+        best = program.solved(self.method)
         return Answer(program.shares(best.x), best.value, cannot_run(problem))
 
 

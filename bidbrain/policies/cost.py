@@ -37,7 +37,8 @@ from bidbrain.policies.base import (
 from bidbrain.policies.order import fastest
 from bidbrain.policies.problem import Floats, ShareProblem
 from bidbrain.policies.program import Program
-from bidbrain.solver import LinearProgram, Method, Solver, Unsolvable, solve
+from bidbrain.policies.rising import highest, top
+from bidbrain.solver import Method, Solver, Unsolvable, solve
 from pricing_data.units import HOUR_S
 
 _EXACT: Final = 1e-9
@@ -184,7 +185,7 @@ class Total:
         worth = self.worth(problem)
         program = Program(problem, worth, floor)
         TotalThroughput(lambda _: worth).add_to(program, 1.0)
-        Floors(lambda _: floor).add_to(program, 1.0)
+        program.reach(program.each(floor))
         columns = np.arange(len(program.cost))
         program.rows((np.zeros(len(columns), np.int64), columns, program.cost), 1.0, 1.0, scaled=False)
         (size,) = program.variables(1, 0.0, 0.0, np.inf)
@@ -241,7 +242,7 @@ class PerJob:
 class MakespanWithin:
     """min M with thr(m, X) >= steps[m] / M for every job and M cost(X) <= ``budget`` dollars (6.4.3).
 
-    One linear program instead of a search over M, in the hours M X[m, j] that each job spends on each type.
+    For 1 / M, with which floors and what may be spent per hour rise (``rising``), instead of a search over M.
     The value is M in seconds. Raises Infeasible with the least budget that all work can be done for.
     """
 
@@ -250,35 +251,38 @@ class MakespanWithin:
     def share(self, problem: ShareProblem) -> Answer:
         if not runnable(problem).any():
             return nobody(problem, np.inf)
-        work = np.where(runnable(problem), problem.jobs.steps, 0.0)
-        program = Program(problem, work)
-        rows, columns, values = program.throughput
-        program.rows((rows, columns, values), program.each(work), np.inf, scaled=False)
-        (span,) = program.variables(1, 0.0, 0.0, np.inf)
-        scaled = program.scaled_by(int(span))
-        cost = np.zeros(len(scaled.gain))
-        cost[: len(program.cost)] = program.cost / HOUR_S
-        least = -solve(replace(scaled, gain=-cost)).value
+        steps = np.where(runnable(problem), problem.jobs.steps, 0.0)
+        least = _least_dollars(problem, steps)
         if least > self.budget * (1 + _EXACT):
             raise Infeasible(
                 f"all work costs at least ${least:.6f} on these types; the budget is ${self.budget:.6f}"
             )
-        best = solve(_within(scaled, cost, self.budget, int(span)))
-        seconds = float(best.x[span])
-        return Answer(program.shares(best.x / seconds), seconds, cannot_run(problem))
+        most = np.divide(top(problem), steps, out=np.full(len(steps), np.inf), where=steps > 0).min()
+        if np.isinf(most):
+            return nobody(problem, 0.0)
+        raised = highest(
+            problem,
+            lambda t: (steps * t, steps),
+            (steps,),
+            most,
+            most,
+            dollars_per_hour=max(self.budget, least) * HOUR_S,
+        )
+        return Answer(raised.shares, 1.0 / raised.t, cannot_run(problem))
 
 
-def _within(program: LinearProgram, cost: Floats, budget: float, span: int) -> LinearProgram:
-    """With one more row, cost <= budget, and the least span."""
-    paid = np.flatnonzero(cost)
-    gain = np.zeros(len(cost))
-    gain[span] = -1.0
-    return replace(
-        program,
-        gain=gain,
-        rows=np.concatenate([program.rows, np.full(len(paid), len(program.row_low))]),
-        columns=np.concatenate([program.columns, paid]),
-        values=np.concatenate([program.values, cost[paid]]),
-        row_low=np.append(program.row_low, -np.inf),
-        row_high=np.append(program.row_high, budget),
-    )
+def _least_dollars(problem: ShareProblem, steps: Floats) -> float:
+    """What all work costs with all the time in the world: every job, or pair, where a step costs least."""
+    if problem.kinds.together is None:
+        price = problem.kinds.scale[:, None] * problem.cluster.cost
+        per_step = np.divide(
+            price, problem.kinds.rates, out=np.full(price.shape, np.inf), where=problem.allowed
+        ).min(axis=1)[problem.jobs.kind]
+        return float(steps[steps > 0] @ per_step[steps > 0]) / HOUR_S
+    program = Program(problem, steps)
+    program.rows(program.throughput, program.each(steps), np.inf, scaled=False)
+    (span,) = program.variables(1, 0.0, 0.0, np.inf)
+    scaled = program.scaled_by(int(span))
+    spent = np.zeros(len(scaled.gain))
+    spent[: len(program.cost)] = program.cost / HOUR_S
+    return -solve(replace(scaled, gain=-spent)).value

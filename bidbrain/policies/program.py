@@ -14,110 +14,57 @@ models is then a program of a few dozen rows.
     workers     sum_c s[c] y[c, j] + sum_{c <= d} s[c] y[c, d, j] <= N[j]
     thr(c)      (sum_j T[c, j] y[c, j] + ...) / n[c], of each of its jobs
 
+Jobs with floors of their own are merged too (``floors``): then thr(c) is their mean, and each of them gets
+what its own floor asks for.
+
 Refuses to know what is maximised.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 
+from bidbrain.policies.classes import Classes, Uses
+from bidbrain.policies.floors import exchanged, slow
 from bidbrain.policies.problem import Flags, Floats, Indices, ShareProblem, Shares
-from bidbrain.solver import LinearProgram
+from bidbrain.solver import LinearProgram, Method, Optimum, sift, solve
 
 Entries: TypeAlias = tuple[Indices, Indices, Floats]
 """Rows, columns and values."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Classes:
-    """``of`` (n,): class of each job. ``first`` (classes,): a job of each. ``size`` (classes,)."""
-
-    of: Indices
-    first: Indices
-    size: Floats
-
-    @classmethod
-    def merged(cls, problem: ShareProblem, *told_apart_by: Floats | Indices) -> Classes:
-        """Jobs of one kind for which every one of ``told_apart_by``, each (n,), is equal."""
-        keys = (problem.jobs.kind, *told_apart_by)
-        order = np.lexsort(keys)
-        begins = np.zeros(len(order), np.bool_)
-        begins[:1] = True
-        for key in keys:
-            begins[1:] |= key[order[1:]] != key[order[:-1]]
-        of = np.empty(len(order), np.int64)
-        of[order] = np.cumsum(begins) - 1
-        return cls(of, order[begins], np.bincount(of).astype(np.float64))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Uses:
-    """The variables y: one per class, or pair of classes, and type on which it may run. All arrays (v,).
-
-    ``other`` is ``mine`` where the class is alone; then ``their_rate`` is 0.
-    """
-
-    mine: Indices
-    other: Indices
-    paired: Flags
-    type: Indices
-    my_rate: Floats
-    their_rate: Floats
-
-    @classmethod
-    def of(cls, problem: ShareProblem, classes: Classes, open_to: Flags | None) -> Uses:
-        kind = problem.jobs.kind[classes.first]
-        mine, place = np.nonzero(problem.allowed[kind] if open_to is None else open_to[classes.first])
-        rates = problem.kinds.rates[kind[mine], place]
-        alone = (mine, mine, np.zeros(len(mine), np.bool_), place, rates, np.zeros(len(mine)))
-        if problem.kinds.together is None:
-            return cls(*alone)
-        pairs = cls._pairs(problem, classes, kind)
-        return cls(*(np.concatenate(both) for both in zip(alone, pairs, strict=True)))
-
-    @staticmethod
-    def _pairs(problem: ShareProblem, classes: Classes, kind: Indices) -> Sequence[np.ndarray]:
-        """Of classes whose jobs can share: one scale, both run, and two jobs where a class meets itself."""
-        together, scale = problem.kinds.together, problem.kinds.scale[kind]
-        assert together is not None
-        first, second = np.triu_indices(len(kind))
-        fit = (scale[first] == scale[second]) & ((first != second) | (classes.size[first] >= 2))
-        first, second = first[fit], second[fit]
-        ours, theirs = together[kind[first], kind[second]], together[kind[second], kind[first]]
-        allowed = problem.allowed[kind]
-        runs = (ours > 0) & (theirs > 0) & allowed[first] & allowed[second]
-        pair, place = np.nonzero(runs & (_gain(problem, kind, first, second, ours, theirs) > 0))
-        flags = np.ones(len(pair), np.bool_)
-        return first[pair], second[pair], flags, place, ours[pair, place], theirs[pair, place]
-
-
-def _gain(
-    problem: ShareProblem, kind: Indices, first: Indices, second: Indices, ours: Floats, theirs: Floats
-) -> Floats:
-    """What a pair's time is worth above the two taking turns, in shares of each one's rate alone.
-
-    A pair that taking turns equals in both rates can be left out: replacing it costs no throughput.
-    """
-    alone = np.maximum(problem.kinds.rates, 1e-300)
-    return np.asarray(ours / alone[kind[first]] + theirs / alone[kind[second]] - 1.0)
+_MANY_PAIRS: Final = 2000
 
 
 class Program:
     """A linear program over y that grows by variables and rows until it is solved.
 
     ``values`` given per job are read off the first job of each class. ``open_to`` (n, k), if given: where
-    each job may have a share alone, instead of all that the problem allows.
+    each job may have a share alone, instead of all that the problem allows. ``floor`` (n,), if given: what
+    every job's throughput must reach; without pairs, jobs whose floors differ are merged. Then what is
+    maximised has to be linear. ``rises`` (n,): whose floors are about to rise. ``beside`` floors, jobs with
+    pairs are told apart by these.
     """
 
-    def __init__(self, problem: ShareProblem, *told_apart_by: Floats, open_to: Flags | None = None) -> None:
-        self.problem = problem
-        masks = () if open_to is None else tuple(open_to.T)
-        self.classes = Classes.merged(problem, *told_apart_by, *masks)
+    def __init__(
+        self,
+        problem: ShareProblem,
+        *told_apart_by: Floats,
+        floor: Floats | None = None,
+        rises: Flags | None = None,
+        beside: tuple[Floats, ...] = (),
+        open_to: Flags | None = None,
+    ) -> None:
+        self.problem, self.floor, self._open_to = problem, floor, open_to
+        masks = () if open_to is None else tuple(open_to.T.astype(np.int64))
+        self._keys: tuple[Floats | Indices, ...] = (
+            *told_apart_by,
+            *masks,
+            *(beside if problem.kinds.together is not None else ()),
+        )
+        self.classes = self.merged(floor, rises)
         self.uses = uses = Uses.of(problem, self.classes, open_to)
         count = len(uses.mine)
         self._gain = [np.zeros(count)]
@@ -138,6 +85,14 @@ class Program:
         workers = (uses.type, variables, self.scale[uses.mine].astype(np.float64))
         self.rows(workers, -np.inf, problem.cluster.workers)
 
+    def merged(self, floor: Floats | None, rises: Flags | None) -> Classes:
+        """Classes, were this the floor."""
+        if floor is None:
+            return Classes.merged(self.problem, *self._keys)
+        paired = self.problem.kinds.together is not None
+        key = floor if paired else slow(_open_rates(self.problem, self._open_to), floor, rises)
+        return Classes.merged(self.problem, *self._keys, key)
+
     # ---- what rows are made of -----------------------------------------------------------------
 
     @cached_property
@@ -148,6 +103,11 @@ class Program:
     def each(self, values: Floats) -> Floats:
         """Of each class, what its jobs have alike."""
         return values[self.classes.first]
+
+    def mean(self, values: Floats) -> Floats:
+        """Of each class, the mean over its jobs."""
+        total = np.bincount(self.classes.of, weights=values, minlength=len(self.classes.size))
+        return np.asarray(total / self.classes.size)
 
     @cached_property
     def throughput(self) -> Entries:
@@ -169,6 +129,14 @@ class Program:
     def cost(self) -> Floats:
         """Dollars per hour of each y."""
         return np.asarray(self.scale[self.uses.mine] * self.problem.cluster.cost[self.uses.type])
+
+    def reach(self, floor: Floats) -> None:
+        """Rows thr(c) >= ``floor`` (classes,), for those that ask for anything."""
+        rows, columns, values = self.throughput
+        asks = np.flatnonzero(floor > 0)
+        mine = floor[rows] > 0
+        entries = (np.searchsorted(asks, rows[mine]), columns[mine], values[mine])
+        self.rows(entries, floor[asks], np.inf)
 
     # ---- growing -------------------------------------------------------------------------------
 
@@ -203,6 +171,15 @@ class Program:
         row_low, row_high = (np.concatenate(parts) for parts in zip(*self._row_bounds, strict=True))
         return LinearProgram(np.concatenate(self._gain), low, high, rows, columns, values, row_low, row_high)
 
+    def solved(self, method: Method) -> Optimum:
+        """The optimum of ``done``. Pairs come in as they are worth it, where there are many."""
+        program, paired = self.done(), self.uses.paired
+        if paired.sum() <= _MANY_PAIRS:
+            return solve(program, method)
+        first = np.ones(self._columns, np.bool_)
+        first[: len(paired)] = ~paired
+        return sift(program, first, method)
+
     def scaled_by(self, size: int) -> LinearProgram:
         """The program as it is now with every bound of a row times the variable ``size``: a cone.
 
@@ -230,9 +207,20 @@ class Program:
         per_class = np.zeros((len(classes.size), len(self.problem.cluster.types)))
         per_class[uses.mine[single], uses.type[single]] = y[single] / classes.size[uses.mine[single]]
         alone = per_class[classes.of]
+        if self.floor is not None and self.problem.kinds.together is None:
+            alone = np.maximum(alone + self._own(self.floor, per_class), 0.0)
         if self.problem.kinds.together is None:
             return Shares(alone)
         return Shares(alone, *self._pairs(y))
+
+    def _own(self, floor: Floats, time: Floats) -> Floats:
+        """What each job has more or less of every type than the mean of its class, for its own floor."""
+        uses, mean = self.uses, self.mean(floor)
+        rates = np.zeros(time.shape)
+        rates[uses.mine, uses.type] = uses.my_rate
+        return np.asarray(
+            (floor - mean[self.classes.of])[:, None] * exchanged(rates, mean, time)[self.classes.of]
+        )
 
     def _pairs(self, y: Floats) -> Entries:
         """Class pairs dealt out to job pairs: every job of a class gets the same, by few partners.
@@ -264,6 +252,12 @@ class Program:
             )
         first, second, paired = (np.concatenate(columns) for columns in zip(*parts, strict=True))
         return first, second, paired
+
+
+def _open_rates(problem: ShareProblem, open_to: Flags | None) -> Floats:
+    """(n, k), 0 where closed."""
+    allowed = problem.allowed[problem.jobs.kind] if open_to is None else open_to
+    return np.asarray(np.where(allowed, problem.rates, 0.0))
 
 
 def _summed(rows: Indices, columns: Indices, values: Floats, count: int) -> Entries:

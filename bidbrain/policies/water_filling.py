@@ -14,8 +14,8 @@ slackness: every X that keeps the levels after the round is an optimum of the ro
   later. That type is closed to it. A job with all its time on the best type still open to it is stuck too,
   which takes no program: how levels rise from one such job to the next is arithmetic, until a type runs out.
 
-So rounds in which jobs just reach the top of what is open to them are tried many at a time: levels only
-rise, so the last of them that fits is found by doubling and halving.
+So rounds in which jobs just reach the top of what is open to them are tried many at a time: levels only rise,
+so the last of them that fits is searched for, with the prices of those that do not.
 
 Refuses to know other objectives than fairness over time.
 
@@ -33,8 +33,8 @@ import numpy as np
 
 from bidbrain.policies.base import Answer, cannot_run, runnable
 from bidbrain.policies.problem import Flags, Floats, ShareProblem, Shares
-from bidbrain.policies.program import Program
-from bidbrain.solver import Method, Optimum, Unsolvable, solve
+from bidbrain.policies.rising import Raised, highest
+from bidbrain.solver import Unsolvable
 
 _Parts: TypeAlias = Callable[[Flags], Floats]
 """From who can still rise to p, shape (n,)."""
@@ -49,6 +49,8 @@ _PRICED: Final = 1e-7
 """Of all prices together: what a row, or a use, must be priced at to tell anything."""
 _AHEAD: Final = 512
 """The most rounds that are tried at once: each is a level for every job, to be kept until one fits."""
+_FIRST_AHEAD: Final = 16
+"""How many are tried first; then four times as many."""
 
 
 class Inside(StrEnum):
@@ -81,7 +83,8 @@ class Hierarchical:
         entity, weight = problem.jobs.entity, np.where(rising, problem.jobs.weight, 0.0)
         fifo = np.array([self._of(number) is Inside.FIFO for number in range(len(problem.entity_weight))])
         first = np.full(len(fifo), len(entity))
-        np.minimum.at(first, entity[rising], np.flatnonzero(rising))
+        waiting = np.flatnonzero(rising)[::-1]
+        first[entity[waiting]] = waiting
         weight = np.where(fifo[entity], np.arange(len(entity)) == first[entity], weight)
         whole = np.bincount(entity, weights=weight, minlength=len(fifo))
         return np.asarray(problem.entity_weight[entity] * weight / np.maximum(whole[entity], 1e-300))
@@ -116,12 +119,12 @@ class _Filling:
             step = self._step(state)
             ahead = self._next(state)
             distance = _distance(state, ahead, step)
-            program, best = self._raise(state.level, step, distance)
-            if best.value < distance * (1 - _ROUNDING):
-                self._state = self._held_back(state, program, step, best)
-                self._shares = program.shares(best.x)
+            raised = self._raise(state.level, step, distance)
+            if raised.t < distance * (1 - _ROUNDING):
+                self._state = self._held_back(state, step, raised)
+                self._shares = raised.shares
             else:
-                self._state, self._shares = self._as_far_as_fits(ahead, program.shares(best.x))
+                self._state, self._shares = self._as_far_as_fits(ahead, raised.shares)
         least = float(self._state.level[self._runs].min(initial=np.inf))
         return Answer(self._shares, least, cannot_run(self._problem))
 
@@ -161,40 +164,39 @@ class _Filling:
 
     # ---- programs ------------------------------------------------------------------------------
 
-    def _raise(self, level: Floats, step: Floats, limit: float) -> tuple[Program, Optimum]:
+    def _raise(self, level: Floats, step: Floats, limit: float, enough: float = -np.inf) -> Raised:
         """The largest c <= ``limit`` for which everybody can have ``level`` + c ``step``.
 
         Levels are what a program before made of them, to its tolerance; one that takes them at their word may
-        find them just impossible. Then all give up a little.
+        find them just impossible. Then all give up a little. Below ``enough`` one c is as good as another.
         """
         for given_up in _GIVEN_UP:
-            program = self._program(level, step, limit)
             try:
-                return program, solve(program.done(), Method.DUAL)
+                return self._program(level, step, limit, enough)
             except Unsolvable:
                 self._kept *= 1 - given_up
-        program = self._program(level, step, limit)
-        return program, solve(program.done(), Method.DUAL)
+        return self._program(level, step, limit, enough)
 
-    def _program(self, level: Floats, step: Floats, limit: float) -> Program:
-        program = Program(self._problem, level, step, open_to=self._open)
-        (most,) = program.variables(1, 1.0, -np.inf, limit)
-        rows, columns, values = program.throughput
-        equal, floor, speed = (program.each(values) for values in (self._equal, level, step))
-        raised = np.unique(rows)
-        entries = (
-            np.concatenate([np.searchsorted(raised, rows), np.arange(len(raised))]),
-            np.concatenate([columns, np.full(len(raised), most)]),
-            np.concatenate([values / (equal[rows] * self._kept), -speed[raised]]),
+    def _program(self, level: Floats, step: Floats, limit: float, enough: float) -> Raised:
+        unit = self._equal * self._kept
+        floor, slope = unit * level, unit * step
+        start = limit if np.isfinite(limit) else 0.0
+        return highest(
+            self._problem,
+            lambda c: (floor + c * slope, slope),
+            (level, step),
+            start,
+            limit,
+            open_to=self._open,
+            enough=enough,
         )
-        self._numbers, self._raised = program.rows(entries, floor[raised], np.inf), raised
-        return program
 
-    def _held_back(self, state: _State, program: Program, step: Floats, best: Optimum) -> _State:
+    def _held_back(self, state: _State, step: Floats, raised: Raised) -> _State:
         """After a round that ended before anybody's cap: who is stuck, and which types are closed to whom."""
+        program, best = raised.program, raised.best
         tight = np.zeros(len(program.classes.size), np.bool_)
-        prices = np.abs(best.duals[self._numbers]) * program.each(step)[self._raised]
-        tight[self._raised] = prices > _PRICED * prices.sum()
+        prices = np.abs(best.duals[raised.rows]) / raised.unit * program.mean(raised.slope)[raised.asks]
+        tight[raised.asks] = prices > _PRICED * prices.sum()
         if self._problem.kinds.together is None:
             uses = program.uses
             kept_out = np.abs(best.reduced[: len(uses.mine)]) > _PRICED * prices.sum() / len(tight)
@@ -202,25 +204,43 @@ class _Filling:
             closed[uses.mine[kept_out], uses.type[kept_out]] = True
             self._open &= ~closed[program.classes.of]
             self._cap = self._caps()
-        level = state.level + max(best.value, 0.0) * step
-        return _State(level, np.asarray(state.rising & ~tight[program.classes.of]))
+        level = state.level + max(raised.t, 0.0) * step
+        stuck = tight[program.classes.of] & (step > 0)
+        return _State(level, np.asarray(state.rising & ~stuck))
 
     def _as_far_as_fits(self, state: _State, shares: Shares) -> tuple[_State, Shares]:
-        """The last of the states ahead, each by one cap, whose levels can be had together."""
+        """The last of the states ahead, each by one cap, whose levels can be had together.
+
+        One that does not fit tells by its prices which others cannot; the last that they allow is tried next.
+        """
         states = [state]
-        good, bad, tried = 0, _AHEAD, 1
+        good, bad, tried = 0, _AHEAD, _FIRST_AHEAD
         while good + 1 < bad and (good + 1 < len(states) or states[-1].rising.any()):
             while len(states) <= tried and states[-1].rising.any():
                 states.append(self._next(states[-1]))
             tried = min(tried, len(states) - 1)
             way = states[tried].level - states[good].level
-            program, best = self._raise(states[good].level, way, 1.0)
-            if best.value >= 1 - _ROUNDING:
-                good, shares = tried, program.shares(best.x)
+            raised = self._raise(states[good].level, way, 1.0, enough=1 - _ROUNDING)
+            if raised.t >= 1 - _ROUNDING:
+                good, shares = tried, raised.shares
+                tried = min(4 * tried, bad - 1)
             else:
-                bad = tried
-            tried = min(2 * tried, bad - 1) if bad == _AHEAD else (good + bad) // 2
+                bad = self._too_far(states[good + 1 : tried], raised) + good + 1
+                tried = bad - 1
         return states[good], shares
+
+    def _too_far(self, states: list[_State], raised: Raised) -> int:
+        """How many of the states, each above the one before, the prices of a program leave possible."""
+        price, most = raised.limit()
+        price, most = price * self._equal * self._kept, most * (1 + _ROUNDING)
+        low, high = 0, len(states)
+        while low < high:
+            middle = (low + high) // 2
+            if float(price @ states[middle].level) <= most:
+                low = middle + 1
+            else:
+                high = middle
+        return low
 
 
 def _distance(state: _State, ahead: _State, step: Floats) -> float:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import strategies as st
 
+from bidbrain.policies.base import inverse
 from bidbrain.policies.problem import Cluster, Floats, Jobs, Kinds, ShareProblem, Shares
 
 _RATES = st.sampled_from([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 8.0])
@@ -75,5 +76,5 @@ def used(problem: ShareProblem, shares: Shares) -> Floats:
 
 
 def levels(problem: ShareProblem, shares: Shares) -> Floats:
-    """Normalized throughputs, (n,)."""
-    return np.asarray(problem.throughput(shares) / problem.equal())
+    """Normalized throughputs, (n,); 0 for who cannot run."""
+    return np.asarray(problem.throughput(shares) * inverse(problem.equal()))
