@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bidbrain.eviction.base import FittedMarkets
+from bidbrain.moves import Carried
 from pricing_data.market import Market, MarketRules
 from pricing_data.units import Instant, Seconds, Usd, UsdPerHour
 
@@ -162,6 +163,8 @@ class Observation:
     evictions: FittedMarkets
     work_left: float = math.inf
     """Core-seconds the job still has to do, where that is known: near its end more machines are no use."""
+    carried: Carried | None = None
+    """What going on in another region costs; None where a job's checkpoints are nobody's concern."""
 
     def __post_init__(self) -> None:
         revocable = {holding.market for holding in self.footprint if not holding.on_demand}

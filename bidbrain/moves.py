@@ -7,6 +7,9 @@
     c        egress        dollars per gigabyte that leaves
     P, v     price, speed  what a place costs per hour, and does per second
 
+A checkpoint goes by way of its region's object store: between zones of a region it is carried for nothing,
+and is there as soon as the program is (``Carried``). Copied directly, as here, zones count as well.
+
 A move costs c (s + d) dollars, and r + (s + d) / b seconds in which the new place is paid for nothing. It is
 worth that if the work left, or as much of it as the new prices may be trusted to last for, is cheaper by
 more than the cost; and by a margin, so that two places of like price are not swapped to and fro. A footprint
@@ -16,13 +19,15 @@ lives in one region: what moves is a whole job. Refuses to know where prices com
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
 from pricing_data.market import Market
-from pricing_data.units import HOUR_S, Seconds, Usd, UsdPerHour
+from pricing_data.units import HOUR_S, MicroUsd, Seconds, Usd, UsdPerHour, micros
+
+BYTES_PER_GB: Final = 10**9
 
 MARGIN: Final = 0.05
 """Of the cost of staying. Spot prices stir by a few percent a day without meaning anything."""
@@ -150,3 +155,42 @@ def worth_moving(
     if math.isinf(here.cost_per_work):
         return True
     return expected_saving(here, there, cost, work_left, lasts_s) > margin * work * here.cost_per_work
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What a running job would carry if it went on elsewhere, and from where."""
+
+    baggage: Baggage
+    """Its ``restart_s`` is 0: starting anew costs the same wherever that is."""
+    egress: EgressPrices
+    home: Market | None
+    """Where the job is, or where its newest checkpoint was written; None while there is nothing to carry."""
+
+    def toll(self, there: Place) -> MoveCost:
+        """Of going on in ``there``: nothing within a region, whose object store has the checkpoint."""
+        if self.home is None or not leaves_region(self.home, there.market):
+            return NO_MOVE
+        return move_cost(self.baggage, self.egress, self.home, there)
+
+    def worst(self, there: Place, others: Iterable[Market]) -> MoveCost:
+        """The dearest way to ``there``, wherever of ``others`` the checkpoint may be by then."""
+        costs = [replace(self, home=other).toll(there) for other in others]
+        return max(costs, key=lambda cost: (cost.total, cost.delay_s), default=NO_MOVE)
+
+
+NO_MOVE: Final = MoveCost(Usd(0.0), Seconds(0.0), Usd(0.0))
+
+
+def leaves_region(here: Market, there: Market) -> bool:
+    """Whether what is carried from ``here`` to ``there`` leaves a region or a cloud."""
+    return distance(here, there) in (Distance.REGION, Distance.CLOUD)
+
+
+def egress_owed(size_bytes: int, usd_per_gb: float) -> MicroUsd:
+    """Micro-dollars for ``size_bytes`` that leave, half up; a gigabyte is 10^9 bytes.
+
+    >>> egress_owed(2_500_000_000, 0.02)
+    50000
+    """
+    return MicroUsd((size_bytes * micros(usd_per_gb) + BYTES_PER_GB // 2) // BYTES_PER_GB)

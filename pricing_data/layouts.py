@@ -87,6 +87,14 @@ def _azure(region: str, sku: str) -> Market:
 LAYOUTS: Final = (
     Layout(
         time="timestamp_utc",
+        identity=("cloud", "region", "zone", "instance_type"),
+        price="price_usd_hour",
+        also=(),
+        semantics=Semantics.EVENT_STREAM,
+        market=Market,
+    ),
+    Layout(
+        time="timestamp_utc",
         identity=("region", "zone", "instance_type"),
         price="price_usd_hour",
         also=("product",),

@@ -6,7 +6,7 @@ is said beside it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -119,3 +119,34 @@ def default_rules(market_cloud: str, first_instant: Instant) -> MarketRules:
     if market_cloud == "aws" and first_instant < AUCTIONS_ENDED:
         return AWS_2016
     return RULES[market_cloud]
+
+
+def together(several: Sequence[MarketRules]) -> MarketRules:
+    """What may be counted on in markets of any of these rules: the shortest notice, the least refund.
+
+    For deciding among them; each market is billed by its own. Raises ValueError where they bill by different
+    steps, or where only some clear by bid: nothing could be said of them together.
+    """
+    first = several[0]
+    for other in several[1:]:
+        if (other.quantum_s, other.cleared_by_bid, other.charge) != (
+            first.quantum_s,
+            first.cleared_by_bid,
+            first.charge,
+        ):
+            raise ValueError(f"the rules {first.name} and {other.name} bill in different ways")
+    names = sorted({rules.name for rules in several})
+    if len(names) == 1:
+        return first
+    lifetimes = [rules.max_lifetime_s for rules in several if rules.max_lifetime_s is not None]
+    return MarketRules(
+        name=" + ".join(names),
+        quantum_s=first.quantum_s,
+        minimum_s=max(rules.minimum_s for rules in several),
+        refund=first.refund if len({rules.refund for rules in several}) == 1 else Refund.NOTHING,
+        notice_s=min(rules.notice_s for rules in several),
+        cleared_by_bid=first.cleared_by_bid,
+        max_lifetime_s=min(lifetimes, default=None),
+        charge=first.charge,
+        source="what all of them promise; each market is billed by its own",
+    )

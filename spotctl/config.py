@@ -147,13 +147,16 @@ class Checkpoints:
     ``store``: a folder or a URL, below which every run has a folder of its own; None: the run's record.
     ``every``: how often the program writes one, as far as decisions and replays know. ``restart``: from
     the start of another machine's program to its first new step. ``on_warning``: whether it writes one
-    when it gets SIGTERM, so that a warning in time costs no work.
+    when it gets SIGTERM, so that a warning in time costs no work. ``size_bytes``, ``link_mbit_s``: how large
+    one is, as far as is known beforehand, and how fast it gets to another region.
     """
 
     store: str | None = None
     every: Seconds = _EVERY
     restart: Seconds = _RESTART
     on_warning: bool = True
+    size_bytes: int = 0
+    link_mbit_s: float = LINK_MBIT_S
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,18 @@ import yaml
 
 from spotctl.config import Checkpoints, Command, Work
 from spotctl.jobparts import VARIABLE, location, own_keys
-from spotctl.yamlfile import Mismatch, Section, duration, list_of, shown, switch, whole, word
+from spotctl.yamlfile import (
+    Mismatch,
+    Section,
+    duration,
+    list_of,
+    number,
+    shown,
+    size,
+    switch,
+    whole,
+    word,
+)
 
 KEYS: Final = (
     "secrets",
@@ -103,6 +114,8 @@ def _checkpoint(section: Section, folder: Path) -> Checkpoints:
             section.get("every", duration(positive=True), default.every),
             section.get("restart", duration(), default.restart),
             section.get("on_warning", switch(), default.on_warning),
+            section.get("size", size(), default.size_bytes),
+            section.get("link_mbit_s", number("a number above 0", lambda v: v > 0), default.link_mbit_s),
         )
 
 

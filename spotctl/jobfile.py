@@ -232,7 +232,7 @@ def _spot(section: Section, machines: int | None = None) -> Spot:
         if together is not None and together > most:
             message = f"found {together}, expected at most max_instances ({most})"
             section.reject("max_per_allocation", message)
-        return Spot(
+        spot = Spot(
             max_instances=most,
             max_per_allocation=together or max(1, most),
             cpus=section.get("cpus", _amount, None),
@@ -242,6 +242,10 @@ def _spot(section: Section, machines: int | None = None) -> Spot:
             regions=section.get("regions", _words("regions"), ()),
             zones=section.get("zones", _words("zones"), ()),
         )
+        for key, named in (("clouds", spot.clouds), ("regions", spot.regions)):
+            if machines is None and len(named) > 1:
+                section.reject(key, "expected one: elastic training cannot span several; name one")
+        return spot
 
 
 def _objective(section: Section, strategies: tuple[str, ...]) -> Objective:

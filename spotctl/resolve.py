@@ -5,23 +5,23 @@ The shell's last word: everything here may read files and complain; nothing belo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from bidbrain.model import Limits, Scaling
 from bidbrain.strategies.recovery import Checkpointing
-from pricing_data.catalogue import Catalogue
+from pricing_data.catalogue import Catalogue, bundled_egress
 from pricing_data.errors import TraceError
 from pricing_data.market import Market, MarketRules, PriceHistory
-from pricing_data.rules import RULES, default_rules
+from pricing_data.rules import RULES, default_rules, together
 from pricing_data.snapshots import bundled_market
 from pricing_data.spells import Observations
 from pricing_data.traces import Recording, read_trace
 from pricing_data.units import Instant, Seconds, format_instant
 from spotctl.config import NEED_DEADLINE, JobSpec
-from spotctl.control.terms import Stop, Terms, Tradable
+from spotctl.control.terms import Luggage, Stop, Tariff, Terms, Tradable
 from spotctl.errors import UsageError
 
 HISTORY_BEFORE_START_S: Final = 30 * 86400
@@ -71,7 +71,12 @@ def resolve(
     label = recording.label
     start = _start(recording, options)
     tradable = _tradable(recording, start, catalogue, label)
-    rules = _rules(options, recording)
+    by_cloud = _rules(options, recording)
+    rules = together([by_cloud[cloud] for cloud in sorted({t.market.cloud for t in tradable})])
+    tradable = tuple(
+        t if by_cloud[t.market.cloud] == rules else replace(t, rules=by_cloud[t.market.cloud])
+        for t in tradable
+    )
     checkpoints = _checkpoints(spec)
     terms = Terms(
         job=spec.name,
@@ -105,6 +110,7 @@ def resolve(
         strategy=spec.objective.strategy,
         checkpoints=checkpoints,
         saves_on_warning=spec.command is None or spec.command.checkpoint.on_warning,
+        luggage=_luggage(spec, tradable),
     )
     trace = recording.history.only(t.market for t in tradable)
     return Resolved(terms, trace, recording, _capacity(options, tradable))
@@ -116,6 +122,26 @@ def _checkpoints(spec: JobSpec) -> Checkpointing | None:
         return None
     said = spec.command.checkpoint
     return Checkpointing(said.every, 0.0, said.restart)
+
+
+def _luggage(spec: JobSpec, tradable: Sequence[Tradable]) -> Luggage | None:
+    """What a checkpoint takes to another region. Raises UsageError for a job that cannot be in several."""
+    regions = sorted({(t.market.cloud, t.market.region) for t in tradable})
+    if len(regions) == 1:
+        return None
+    if spec.command is None:
+        shown = ", ".join(f"{cloud} {region}" for cloud, region in regions)
+        raise UsageError(
+            f"resources.spot: the job may use machines in {shown}, and elastic training cannot span regions; "
+            f"name one, like regions: [{regions[0][1]}]"
+        )
+    said = spec.command.checkpoint
+    tariffs = tuple(
+        Tariff(cloud, to, price)
+        for (cloud, to), price in sorted(bundled_egress().items())
+        if cloud in {cloud for cloud, _ in regions} and to in ("region", "cloud")
+    )
+    return Luggage(said.size_bytes, said.link_mbit_s * 1e6 / 8, tariffs)
 
 
 def _lost_to_an_eviction(spec: JobSpec, checkpoints: Checkpointing) -> Seconds:
@@ -131,11 +157,11 @@ def _core_seconds_per_clock(spec: JobSpec, tradable: Sequence[Tradable], catalog
     work, kinds = spec.command.work, sorted({t.market.instance_type for t in tradable})
     if work.on is None and len(kinds) > 1:
         raise UsageError(f"work.on: expected the instance type that it takes so long on, like {kinds[0]}")
-    kind = catalogue.instance_type(tradable[0].market.cloud, work.on or kinds[0])
+    clouds = sorted({t.market.cloud for t in tradable})
+    known = [catalogue.instance_type(cloud, work.on or kinds[0]) for cloud in clouds]
+    kind = next((found for found in known if found is not None), None)
     if kind is None:
-        raise UsageError(
-            f"work.on: the catalogue knows no instance type {work.on} of {tradable[0].market.cloud}"
-        )
+        raise UsageError(f"work.on: the catalogue knows no instance type {work.on} of {' or '.join(clouds)}")
     return work.takes * kind.vcpus / work.steps
 
 
@@ -253,12 +279,19 @@ def _tradable(recording: Recording, start: Instant, catalogue: Catalogue, label:
     return tuple(known)
 
 
-def _rules(options: PriceOptions, recording: Recording) -> MarketRules:
+def _rules(options: PriceOptions, recording: Recording) -> Mapping[str, MarketRules]:
+    """By cloud. Raises UsageError where those of several clouds cannot be counted on together."""
+    clouds = sorted({market.cloud for market in recording.series})
     if options.rules is not None:
         if options.rules not in RULES:
             raise UsageError(f"--rules {options.rules}: expected one of {', '.join(RULES)}")
-        return RULES[options.rules]
-    return default_rules(min(recording.series).cloud, recording.first)
+        return dict.fromkeys(clouds, RULES[options.rules])
+    found = {cloud: default_rules(cloud, recording.first) for cloud in clouds}
+    try:
+        together(tuple(found.values()))
+    except ValueError as error:
+        raise UsageError(f"{recording.label}: {error}; name the rules of all with --rules") from error
+    return found
 
 
 def _reliable(spec: JobSpec, tradable: Sequence[Tradable], start: Instant, catalogue: Catalogue) -> Tradable:

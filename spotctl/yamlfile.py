@@ -36,6 +36,9 @@ _UNTAGGED: Final = frozenset(
 _WHOLE: Final = re.compile(r"[-+]?\d{1,18}")
 _LONGEST_S: Final = 10 * 365 * 86400
 """Longer ones are slips of the keyboard, and later than a date can say."""
+_SIZE: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?) ?([KMGT]?)(i?)B")
+_SIZE_UNITS: Final = ("", "K", "M", "G", "T")
+_LARGEST_BYTES: Final = 10**15
 
 
 class Mismatch(Exception):
@@ -305,6 +308,24 @@ def duration(*, positive: bool = False) -> Reader[Seconds]:
         if value > _LONGEST_S:
             raise Mismatch(node, f"found {shown(node)}, expected at most ten years")
         return value
+
+    return read
+
+
+def size() -> Reader[int]:
+    """Bytes, with their unit: of thousands (MB) or of 1024 (MiB)."""
+
+    def read(node: yaml.Node) -> int:
+        expected = "a size with its unit, like 500MB, 2GB or 1.5TB"
+        match = _SIZE.fullmatch(_scalar(node, expected))
+        if match is None:
+            raise Mismatch(node, f"found {shown(node)}, expected {expected}")
+        thousand = 1024.0 if match[3] else 1000.0
+        power: int = _SIZE_UNITS.index(match[2])
+        value = float(match[1]) * thousand**power
+        if value > _LARGEST_BYTES:
+            raise Mismatch(node, f"found {shown(node)}, expected at most 1000TB")
+        return round(value)
 
     return read
 

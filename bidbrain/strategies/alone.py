@@ -1,22 +1,31 @@
 """A strategy for a job whose one footprint is all there is: no reliable machines compute beside it.
 
     E        cost per work of the footprint; infinite where nothing is held
+    toll     what carrying the checkpoint there costs, over the time for which a place may serve
     margin   by how much work must be cheaper elsewhere, as for any move (``bidbrain.moves``)
 
 Beside nothing at all every price looks good, since E of nothing is infinite. So two things that reliable
 machines see to by being there are said here: spot machines are worth no more than their price on demand,
 and an allocation is kept only while no other, with the way there paid for, makes work cheaper.
+
+The way to another region is paid in egress and in time (``bidbrain.moves``). To whoever decides it is part of
+the price: the toll, spread over the work left or a day's, whichever is less, on spot and on demand alike.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Final, Protocol
 
 from bidbrain.model import Action, Decision, Observation, Offer, Weighed
-from bidbrain.moves import MARGIN
-from pricing_data.units import Seconds
+from bidbrain.moves import MARGIN, Place
+from pricing_data.market import Market
+from pricing_data.units import HOUR_S, Seconds, UsdPerHour
+
+LASTS_S: Final = 86_400.0
+"""For how long the prices of now may be expected to tell one place from another."""
 
 
 class Deciding(Protocol):
@@ -35,8 +44,10 @@ class Alone:
     margin: float = MARGIN
 
     def decide(self, observation: Observation) -> Decision:
-        """As ``strategy``, among the markets that are no dearer than on demand."""
-        return self.strategy.decide(_fair(observation))
+        """As ``strategy``, among the markets that are no dearer than on demand, the way there included."""
+        dearer = surcharges(observation)
+        decision = self.strategy.decide(_fair(_surcharged(observation, dearer)))
+        return _without(decision, dearer)
 
     def renew_or_terminate(self, observation: Observation, holding_id: str) -> Decision:
         """As ``strategy``, unless machines on demand or another market do the work for less.
@@ -82,3 +93,36 @@ def _moving(observation: Observation) -> Observation:
     scaling = observation.scaling
     both = Seconds(scaling.sigma_s + scaling.lambda_s)
     return replace(observation, scaling=replace(scaling, sigma_s=both))
+
+
+def surcharges(observation: Observation) -> Mapping[Market, float]:
+    """Dollars per hour that the way there adds to a machine's price, by market; of those it adds to."""
+    carried, found = observation.carried, {}
+    for offer in observation.offers if carried is not None else ():
+        assert carried is not None
+        toll = carried.toll(Place(offer.market, offer.price, float(offer.cores)))
+        if toll.total > 0:
+            serves_s = min(observation.work_left / offer.cores, LASTS_S)
+            found[offer.market] = toll.total / max(serves_s, 1.0) * HOUR_S
+    return found
+
+
+def _surcharged(observation: Observation, dearer: Mapping[Market, float]) -> Observation:
+    def priced(offer: Offer) -> Offer:
+        more = dearer.get(offer.market)
+        if more is None:
+            return offer
+        return replace(
+            offer, price=UsdPerHour(offer.price + more), on_demand=UsdPerHour(offer.on_demand + more)
+        )
+
+    return replace(observation, offers=tuple(priced(offer) for offer in observation.offers))
+
+
+def _without(decision: Decision, dearer: Mapping[Market, float]) -> Decision:
+    """A bid is made for the machine alone: the provider has no part in the toll."""
+    if decision.market is None or decision.bid is None or decision.market not in dearer:
+        return decision
+    more = dearer[decision.market]
+    why = f"{decision.why} The price includes ${more:.4f} an hour for carrying the checkpoint there."
+    return replace(decision, bid=UsdPerHour(round(decision.bid - more, 6)), why=why)

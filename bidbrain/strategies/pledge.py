@@ -17,6 +17,7 @@ from bidbrain.deadline.feasibility import Promise, least_budget, least_deadline_
 from bidbrain.deadline.model import Job, Machine, Situation
 from bidbrain.deadline.spells import PRIOR, Belief
 from bidbrain.model import Holding, Observation
+from bidbrain.moves import NO_MOVE, MoveCost, Place
 from bidbrain.schedule import DECISION_PERIOD_S
 from bidbrain.strategies.targets import Target, fair_offers, targets
 from pricing_data.units import HOUR_S, Instant, Seconds, Usd, UsdPerHour
@@ -102,6 +103,8 @@ class _Alone:
 
 def _alone(observation: Observation, pledge: Pledge, goal: Target, work: float) -> _Alone:
     left = replace(pledged_job(observation, pledge, goal), work_s=Seconds(max(work, 1.0) / goal.speed))
+    if work == pledge.work:  # nothing is done yet, so nothing is carried
+        left = replace(left, overhead_s=Seconds(left.overhead_s - _way(observation, goal).delay_s))
     needs_s = least_deadline_s(left)
     billed = replace(left, tick_s=Seconds(max(left.tick_s, observation.rules.quantum_s)))
     return _Alone(goal, needs_s, Usd(least_budget(billed) + _reliable_cost(observation, needs_s)))
@@ -123,11 +126,12 @@ def promise(observation: Observation, pledge: Pledge) -> Promise:
 def pledged_job(observation: Observation, pledge: Pledge, goal: Target) -> Job:
     """The whole job, in seconds of ``goal``'s work."""
     scaling, limits = observation.scaling, observation.limits
+    start_s = pledge.start_s + _way(observation, goal).delay_s
     losses = math.ceil(limits.max_instances / limits.max_per_allocation)
     return Job(
         work_s=Seconds(pledge.work / goal.speed),
         deadline_s=Seconds(float(pledge.deadline - pledge.start)),
-        overhead_s=Seconds(pledge.start_s + scaling.sigma_s + scaling.lambda_s),
+        overhead_s=Seconds(start_s + scaling.sigma_s + scaling.lambda_s),
         tick_s=Seconds(float(DECISION_PERIOD_S)),
         spot=UsdPerHour(min(_rounded(goal.spot), goal.on_demand)),
         on_demand=goal.on_demand,
@@ -150,8 +154,17 @@ def situation(observation: Observation, pledge: Pledge, goal: Target, job: Job, 
         running=running,
         overhead_left_s=Seconds(max((_starting(observation, job, h) for h in spot or rented), default=0.0)),
         spot_up=up,
-        budget_left=pledge.budget_left - reliable - rounding,
+        # Once to where spot is, and once back to machines on demand.
+        budget_left=pledge.budget_left - reliable - rounding - 2 * _way(observation, goal).egress,
     )
+
+
+def _way(observation: Observation, goal: Target) -> MoveCost:
+    """Of carrying the checkpoint to ``goal`` from wherever the job may be by then, at worst."""
+    if observation.carried is None:
+        return NO_MOVE
+    there = Place(goal.market, goal.on_demand, goal.speed)
+    return observation.carried.worst(there, (offer.market for offer in observation.offers))
 
 
 def _starting(observation: Observation, job: Job, holding: Holding) -> float:

@@ -26,7 +26,7 @@ def _rows(final: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [
         (final["job"], words.ending(final["state"], final["why"])),
         ("prices", f"{final['prices']}, {final['rules']} rules"),
-        ("cost", f"${cost['total']} = ${cost['spot']} spot + ${cost['on_demand']} on-demand"),
+        ("cost", _cost(cost)),
         ("", words.NOMINAL),
         ("refunded", f"${cost['refunded']} for hours in which machines were evicted"),
         ("on-demand alone", _baseline(cost["on_demand_baseline"], final["savings_fraction"])),
@@ -37,6 +37,11 @@ def _rows(final: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("left running", _left(final["instances_left"])),
         ("record", final["ledger"]),
     ]
+
+
+def _cost(cost: Mapping[str, Any]) -> str:
+    egress = f" + ${cost['egress']} egress" if float(cost["egress"]) else ""
+    return f"${cost['total']} = ${cost['spot']} spot + ${cost['on_demand']} on-demand{egress}"
 
 
 def _took(final: Mapping[str, Any]) -> str:

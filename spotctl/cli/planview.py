@@ -28,6 +28,7 @@ from pricing_data.units import (
 )
 from spotctl.cli import words
 from spotctl.cli.jsonlines import public
+from spotctl.control.luggage import dearest_move
 from spotctl.control.state import State
 from spotctl.session import JobPlan
 
@@ -84,6 +85,7 @@ def document(plan: JobPlan) -> dict[str, Any]:
         "on_demand_cost": _estimate(ahead.on_demand_cost),
         "deadline_seconds": terms.deadline_s,
         "promise": None if plan.promise is None else _promise(plan.promise),
+        "move": _move(plan),
         "budget": None if terms.budget is None else format_micros(terms.budget),
         "price_rows": {"read": plan.recording.rows_read, "quarantined": plan.recording.rows_quarantined},
         "beta_covers": _beta_covers(plan),
@@ -98,6 +100,18 @@ def _promise(promise: Promise) -> dict[str, Any]:
         "holds": promise.holds,
         "least_deadline_seconds": promise.least_deadline_s,
         "least_budget": format_micros(micros(promise.least_budget)),
+    }
+
+
+def _move(plan: JobPlan) -> dict[str, Any] | None:
+    """What carrying the checkpoint to another region takes, at most; None for a job that stays within one."""
+    luggage = plan.terms.luggage
+    if luggage is None:
+        return None
+    return {
+        "checkpoint_bytes": luggage.size_bytes,
+        "seconds": luggage.size_bytes / luggage.bytes_per_s,
+        "egress": format_micros(dearest_move(plan.terms)),
     }
 
 
@@ -234,7 +248,20 @@ def _expected(plan: JobPlan) -> list[RenderableType]:
         f"expected cost    {words.money(cost)}; on-demand alone {words.money(on_demand)}{saved}{whole}",
         f"expected finish  {format_instant(_finish(plan))}, {lasting} after the start{whole}",
     ]
-    return [Text(line) for line in lines + _limits(plan)]
+    return [Text(line) for line in lines + _moves(plan) + _limits(plan)]
+
+
+def _moves(plan: JobPlan) -> list[str]:
+    luggage = plan.terms.luggage
+    if luggage is None:
+        return []
+    if not luggage.size_bytes:
+        return ["moves            checkpoint.size is not set: carrying one elsewhere is taken to be free"]
+    carried_s = words.span(luggage.size_bytes / luggage.bytes_per_s)
+    return [
+        f"moves            to another region: {words.size(luggage.size_bytes)} in {carried_s}, "
+        f"egress up to {words.money(dearest_move(plan.terms))}"
+    ]
 
 
 def unkept(plan: JobPlan, promise: Promise) -> str:

@@ -26,7 +26,7 @@ def table(runs: Runs, by: By) -> Table:
         box=None, header_style="bold", pad_edge=False, caption=words.NOMINAL, caption_justify="left"
     )
     shown.add_column(by.value, no_wrap=True)
-    titles = ("runs", "spot h", "free h", "on-demand h", "spot", "on-demand", "total", "refunded")
+    titles = ("runs", "spot h", "free h", "on-demand h", "spot", "on-demand", "egress", "total", "refunded")
     for title in (*titles, "baseline", "saved", "evicted", "clocks redone"):
         shown.add_column(title, justify="right", no_wrap=True)
     for group in grouped(runs, by):
@@ -68,6 +68,7 @@ def _fields(group: Group, by: By) -> dict[str, Any]:
         "on_demand_seconds": group.on_demand_s,
         "spot": format_micros(group.spot),
         "on_demand": format_micros(group.on_demand),
+        "egress": format_micros(group.egress),
         "total": format_micros(group.total),
         "refunded": format_micros(group.refunded),
         "on_demand_baseline": None if group.baseline is None else format_micros(group.baseline),
@@ -79,7 +80,9 @@ def _fields(group: Group, by: By) -> dict[str, Any]:
 
 def _cells(group: Group) -> tuple[str, ...]:
     hours = (f"{seconds / HOUR_S:.2f}" for seconds in (group.paid_s, group.free_s, group.on_demand_s))
-    amounts = (words.money(a) for a in (group.spot, group.on_demand, group.total, group.refunded))
+    amounts = (
+        words.money(a) for a in (group.spot, group.on_demand, group.egress, group.total, group.refunded)
+    )
     return (
         group.key,
         str(group.runs),

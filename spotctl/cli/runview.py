@@ -90,6 +90,7 @@ def _fields(run: Run, state: State) -> dict[str, Any]:
             "total": format_micros(spending.total),
             "spot": format_micros(spending.spot),
             "on_demand": format_micros(spending.on_demand),
+            "egress": format_micros(spending.egress),
             "refunded": format_micros(spending.refunded),
             "on_demand_baseline": None if baseline is None else format_micros(baseline.cost),
         },

@@ -65,6 +65,15 @@ def price(per_hour: float) -> str:
     return f"{per_hour:.6f}".rstrip("0").rstrip(".")
 
 
+def size(size_bytes: float) -> str:
+    """In units of a thousand: "2.5 GB"."""
+    for unit_ in ("bytes", "kB", "MB", "GB"):
+        if size_bytes < 1000:
+            return f"{size_bytes:.3g} {unit_}"
+        size_bytes /= 1000
+    return f"{size_bytes:.3g} TB"
+
+
 def unit(terms: Terms) -> str:
     """What its progress is counted in: a command counts as its program does."""
     return "clock" if terms.checkpoints is None else "step"
@@ -155,6 +164,16 @@ def _rolled_back(state: State, entry: e.RolledBack) -> str:
     return f"rolled back to {name} {entry.to}: {entry.redone} {again} computed again"
 
 
+def _fetched(state: State, entry: e.CheckpointFetched) -> str | None:
+    last = state.fetched[-1] if state.fetched else None
+    if last is None or (last.at, last.instance) != (state.now, entry.instance):
+        return None  # within a region it costs nothing
+    return (
+        f"carried: {size(entry.size_bytes)} of {unit(state.terms)} {entry.clock} from {last.here.cloud} "
+        f"{last.here.region} to {last.there.cloud} {last.there.region}, egress {money(last.owed)}"
+    )
+
+
 def _finished(state: State, entry: e.TrainingFinished) -> str:
     kept = "model" if state.terms.checkpoints is None else "checkpoint"
     where = f", {kept} in {entry.model}" if entry.model else ""
@@ -218,6 +237,7 @@ TELLERS: Final[Mapping[type, Callable[[State, Any], str | None]]] = {
     e.Release: _release,
     e.StageEntered: _stage,
     e.RolledBack: _rolled_back,
+    e.CheckpointFetched: _fetched,
     e.TrainingFinished: _finished,
     e.TrainingFailed: _training_failed,
     e.TellStop: _tell_stop,

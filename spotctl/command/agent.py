@@ -25,7 +25,7 @@ from spotctl.command.disk import Disk, ProgressFile
 from spotctl.command.folder import CommandFolder
 from spotctl.command.mailbox import Inbox, Outbox
 from spotctl.command.program import Program
-from spotctl.command.store import CheckpointStore, StoreError
+from spotctl.command.store import CheckpointStore, Stored, StoreError
 
 _TICK_S: Final = 0.03
 _ALIVE_EVERY_S: Final = 1.0
@@ -65,6 +65,7 @@ class Agent:
         self._task: Task[Any] | None = None
         self._then: Callable[[Task[Any]], None] = lambda _: None
         self._attempt = 0
+        self._name = machine
         self._stored = -1  # the step of the newest checkpoint known to be in the store
         self._store_again_at = 0.0
         self._storing_took_s = 0.0
@@ -153,26 +154,31 @@ class Agent:
 
     # ---- the program ------------------------------------------------------------------------
 
-    def _restore(self) -> tuple[Checkpoint | None, int]:
-        """What to begin from, and the newest step in the store. On the machine it ran on before, the
-        program's own folder may be ahead of the store."""
+    def _restore(self) -> tuple[Checkpoint | None, Stored | None, bool]:
+        """What to begin from, the newest in the store, and whether it was fetched from there.
+
+        On the machine it ran on before, the program's own folder may be ahead of the store.
+        """
         here = self._disk.newest()
         for stored in self._store.whole():
             if here is not None and here.step >= stored.step:
-                return here, stored.step
+                return here, stored, False
             try:
-                return self._store.restore(stored, self._disk.checkpoints), stored.step
+                return self._store.restore(stored, self._disk.checkpoints), stored, True
             except StoreError as error:
                 self._note(f"{error}; falling back on an older one")
-        return here, -1
+        return here, None, False
 
     def _restored(self, task: Task[Any]) -> None:
         try:
-            checkpoint, self._stored = task.result()
+            checkpoint, stored, fetched = task.result()
         except (StoreError, OSError) as error:
             if self._doing is Doing.RESTORING:
                 self._fail("restoring a checkpoint", 1, str(error))
             return
+        self._stored = -1 if stored is None else stored.step
+        if stored is not None and fetched:
+            self._say(m.Fetched(stored.step, stored.machine, stored.size_bytes))
         if self._doing is not Doing.RESTORING:
             return
         self._disk.eviction.unlink(missing_ok=True)
@@ -180,8 +186,8 @@ class Agent:
         self._program = self._new_program(f"run {self._attempt}", self._description.command, checkpoint)
         self._doing = Doing.RUNNING
         self._say(m.Began(self._attempt, 0 if checkpoint is None else checkpoint.step))
-        if self._stored >= 0:
-            self._say(m.Saved(self._stored))
+        if stored is not None:
+            self._say(m.Saved(stored.step, stored.machine, stored.size_bytes))
 
     def _new_program(self, name: str, command: str, checkpoint: Checkpoint | None) -> Program:
         described = self._description
@@ -268,11 +274,13 @@ class Agent:
         if newest is None or newest.step <= self._stored or time.monotonic() < self._store_again_at:
             return
         began = time.monotonic()
-        self._start(lambda: self._store.publish(newest), lambda task: self._published(task, newest, began))
+        self._start(
+            lambda: self._store.publish(newest, self._name), lambda task: self._published(task, newest, began)
+        )
 
     def _published(self, task: Task[Any], checkpoint: Checkpoint, began: float) -> None:
         try:
-            task.result()
+            stored: Stored = task.result()
         except (StoreError, OSError) as error:
             if checkpoint.path.exists():  # else its program has removed it, and has a newer one
                 self._refusal = f"step-{checkpoint.step} was not stored: {error}"
@@ -281,7 +289,7 @@ class Agent:
             return
         self._storing_took_s = time.monotonic() - began
         self._stored = checkpoint.step
-        self._say(m.Saved(checkpoint.step))
+        self._say(m.Saved(stored.step, stored.machine, stored.size_bytes))
 
     # ---- the rest ---------------------------------------------------------------------------
 

@@ -58,9 +58,20 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """The checkpoint ``step`` is whole in the store."""
+    """The checkpoint ``step`` is whole in the store; ``machine`` wrote it."""
 
     step: int
+    machine: str = ""
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """The checkpoint ``step``, which ``stored_by`` wrote, has come from the store to this machine."""
+
+    step: int
+    stored_by: str
+    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +89,7 @@ class Ended:
 
 
 Order: TypeAlias = Prepare | Begin | Leave
-Word: TypeAlias = Ready | Began | Reached | Saved | Left | Ended
+Word: TypeAlias = Ready | Began | Reached | Saved | Fetched | Left | Ended
 
 # ---- what the supervisor is told ----------------------------------------------------------------
 

@@ -46,16 +46,21 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A checkpoint in the store, as its manifest says."""
+    """A checkpoint in the store, as its manifest says. ``machine`` wrote it."""
 
     step: int
     data: str
     files: tuple[File, ...]
+    machine: str = ""
 
     @property
     def name(self) -> str:
         """What it is called in a program's checkpoint folder."""
         return f"step-{self.step}"
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.bytes for file in self.files)
 
 
 class CheckpointStore:
@@ -81,8 +86,10 @@ class CheckpointStore:
         if found != b"spotctl":
             raise StoreError(f"{self.location}: what was written there reads back as something else")
 
-    def publish(self, checkpoint: Checkpoint) -> Stored:
-        """Store a whole checkpoint. Raises StoreError, and FileNotFoundError where its program removed it.
+    def publish(self, checkpoint: Checkpoint, machine: str = "") -> Stored:
+        """Store a whole checkpoint that ``machine`` wrote.
+
+        Raises StoreError, and FileNotFoundError where its program removed it.
 
         Once it is there, all but the newest ``KEPT`` are removed, and what cut-off uploads have left.
         """
@@ -94,7 +101,7 @@ class CheckpointStore:
                 self._prune()  # what was cut off would otherwise be in the way of what is not
                 for file in files:
                     self._put(checkpoint.path / file.path, f"{self._root}/data/{data}/{_remote(file)}")
-                stored = Stored(checkpoint.step, data, files)
+                stored = Stored(checkpoint.step, data, files, machine)
                 self._write_manifest(stored)
                 self._prune()
         finally:
@@ -135,7 +142,13 @@ class CheckpointStore:
 
     def _write_manifest(self, stored: Stored) -> None:
         files = [{"path": f.path, "bytes": f.bytes, "sha256": f.sha256} for f in stored.files]
-        content = {"schema": _SCHEMA, "step": stored.step, "data": stored.data, "files": files}
+        content = {
+            "schema": _SCHEMA,
+            "step": stored.step,
+            "machine": stored.machine,
+            "data": stored.data,
+            "files": files,
+        }
         self._make_folder(f"{self._root}/manifests")
         self._fs.pipe_file(
             f"{self._root}/manifests/{stored.step:0{_DIGITS}}.json", json.dumps(content).encode()
@@ -148,7 +161,8 @@ class CheckpointStore:
         try:
             content = json.loads(text)
             files = tuple(File(str(f["path"]), int(f["bytes"]), str(f["sha256"])) for f in content["files"])
-            stored = Stored(int(content["step"]), str(content["data"]), files)
+            by = str(content.get("machine", ""))
+            stored = Stored(int(content["step"]), str(content["data"]), files, by)
         except (ValueError, KeyError, TypeError):
             return None
         for path in (stored.data, *(file.path for file in files)):

@@ -38,6 +38,25 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
+class Stored:
+    """The newest checkpoint is ``machine``'s; said when its machine or its size has changed."""
+
+    machine: str
+    step: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """``machine`` has got the checkpoint that ``stored_by`` wrote."""
+
+    machine: str
+    stored_by: str
+    step: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Objective:
     step: int
     value: float
@@ -61,7 +80,9 @@ class Failed:
     why: str
 
 
-News: TypeAlias = MachineReady | SafeToKill | Progress | Objective | WentBack | Finished | Failed
+News: TypeAlias = (
+    MachineReady | SafeToKill | Progress | Stored | Fetched | Objective | WentBack | Finished | Failed
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +120,8 @@ class State:
     failures: int = 0
     step: int = 0
     saved: int = 0
+    stored: tuple[str, int] = ("", 0)
+    """Who wrote the newest checkpoint, and its bytes."""
     stopping: bool = False
     over: bool = False
 
@@ -198,9 +221,19 @@ def _reached(state: State, _: str, said: m.Reached) -> tuple[State, Effects]:
 
 
 def _saved(state: State, _: str, said: m.Saved) -> tuple[State, Effects]:
-    counted = _counted(state, said.step)
-    moved = replace(state, saved=max(state.saved, counted), step=max(state.step, counted))
-    return moved, tuple(_progress(state, moved))
+    counted, stored = _counted(state, said.step), (said.machine, said.size_bytes)
+    moved = replace(state, saved=max(state.saved, counted), step=max(state.step, counted), stored=stored)
+    effects: list[Effect] = list(_progress(state, moved))
+    if said.machine and stored != state.stored:
+        effects.append(Stored(said.machine, counted, said.size_bytes))
+    return moved, tuple(effects)
+
+
+def _fetched(state: State, name: str, said: m.Fetched) -> tuple[State, Effects]:
+    """What it was written by need not live any more."""
+    if not said.stored_by:
+        return state, ()
+    return state, (Fetched(name, said.stored_by, said.step, said.size_bytes),)
 
 
 def _counted(state: State, step: int) -> int:
@@ -265,6 +298,8 @@ _WORDS: Final[Mapping[type, Callable[[State, str, Any], tuple[State, Effects]]]]
     m.Reached: _reached,
     # A manifest was written.
     m.Saved: _saved,
+    # A checkpoint came from the store.
+    m.Fetched: _fetched,
     # No process of the program is left, and the store has what it wrote.
     m.Left: _left,
     # Setup or the program ended by itself, or a checkpoint could not be stored or restored.

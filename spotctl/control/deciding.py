@@ -18,6 +18,7 @@ from bidbrain.strategies.menu import LIVE, kept
 from bidbrain.strategies.pledge import Pledge, look, promise
 from pricing_data.units import Seconds, Usd, later
 from spotctl.control import events as e
+from spotctl.control.luggage import carried
 from spotctl.control.spending import MICROS_PER_USD, sure
 from spotctl.control.state import State
 
@@ -74,6 +75,7 @@ def observation(state: State) -> Observation:
         scaling=terms.scaling if state.measured is None else state.measured.scaling(terms.scaling),
         evictions=state.evictions,
         work_left=inf if state.work_left is None else state.work_left,
+        carried=carried(state),
     )
 
 

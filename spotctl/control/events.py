@@ -127,6 +127,27 @@ class Progressed:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointStored:
+    """The newest checkpoint is one that ``instance`` wrote; said when its machine or its size has changed."""
+
+    at: Instant
+    instance: str
+    clock: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFetched:
+    """``instance`` has got the checkpoint that ``stored_by`` wrote: what left a region is owed now."""
+
+    at: Instant
+    instance: str
+    stored_by: str
+    clock: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class ObjectiveReported:
     at: Instant
     clock: int
@@ -209,6 +230,8 @@ Fact: TypeAlias = (
     | MachineJoined
     | SafeToKill
     | Progressed
+    | CheckpointStored
+    | CheckpointFetched
     | ObjectiveReported
     | StageEntered
     | RolledBack
@@ -264,6 +287,8 @@ class TellJoin:
     instances: tuple[str, ...]
     reliable: bool
     cores: int
+    market: Market | None = None
+    """Where they are; a training that keeps all it has within one place need not know."""
 
 
 @dataclass(frozen=True, slots=True)

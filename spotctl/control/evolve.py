@@ -6,24 +6,22 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from bidbrain.eviction.base import LearningModel, MarketModel
 from bidbrain.eviction.price_crossing import PriceCrossing
-from bidbrain.measure import Change, Measured, Stamp
 from bidbrain.model import Action
+from bidbrain.moves import egress_owed, leaves_region
 from bidbrain.schedule import RENEWAL_LEAD_S, next_decision_at
 from bidbrain.strategies.pledge import seen
 from pricing_data.billing import End
-from pricing_data.market import MarketRules, PriceHistory
+from pricing_data.market import Market, PriceHistory
 from pricing_data.spells import Observations
 from pricing_data.units import HOUR_S, Instant, Seconds
 from spotctl.control import events as e
+from spotctl.control.learning import estimator_of, measured, refit, unmeasured
 from spotctl.control.lifecycle import after
-from spotctl.control.state import Allocation, Instance, Phase, State
-from spotctl.control.terms import Terms
+from spotctl.control.luggage import egress_prices
+from spotctl.control.state import Allocation, Fetched, Instance, Phase, State
 
 UNWATCHED: Final = Observations()
-REFIT_INTERVAL_S: Final = HOUR_S
-"""Beta is refitted hourly (decision 13)."""
 RELEASE_LEAD_S: Final = 30
 """An allocation that is not renewed is released this long before its paid hour ends."""
 RETIRE_WITHIN_S: Final = RENEWAL_LEAD_S - RELEASE_LEAD_S
@@ -42,7 +40,7 @@ def begin(
     ``crossings`` estimates evictions by price, where a replay has one that is quicker.
     """
     prices, seen_before = history.as_of(started.at), capacity.as_of(started.at)
-    estimator = _estimator(started.terms.rules, seen_before, crossings or PriceCrossing())
+    estimator = estimator_of(started.terms.rules, seen_before, crossings or PriceCrossing())
     return State(
         now=started.at,
         terms=started.terms,
@@ -52,22 +50,8 @@ def begin(
         fitted_at=started.at,
         capacity=seen_before,
         decide_from=None if started.terms.reliable_count else started.at,
-        measured=_unmeasured(started.terms) if started.terms.measure else None,
+        measured=unmeasured(started.terms) if started.terms.measure else None,
     )
-
-
-def _unmeasured(terms: Terms) -> Measured:
-    rates = {t.market.instance_type: float(t.cores) for t in (*terms.spot, terms.reliable)}
-    return Measured.begin(terms.scaling, rates, {})
-
-
-def _estimator(rules: MarketRules, capacity: Observations, crossings: PriceCrossing) -> MarketModel:
-    """Where machines are taken for capacity, and nobody watched that, prices are all there is to go by."""
-    if rules.cleared_by_bid or not capacity.markets:
-        return crossings
-    from bidbrain.eviction.chosen import Chosen  # many estimators, that auctions need not load
-
-    return Chosen(rules, capacity)
 
 
 def evolve(state: State, entry: e.Entry) -> State:
@@ -77,7 +61,7 @@ def evolve(state: State, entry: e.Entry) -> State:
     moved = _elapse(state, max(state.now, entry.at))
     handler = _HANDLERS.get(type(entry))
     moved = moved if handler is None else handler(moved, entry)
-    return _refit(_measure(state, moved))
+    return refit(measured(state, moved))
 
 
 def _elapse(state: State, now: Instant) -> State:
@@ -88,60 +72,6 @@ def _elapse(state: State, now: Instant) -> State:
         kind = state.allocations[instance.allocation].market.instance_type
         worked[kind] = worked.get(kind, 0) + now - state.now
     return replace(state, now=now, worked=worked)
-
-
-def _measure(before: State, after: State) -> State:
-    """What progress, and changes of the machines at work, say of how the job scales."""
-    measured = after.measured
-    if measured is None:
-        return after
-    done = after.clock + after.clocks_redone
-    if done > before.clock + before.clocks_redone:
-        work = done * after.terms.core_seconds_per_clock
-        measured = measured.progressed(Stamp(float(after.now), work))
-    machines = after.machines_at_work()
-    if machines != measured.now.machines:
-        grown = machines.total() > measured.now.count
-        change = Change.JOINED if grown else Change.LOST
-        measured = measured.changed(float(after.now), change, machines)
-    return replace(after, measured=measured)
-
-
-def _refit(state: State) -> State:
-    hours = (state.now - state.fitted_at) // REFIT_INTERVAL_S
-    if hours == 0 or state.phase is Phase.CLOSED:
-        return state
-    at = Instant(state.fitted_at + hours * REFIT_INTERVAL_S)
-    estimator = state.estimator
-    if isinstance(estimator, LearningModel):
-        estimator = estimator.observing(state.capacity.beside(_own_machines(state)))
-    fitted = estimator.fit(state.history.as_of(at), at)
-    return replace(state, estimator=estimator, evictions=fitted, fitted_at=at)
-
-
-def _own_machines(state: State) -> Observations:
-    """How long the run's own spot machines were kept: what it learns of its markets by being there.
-
-    A spell for each allocation, since its machines go together; it ends with the first warning.
-    """
-    seen_here = Observations()
-    for allocation in state.allocations.values():
-        began = [i.running_at for i in state.of(allocation.name) if i.running_at is not None]
-        if allocation.on_demand or not began:
-            continue
-        taken = [at for i in state.of(allocation.name) if (at := _taken_at(i)) is not None]
-        over = [i.ended_at for i in state.of(allocation.name) if i.ended_at is not None]
-        given_up = max(over) if len(over) == len(state.of(allocation.name)) else state.now
-        ends = max(min(taken, default=given_up), min(began))
-        seen_here = seen_here.with_spell(allocation.market, min(began), ends, bool(taken))
-    return seen_here
-
-
-def _taken_at(instance: Instance) -> Instant | None:
-    """When the provider let it be known that it takes the machine; None where it did not."""
-    if instance.warned_at is not None:
-        return instance.warned_at
-    return instance.ended_at if instance.end is End.EVICTED else None
 
 
 # ---- prices and time ----------------------------------------------------------------------------
@@ -302,6 +232,26 @@ def _progressed(state: State, entry: e.Progressed) -> State:
     )
 
 
+def _stored(state: State, entry: e.CheckpointStored) -> State:
+    market = _market_of(state, entry.instance)
+    return replace(state, checkpoint_at=market, checkpoint_bytes=entry.size_bytes)
+
+
+def _fetched(state: State, entry: e.CheckpointFetched) -> State:
+    """What leaves a region is billed by the cloud that it leaves; between its zones nothing is."""
+    luggage = state.terms.luggage
+    here, there = _market_of(state, entry.stored_by), _market_of(state, entry.instance)
+    if luggage is None or not leaves_region(here, there):
+        return state
+    owed = egress_owed(entry.size_bytes, egress_prices(luggage).price(here, there))
+    fetched = Fetched(state.now, entry.instance, entry.size_bytes, here, there, owed)
+    return replace(state, fetched=(*state.fetched, fetched))
+
+
+def _market_of(state: State, instance: str) -> Market:
+    return state.allocations[state.instances[instance].allocation].market
+
+
 def _objective(state: State, entry: e.ObjectiveReported) -> State:
     delta = state.terms.stop.objective_delta
     settled = (
@@ -409,6 +359,8 @@ _HANDLERS: Final[Mapping[type, Callable[[State, Any], State]]] = {
     e.MachineJoined: _joined,
     e.SafeToKill: _safe,
     e.Progressed: _progressed,
+    e.CheckpointStored: _stored,
+    e.CheckpointFetched: _fetched,
     e.ObjectiveReported: _objective,
     e.StageEntered: _stage,
     e.RolledBack: _rolled_back,

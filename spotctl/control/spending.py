@@ -15,6 +15,7 @@ from pricing_data.units import HOUR_S, MicroUsd
 from spotctl.control.state import Allocation, Instance, State
 
 MICROS_PER_USD: Final = 1_000_000
+NOTHING: Final = MicroUsd(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +39,17 @@ class InstanceBill:
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """``spot`` is net of ``refunded``; ``total`` = spot + on-demand (decision 9)."""
+    """``spot`` is net of ``refunded``; ``total`` = spot + on-demand + egress (decision 20)."""
 
     spot: MicroUsd
     on_demand: MicroUsd
     refunded: MicroUsd
+    egress: MicroUsd = NOTHING
+    """For checkpoints that left a region."""
 
     @property
     def total(self) -> MicroUsd:
-        return MicroUsd(self.spot + self.on_demand)
+        return MicroUsd(self.spot + self.on_demand + self.egress)
 
 
 def bills(state: State) -> Iterator[InstanceBill]:
@@ -61,7 +64,7 @@ def bills(state: State) -> Iterator[InstanceBill]:
 
 
 def spent(state: State) -> Spending:
-    """The sum of all bills."""
+    """The sum of all bills, and of what left a region."""
     spot = on_demand = refunded = 0
     for bill in bills(state):
         refunded += bill.refunded
@@ -69,7 +72,8 @@ def spent(state: State) -> Spending:
             on_demand += bill.amount
         else:
             spot += bill.amount
-    return Spending(MicroUsd(spot), MicroUsd(on_demand), MicroUsd(refunded))
+    egress = MicroUsd(sum(fetched.owed for fetched in state.fetched))
+    return Spending(MicroUsd(spot), MicroUsd(on_demand), MicroUsd(refunded), egress)
 
 
 def sure(state: State) -> MicroUsd:
@@ -88,7 +92,7 @@ def sure(state: State) -> MicroUsd:
 
 def _charges(state: State, instance: Instance, allocation: Allocation) -> tuple[Charge, ...]:
     assert instance.running_at is not None
-    rules, now = state.terms.rules, None if instance.ended_at is not None else state.now
+    rules, now = state.terms.rules_of(allocation.market), None if instance.ended_at is not None else state.now
     if allocation.on_demand:
         price = state.terms.tradable(allocation.market).on_demand
         return settle_on_demand(rules, price, instance.running_at, instance.ended_at, now)

@@ -96,6 +96,19 @@ class Allocation:
 
 
 @dataclass(frozen=True, slots=True)
+class Fetched:
+    """A checkpoint that left a region, and what is owed for that to the cloud it left."""
+
+    at: Instant
+    instance: str
+    size_bytes: int
+    here: Market
+    """Where it was written."""
+    there: Market
+    owed: MicroUsd
+
+
+@dataclass(frozen=True, slots=True)
 class State:
     """Everything a decision may depend on. ``history`` holds no price later than ``now``."""
 
@@ -132,6 +145,10 @@ class State:
     evicted_allocations: int = 0
     failures: int = 0
     clocks_redone: int = 0
+    checkpoint_at: Market | None = None
+    """Where the newest checkpoint was written; None before the first."""
+    checkpoint_bytes: int | None = None
+    fetched: tuple[Fetched, ...] = ()
     worked: Mapping[str, int] = field(default_factory=dict)
     """Machine-seconds of machines that computed, by instance type."""
     training_started_at: Instant | None = None

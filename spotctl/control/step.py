@@ -85,7 +85,8 @@ def _tell_joins(state: State) -> Commands:
         allocation = state.allocations[name]
         members = tuple(group)
         names = tuple(i.name for i in members)
-        yield e.TellJoin(state.now, names, allocation.reliable, state.cores(members[0]))
+        cores = state.cores(members[0])
+        yield e.TellJoin(state.now, names, allocation.reliable, cores, allocation.market)
 
 
 def _tell_warnings(state: State) -> Commands:

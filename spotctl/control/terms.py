@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,6 +22,8 @@ class Tradable:
     market: Market
     on_demand: UsdPerHour
     cores: int
+    rules: MarketRules | None = None
+    """How it bills and evicts; None: as the run's rules say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +48,29 @@ class Queued:
 
 
 @dataclass(frozen=True, slots=True)
+class Tariff:
+    """What a gigabyte costs that leaves a region of ``cloud`` (``to`` "region") or the cloud ("cloud")."""
+
+    cloud: str
+    to: str
+    usd_gb: float
+
+
+@dataclass(frozen=True, slots=True)
+class Luggage:
+    """What a job takes along to another region: its newest checkpoint."""
+
+    size_bytes: int
+    """As its file says; the size of the newest one is what counts as soon as there is one."""
+    bytes_per_s: float
+    tariffs: tuple[Tariff, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Terms:
     """The terms of one run.
 
+    ``rules``: of all its markets or, where they are of several clouds, what may be counted on in any of them.
     ``core_seconds_per_clock``: nominal work of one clock, in core-seconds. ``deadline_s`` counts from
     the start. ``prices``: how the prices are to be called wherever they are shown. ``reliable``: of what
     kind reliable machines are; ``reliable_count`` of them, and none where checkpoints take their place.
@@ -79,6 +102,8 @@ class Terms:
     """How the job survives the loss of its machine, where no reliable machine keeps what it has done."""
     saves_on_warning: bool = True
     """Whether a warning in time costs no work: always so with AgileML."""
+    luggage: Luggage | None = None
+    """What carrying its checkpoints elsewhere takes; None where they stay within one region."""
     queued: Queued | None = None
     """None: the job has its machines to itself."""
 
@@ -88,3 +113,12 @@ class Terms:
             if entry.market == market:
                 return entry
         raise KeyError(str(market))
+
+    @property
+    def own_rules(self) -> Mapping[Market, MarketRules]:
+        """Of the markets that have their own."""
+        return {t.market: t.rules for t in (*self.spot, self.reliable) if t.rules is not None}
+
+    def rules_of(self, market: Market) -> MarketRules:
+        """By which ``market`` bills and evicts. KeyError for one that the run may not use."""
+        return self.tradable(market).rules or self.rules

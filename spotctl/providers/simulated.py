@@ -7,8 +7,9 @@ market had capacity, it refuses and evicts by that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -59,7 +60,8 @@ UNLIMITED: Final = Observations()
 class SimulatedProvider:
     """``clock`` tells nominal now; a granted instance runs ``boot_s`` seconds later.
 
-    ``capacity``: when each market could be had; one without spells has capacity always.
+    ``rules_of``: those of markets that have their own. ``capacity``: when each market could be had; one
+    without spells has capacity always.
     """
 
     def __init__(
@@ -69,10 +71,11 @@ class SimulatedProvider:
         boot_s: int,
         clock: Callable[[], Instant],
         capacity: Observations = UNLIMITED,
+        rules_of: Mapping[Market, MarketRules] = MappingProxyType({}),
     ) -> None:
         self._trace = trace
         self._capacity = capacity
-        self._rules = rules
+        self._common, self._rules = rules, rules_of
         self._boot_s = boot_s
         self._clock = clock
         self._orders: dict[str, tuple[str, ...]] = {}
@@ -107,7 +110,7 @@ class SimulatedProvider:
         """Take up an order that was granted at ``requested_at``: what it became follows from the trace."""
         names = self.names(order)
         warned_at = self._taken_at(order.market, order.bid, requested_at)
-        evicted_at = None if warned_at is None else Instant(warned_at + self._rules.notice_s)
+        evicted_at = None if warned_at is None else Instant(warned_at + self._of(order.market).notice_s)
         runs_from = Instant(requested_at + self._boot_s)
         for name in names:
             self._machines[name] = _Machine(order.token, runs_from, warned_at, evicted_at)
@@ -173,7 +176,7 @@ class SimulatedProvider:
         price = self._trace.price(order.market, self._clock())
         if price is None:
             raise CapacityUnavailable(f"{order.market} is not traded at this time; try another market")
-        if self._rules.cleared_by_bid and price > order.bid:
+        if self._of(order.market).cleared_by_bid and price > order.bid:
             raise CapacityUnavailable(
                 f"{order.market} costs {price} and the bid is {order.bid}; bid more or try another market"
             )
@@ -188,23 +191,31 @@ class SimulatedProvider:
         if bid is None:
             return None
         capacity = self._capacity.spells(market)
-        moments = (self._crossing(market, bid, since), capacity_ends(capacity, since), self._aged(since))
+        moments = (
+            self._crossing(market, bid, since),
+            capacity_ends(capacity, since),
+            self._aged(market, since),
+        )
         return min((moment for moment in moments if moment is not None), default=None)
 
     def _crossing(self, market: Market, bid: UsdPerHour, since: Instant) -> Instant | None:
         """The first price above the bid after ``since``."""
-        if not self._rules.cleared_by_bid:
+        if not self._of(market).cleared_by_bid:
             return None
         series = self._trace.series(market)
         first = int(np.searchsorted(series.times, since, side="right"))
         above = np.flatnonzero(series.prices[first:] > bid)
         return Instant(int(series.times[first + int(above[0])])) if len(above) else None
 
-    def _aged(self, since: Instant) -> Instant | None:
+    def _of(self, market: Market) -> MarketRules:
+        return self._rules.get(market, self._common)
+
+    def _aged(self, market: Market, since: Instant) -> Instant | None:
         """When a machine must be warned that is to end at the maximum lifetime."""
-        if self._rules.max_lifetime_s is None:
+        rules = self._of(market)
+        if rules.max_lifetime_s is None:
             return None
-        return Instant(since + self._boot_s + self._rules.max_lifetime_s - self._rules.notice_s)
+        return Instant(since + self._boot_s + rules.max_lifetime_s - rules.notice_s)
 
     def _report(self, name: str, machine: _Machine, now: Instant) -> Report:
         ended = machine.ended(now)

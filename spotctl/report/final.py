@@ -56,6 +56,7 @@ def final_object(state: State, ledger: Path, wall_s: float, left: int, score: Sc
             "total": format_micros(spending.total),
             "spot": format_micros(spending.spot),
             "on_demand": format_micros(spending.on_demand),
+            "egress": format_micros(spending.egress),
             "refunded": format_micros(spending.refunded),
             "on_demand_baseline": None if compared is None else format_micros(compared.cost),
         },

@@ -12,15 +12,15 @@ from typing import Final
 
 from pricing_data.billing import Charge, End
 from pricing_data.units import Instant, MicroUsd, format_instant
-from spotctl.control.spending import InstanceBill
-from spotctl.control.state import State
+from spotctl.control.spending import NOTHING, InstanceBill
+from spotctl.control.state import Fetched, State
 from spotctl.report.by import By
 from spotctl.report.fold import account
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What was paid, and for what. ``spot`` is net of ``refunded``."""
+    """What was paid, and for what. ``spot`` is net of ``refunded``; ``egress`` goes where it came from."""
 
     key: str
     runs: int
@@ -37,10 +37,12 @@ class Group:
     clocks_redone: int | None = None
     """Work lost; known of whole runs only, as is the baseline."""
     baseline: MicroUsd | None = None
+    egress: MicroUsd = NOTHING
+    """For checkpoints that left a region."""
 
     @property
     def total(self) -> MicroUsd:
-        return MicroUsd(self.spot + self.on_demand)
+        return MicroUsd(self.spot + self.on_demand + self.egress)
 
     @property
     def savings(self) -> float | None:
@@ -61,20 +63,25 @@ class _Item:
 def grouped(runs: Mapping[str, State], by: By) -> tuple[Group, ...]:
     """One group for each key that occurs, in order. ``runs``: the states of runs, by run."""
     buckets: dict[str, list[_Item]] = {}
+    left: dict[str, list[Fetched]] = {}
     for run, state in runs.items():
         for item in _items(run, state):
             buckets.setdefault(_KEYS[by](state, item), []).append(item)
+        for fetched in state.fetched:
+            left.setdefault(_LEFT[by](state, fetched), []).append(fetched)
     jobs = {state.terms.job for state in runs.values()} if by is By.JOB else ()
     whole = {job: [state for state in runs.values() if state.terms.job == job] for job in jobs}
     return tuple(
-        _group(key, buckets.get(key, ()), whole.get(key)) for key in sorted(buckets.keys() | whole.keys())
+        _group(key, buckets.get(key, ()), left.get(key, ()), whole.get(key))
+        for key in sorted(buckets.keys() | left.keys() | whole.keys())
     )
 
 
 def total(runs: Mapping[str, State]) -> Group:
     """Everything in one group."""
     items = [item for run, state in runs.items() for item in _items(run, state)]
-    return _group("total", items, tuple(runs.values()))
+    fetched = [fetched for state in runs.values() for fetched in state.fetched]
+    return _group("total", items, fetched, tuple(runs.values()))
 
 
 def _items(run: str, state: State) -> Iterator[_Item]:
@@ -84,7 +91,7 @@ def _items(run: str, state: State) -> Iterator[_Item]:
             yield _Item(run, bill, charge, max(0, min(charge.end, until) - charge.start))
 
 
-def _group(key: str, items: Iterable[_Item], whole: Iterable[State] | None) -> Group:
+def _group(key: str, items: Iterable[_Item], left: Iterable[Fetched], whole: Iterable[State] | None) -> Group:
     """``whole``: the runs whose every item is among ``items``; None where there are parts of runs."""
     items = tuple(items)
     spot = [item for item in items if not item.bill.on_demand]
@@ -103,6 +110,7 @@ def _group(key: str, items: Iterable[_Item], whole: Iterable[State] | None) -> G
         evicted=len(evicted),
         clocks_redone=None if states is None else sum(state.clocks_redone for state in states),
         baseline=None if states is None else _baseline(states),
+        egress=MicroUsd(sum(fetched.owed for fetched in left)),
     )
 
 
@@ -120,4 +128,10 @@ _KEYS: Final[Mapping[By, Callable[[State, _Item], str]]] = {
     By.DAY: _day,
     By.CLOUD: lambda _, item: item.bill.market.cloud,
     By.MARKET: lambda _, item: str(item.bill.market),
+}
+_LEFT: Final[Mapping[By, Callable[[State, Fetched], str]]] = {
+    By.JOB: lambda state, _: state.terms.job,
+    By.DAY: lambda _, fetched: format_instant(fetched.at)[:10],
+    By.CLOUD: lambda _, fetched: fetched.here.cloud,
+    By.MARKET: lambda _, fetched: str(fetched.here),
 }

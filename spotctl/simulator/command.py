@@ -6,7 +6,8 @@ The model: a machine is ready sigma seconds after it was told to join; the one t
 that stay runs the program, at nu per core less the share that checkpoints take, from ``restart_s`` after it
 took over. Every ``interval_s`` of its time a checkpoint of the steps done is in the store. A warned machine
 stops at once; it is safe to kill ``DRAIN_S`` later. Where the program checkpoints on a warning no step is
-lost, else what came after the newest checkpoint is done again, as after a loss.
+lost, else what came after the newest checkpoint is done again, as after a loss. A machine in another region
+has to fetch the checkpoint first, over the job's link.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from dataclasses import dataclass
 from math import ceil
 from typing import assert_never
 
+from bidbrain.moves import leaves_region
 from bidbrain.strategies.recovery import Checkpointing
+from pricing_data.market import Market
 from pricing_data.units import Instant, later
 from spotctl.control import events as e
 from spotctl.control.terms import Terms
@@ -28,6 +31,7 @@ from spotctl.timesource import Effect
 class _Machine:
     cores: int
     ready_at: Instant
+    market: Market | None
     ready: bool = False
     leaving: bool = False
 
@@ -45,6 +49,10 @@ class ModelledCommand:
         self._active: str | None = None
         self._runs_from = self._since = self._saved_at = terms.start
         self._step = self._saved = 0
+        self._saved_by = ""
+        self._saved_in: Market | None = None
+        self._fetched_at: Instant | None = None
+        """When the machine at work has the checkpoint that another one wrote; None when it has."""
         self._work = 0.0
         """Core-seconds done towards the next step at ``_since``."""
         self._over = False
@@ -60,7 +68,7 @@ class ModelledCommand:
             case e.TellJoin():
                 ready_at = later(command.at, self._terms.scaling.sigma_s)
                 for name in command.instances:
-                    self._machines[name] = _Machine(command.cores, ready_at)
+                    self._machines[name] = _Machine(command.cores, ready_at, command.market)
             case e.TellWarning():
                 for name in command.instances:
                     self._warn(name, command)
@@ -116,9 +124,9 @@ class ModelledCommand:
         if name != self._active:
             return
         self._accrue(at)
-        self._active, self._work = None, 0.0
+        self._active, self._work, self._fetched_at = None, 0.0, None
         if keeps:
-            self._saved = self._step
+            self._save(name, at)
         elif self._saved < self._step:
             self._news.append(e.RolledBack(at, self._saved, self._step - self._saved))
             self._step = self._saved
@@ -131,8 +139,26 @@ class ModelledCommand:
             if machine.ready and not machine.leaving:
                 restart_s = self._checkpoints.restart_s if self._step else 0.0
                 self._active, self._since = name, at
+                if self._saved and name != self._saved_by:
+                    carrying_s = self._carrying_s(machine)
+                    self._fetched_at, restart_s = later(at, carrying_s), restart_s + carrying_s
                 self._runs_from = self._saved_at = later(at, restart_s)
                 return
+
+    def _carrying_s(self, machine: _Machine) -> float:
+        """Of the newest checkpoint, to where ``machine`` is: from within its region it is there at once."""
+        luggage, here, there = self._terms.luggage, self._saved_in, machine.market
+        if luggage is None or here is None or there is None or not leaves_region(here, there):
+            return 0.0
+        return luggage.size_bytes / luggage.bytes_per_s
+
+    def _save(self, name: str, at: Instant) -> None:
+        """What is done is in the store, if it was not, and was written by ``name``."""
+        if self._saved < self._step:
+            self._saved = self._step
+            if name != self._saved_by and self._terms.luggage is not None:
+                self._news.append(e.CheckpointStored(at, name, self._step, self._terms.luggage.size_bytes))
+            self._saved_by, self._saved_in = name, self._machines[name].market
 
     def _finish(self, at: Instant, step: int) -> None:
         self._over = True
@@ -154,16 +180,26 @@ class ModelledCommand:
         for name in [name for name, safe_at in self._safe_at.items() if safe_at <= at]:
             del self._safe_at[name]
             self._news.append(e.SafeToKill(at, name))
+        if self._fetched_at is not None and self._fetched_at <= at:
+            self._fetch(at)
         if self._completes() == at:
             self._complete(at)
         self._assign(at)
+
+    def _fetch(self, at: Instant) -> None:
+        self._fetched_at = None
+        if self._active is not None and self._terms.luggage is not None:
+            size = self._terms.luggage.size_bytes
+            self._news.append(e.CheckpointFetched(at, self._active, self._saved_by, self._saved, size))
 
     def _complete(self, at: Instant) -> None:
         self._accrue(at)
         self._work -= self._terms.core_seconds_per_clock
         self._step += 1
         if at - self._saved_at >= self._checkpoints.interval_s:
-            self._saved, self._saved_at = self._step, at
+            assert self._active is not None
+            self._save(self._active, at)
+            self._saved_at = at
         if self._step == self._terms.stop.clocks:
             self._finish(at, self._step)
         else:
@@ -174,6 +210,7 @@ class ModelledCommand:
             return None
         moments = [m.ready_at for m in self._machines.values() if not m.ready]
         moments += self._safe_at.values()
+        moments += [] if self._fetched_at is None else [self._fetched_at]
         completes = self._completes()
         return min(moments if completes is None else [*moments, completes], default=None)
 

@@ -29,13 +29,15 @@ HEARD: Final = (
     e.MachineJoined,
     e.SafeToKill,
     e.Progressed,
+    e.CheckpointStored,
+    e.CheckpointFetched,
     e.ObjectiveReported,
     e.StageEntered,
     e.RolledBack,
     e.TrainingFinished,
     e.TrainingFailed,
 )
-"""The facts that stand for one message of the training each."""
+"""The facts that stand for one message of a training each, of whatever engine."""
 
 
 class AgileMLTraining:

@@ -210,6 +210,10 @@ class CommandTraining:
                 return e.SafeToKill(now, machine)
             case s.Progress(step, saved):
                 return e.Progressed(now, step, saved)
+            case s.Stored(machine, step, size_bytes):
+                return e.CheckpointStored(now, machine, step, size_bytes)
+            case s.Fetched(machine, stored_by, step, size_bytes):
+                return e.CheckpointFetched(now, machine, stored_by, step, size_bytes)
             case s.Objective(step, value):
                 return e.ObjectiveReported(now, step, value)
             case s.WentBack(to, redone):

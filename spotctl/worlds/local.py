@@ -81,7 +81,9 @@ class _Parts:
         engine = engine_of(settings, terms, run)
         host = engine.host()
         boot_s = ceil(settings.spec.local.boot)
-        market = SimulatedProvider(resolved.trace, terms.rules, boot_s, lambda: time.now, resolved.capacity)
+        market = SimulatedProvider(
+            resolved.trace, terms.rules, boot_s, lambda: time.now, resolved.capacity, terms.own_rules
+        )
         training = _training(settings, engine, terms, host, on_record)
         interrupts.rested = time.rest
         provider = LocalProvider(market, host)

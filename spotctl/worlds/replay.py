@@ -17,7 +17,12 @@ def replay_world(resolved: Resolved, asks: Asks) -> BuiltWorld:
     terms = resolved.terms
     time = VirtualTime(terms.start)
     provider = SimulatedProvider(
-        resolved.trace, terms.rules, ceil(terms.start_s), lambda: time.now, resolved.capacity
+        resolved.trace,
+        terms.rules,
+        ceil(terms.start_s),
+        lambda: time.now,
+        resolved.capacity,
+        terms.own_rules,
     )
     world = TraceWorld(time, resolved.trace, provider, modelled(terms), asks, terms)
     return BuiltWorld(

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bidbrain.moves import (
+    BYTES_PER_GB,
+    NO_MOVE,
     Baggage,
+    Carried,
     Distance,
     EgressPrices,
     Place,
     distance,
+    egress_owed,
     expected_saving,
     move_cost,
     worth_moving,
 )
 from pricing_data.catalogue import bundled_egress
 from pricing_data.market import Market
-from pricing_data.units import HOUR_S, Seconds, UsdPerHour
+from pricing_data.units import HOUR_S, Seconds, UsdPerHour, micros
 
 EAST = Market("aws", "us-east-1", "us-east-1a", "p3.2xlarge")
 OTHER_ZONE = replace(EAST, zone="us-east-1b")
@@ -80,6 +85,23 @@ def test_an_unknown_price_says_what_is_missing() -> None:
         move_cost(BAGGAGE, EGRESS, moon, place(EAST, 1.0))
     with pytest.raises(ValueError, match="gb_per_s above 0"):
         Baggage(1, 0, Seconds(0))
+
+
+def test_what_is_carried_by_way_of_an_object_store_leaves_regions_only() -> None:
+    home = Carried(replace(BAGGAGE, restart_s=Seconds(0)), EGRESS, EAST)
+    assert home.toll(place(OTHER_ZONE, 1.8)) == NO_MOVE
+    assert replace(home, home=None).toll(place(AZURE, 1.8)) == NO_MOVE
+    toll = home.toll(place(OHIO, 1.8))
+    assert toll.egress == pytest.approx(0.2)
+    assert toll.delay_s == pytest.approx(100)
+    assert home.worst(place(OHIO, 1.8), (EAST, OHIO, AZURE)).egress == pytest.approx(0.87)
+    assert home.worst(place(OHIO, 1.8), ()) == NO_MOVE
+
+
+@given(st.integers(0, 10**15), st.floats(0, 0.2))
+def test_egress_is_whole_micro_dollars_half_up(size_bytes: int, usd_gb: float) -> None:
+    exact = Fraction(size_bytes, BYTES_PER_GB) * micros(usd_gb)
+    assert abs(egress_owed(size_bytes, usd_gb) - exact) <= Fraction(1, 2)
 
 
 @given(

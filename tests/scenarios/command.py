@@ -47,6 +47,7 @@ def save():
     partial.mkdir(exist_ok=True)
     (partial / "half").touch()
     (partial / "state").write_bytes(state)
+    (partial / "ballast").write_bytes(bytes(int(os.environ.get("BALLAST", "0"))))
     (partial / "half").unlink()
     partial.rename(folder / f"step-{step}")
 

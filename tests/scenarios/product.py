@@ -79,6 +79,10 @@ class Product:
         self.folder = folder
         self.model = folder / "model" / "model.npz"
         self.patience_s = PATIENCE_S
+        self.price_options = [
+            *("--trace", str(folder / "prices.csv")),
+            *("--trace-start", format_instant(START)),
+        ]
         self._temporary = temporary
         self._environment = {
             **os.environ,
@@ -104,10 +108,6 @@ class Product:
             self._launch = subprocess.Popen(
                 [*SPOTCTL, "launch", job, *options], env=self._environment, stdout=out, stderr=chatter
             )
-
-    @property
-    def price_options(self) -> list[str]:
-        return ["--trace", str(self.folder / "prices.csv"), "--trace-start", format_instant(START)]
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Another command beside it, as from another terminal."""

@@ -9,12 +9,15 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
+from pricing_data.units import format_instant
 from spotctl.control import events as e
-from tests.scenarios.command import CommandProduct, command, spikes
+from tests.scenarios.command import CommandProduct, command, result, spikes
+from tests.scenarios.market import SPIKE, START, ZONES
 from tests.scenarios.product import ROOT
 
 pytestmark = pytest.mark.process
@@ -50,6 +53,30 @@ def test_an_eviction_with_a_warning_costs_no_step(tmp_path: Path) -> None:
         assert (final["evictions"], final["failures"], final["clocks_redone"]) == (1, 0, 0)
         assert len(job.all(e.SafeToKill)) == 1
         assert "s left" in job.log(), "it was told how long it has"
+
+
+def test_a_move_to_another_region_is_billed_for_what_was_carried(tmp_path: Path) -> None:
+    """Two regions, two years later; a megabyte leaves Virginia, at 2 cents a gigabyte."""
+    with command(tmp_path, [(ZONES[0], 1800, SPIKE)], BALLAST="1000000") as job:
+        for name in ("prices.csv", "scenario.yaml"):
+            text = (tmp_path / name).read_text().replace("2016-", "2018-").replace("c4.xlarge", "c5.xlarge")
+            (tmp_path / name).write_text(text.replace(f"us-east-1,{ZONES[1]}", "us-east-2,us-east-2a"))
+        job.price_options[-1] = format_instant(START).replace("2016-", "2018-")
+        job.price_options += ["--rules", "aws-2016"]
+        plan = json.loads(replayed(job, "plan"))
+        assert plan["move"] == {"checkpoint_bytes": 0, "seconds": 0.0, "egress": "0.000000"}
+        job.launch()
+        final = job.end()
+        assert (final["state"], final["clocks"], final["evictions"]) == ("done", 40, 1), job.chatter
+        assert (Path(final["model"]) / "state").read_bytes() == result()
+        (carried,) = job.all(e.CheckpointFetched)
+        assert carried.size_bytes == 1_000_032
+        assert (carried.stored_by, carried.instance) == ("s1-1", "s2-1")
+        assert [stored.instance for stored in job.all(e.CheckpointStored)] == ["s1-1", "s2-1"]
+        cost = final["cost"]
+        assert cost["egress"] == "0.000020"
+        assert Decimal(cost["total"]) == sum(Decimal(cost[k]) for k in ("spot", "on_demand", "egress"))
+        job.check_nothing_left()
 
 
 def test_a_program_that_ignores_the_warning_loses_what_came_after_its_newest_checkpoint(

@@ -55,6 +55,7 @@ BY_HINT = {
     "UsdPerHour": PRICES,
     "UsdPerHour | None": st.none() | PRICES,
     "Market": MARKET,
+    "Market | None": st.none() | MARKET,
     "Decision": DECISIONS,
     "Terms": st.just(terms()),
     "End": st.sampled_from(End),

@@ -24,7 +24,9 @@ run: |
   python train.py
 secrets: {HF_TOKEN: , WANDB_KEY: null}
 envs: {SIZE: "3"}
-checkpoint: {store: s3://bucket/checkpoints, every: 20m, restart: 90s, on_warning: false}
+checkpoint:
+  {store: s3://bucket/checkpoints, every: 20m, restart: 90s, on_warning: false, size: 1.5GiB,
+   link_mbit_s: 250}
 work: {steps: 5000, takes: 3h, on: c5.xlarge}
 retries: 3
 resources: {spot: {cpus: 4+, clouds: [aws], max_instances: 1}}
@@ -55,7 +57,9 @@ def test_every_key_of_a_complete_file_is_in_the_spec(folder: Path) -> None:
         workdir=str(folder / "code"),
         file_mounts={"data/train.csv": str(folder / "table.csv"), "data/more": "s3://bucket/more"},
         secrets=("HF_TOKEN", "WANDB_KEY"),
-        checkpoint=Checkpoints("s3://bucket/checkpoints", Seconds(1200.0), Seconds(90.0), False),
+        checkpoint=Checkpoints(
+            "s3://bucket/checkpoints", Seconds(1200.0), Seconds(90.0), False, 1_610_612_736, 250.0
+        ),
         work=Work(5000, Seconds(10_800.0), "c5.xlarge"),
         retries=3,
     )
@@ -95,6 +99,9 @@ MALFORMED = {
     "mounted at the root": ("run:", "file_mounts: {/data: code}\nrun:", "a path below the working folder"),
     "mounted above": ("run:", "file_mounts: {a/../../b: code}\nrun:", "a path below the working folder"),
     "memory": ("run:", "checkpoint: {store: memory://x}\nrun:", "a place that outlives a machine"),
+    "a bare size": ("run:", "checkpoint: {size: 2}\nrun:", "found '2', expected a size with its unit"),
+    "a huge size": ("run:", "checkpoint: {size: 2000TB}\nrun:", "expected at most 1000TB"),
+    "no link": ("run:", "checkpoint: {link_mbit_s: 0}\nrun:", "expected a number above 0"),
     "no steps": ("run:", "work: {takes: 3h}\nrun:", "work.steps: missing"),
     "no time": ("run:", "work: {steps: 3}\nrun:", "work.takes: missing"),
     "reliable": ("run:", "resources: {reliable: {}}\nrun:", "resources.reliable: a command needs no machine"),

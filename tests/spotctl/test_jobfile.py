@@ -174,6 +174,12 @@ MALFORMED = {
         "6:42: ",
         "found 'aws' a second time",
     ),
+    "several regions": (
+        "instances: 8",
+        "instances: 8, regions: [us-east-1, us-west-2]",
+        "expected one: elastic training cannot span several",
+        "name one",
+    ),
     "no regions": ("instances: 8", "instances: 8, regions: []", "found an empty list", "a list of regions"),
     "command engine": (
         "app:",

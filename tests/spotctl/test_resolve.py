@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from pricing_data.market import MarketRules
-from pricing_data.rules import AWS, AWS_2016, GCP
+from pricing_data.rules import AWS, AWS_2016, GCP, together
 from pricing_data.units import Instant, MicroUsd, Seconds, format_instant, parse_instant
+from spotctl.cli.app import app
 from spotctl.config import JobSpec
 from spotctl.control.terms import Stop
 from spotctl.errors import UsageError
@@ -232,3 +235,89 @@ def test_the_bundled_market_needs_no_options(job: MakeJob) -> None:
     assert "generated" in resolved.terms.prices
     assert resolved.terms.rules == AWS_2016
     assert resolve(replace(job(), name="other"), PriceOptions(), "r", seed=1).terms.job == "other"
+
+
+# ---- several regions and clouds --------------------------------------------------------------------
+
+COMMAND = """\
+engine: command
+run: python train.py
+work: {{steps: 10, takes: 1h, on: {on}}}
+checkpoint: {{size: 2GB, link_mbit_s: 500}}
+resources: {{spot: {{{spot}}}}}
+"""
+LATER = parse_instant("2022-06-01")
+
+
+def two_clouds(folder: Path) -> PriceOptions:
+    path = folder / "clouds.csv"
+    markets = ("aws,us-east-1,us-east-1a,c5.xlarge", "gcp,us-central1,us-central1,n2-standard-4")
+    rows = [
+        f"{format_instant(Instant(LATER + day * DAY_S))},{market},{0.05 + day / 1e4:.4f}"
+        for market in markets
+        for day in range(40)
+    ]
+    path.write_text("\n".join(["timestamp_utc,cloud,region,zone,instance_type,price_usd_hour", *rows]))
+    return PriceOptions(trace=path)
+
+
+def command(folder: Path, spot: str = "", on: str = "c5.xlarge") -> JobSpec:
+    return parse_job(COMMAND.format(spot=spot, on=on), "train.yaml", folder)
+
+
+def test_of_two_clouds_each_has_its_own_rules_and_what_both_promise_is_counted_on(tmp_path: Path) -> None:
+    terms = resolve(command(tmp_path), two_clouds(tmp_path), "r", seed=1).terms
+    assert [t.rules for t in terms.spot] == [AWS, GCP]
+    assert terms.rules.notice_s == min(AWS.notice_s, GCP.notice_s)
+    assert terms.luggage is not None
+    assert (terms.luggage.size_bytes, terms.luggage.bytes_per_s) == (2 * 10**9, 62.5e6)
+    assert {(t.cloud, t.to) for t in terms.luggage.tariffs} == {
+        (cloud, to) for cloud in ("aws", "gcp") for to in ("region", "cloud")
+    }
+
+
+def test_within_one_region_nothing_is_carried(tmp_path: Path) -> None:
+    terms = resolve(
+        command(tmp_path, "clouds: [gcp]", "n2-standard-4"), two_clouds(tmp_path), "r", seed=1
+    ).terms
+    assert (terms.rules, terms.spot[0].rules, terms.luggage) == (GCP, None, None)
+
+
+def test_rules_that_are_named_are_those_of_all(tmp_path: Path) -> None:
+    options = replace(two_clouds(tmp_path), rules="azure")
+    terms = resolve(command(tmp_path), options, "r", seed=1).terms
+    assert (terms.rules.name, [t.rules for t in terms.spot]) == ("azure", [None, None])
+
+
+def test_auctions_and_billing_by_the_second_cannot_be_counted_on_together() -> None:
+    with pytest.raises(ValueError, match="the rules aws-2016 and gcp bill in different ways"):
+        together([AWS_2016, GCP])
+    assert together([AWS, AWS]) is AWS
+
+
+def test_elastic_training_cannot_span_regions(job: MakeJob, tmp_path: Path) -> None:
+    options = two_clouds(tmp_path)
+    with pytest.raises(UsageError, match=r"aws us-east-1, gcp us-central1.*cannot span regions; name one"):
+        resolve(job("cpus: 4"), options, "r", seed=1)
+
+
+def test_over_two_clouds_a_run_goes_where_work_is_cheap(tmp_path: Path) -> None:
+    """By the command line: the first cloud becomes dear, and its checkpoint leaves at 9 cents a GB."""
+    (tmp_path / "job.yaml").write_text(
+        COMMAND.format(spot="", on="c5.xlarge").replace("steps: 10, takes: 1h", "steps: 200, takes: 20h")
+    )
+    options = two_clouds(tmp_path)
+    assert options.trace is not None
+    rows = options.trace.read_text().splitlines()
+    dear = format_instant(Instant(LATER + 30 * DAY_S + 1800))
+    rows.append(f"{dear},aws,us-east-1,us-east-1a,c5.xlarge,0.1600")
+    kept = [row for row in rows if ",aws," not in row or row <= dear or "0.1600" in row]
+    options.trace.write_text("\n".join(kept))
+    asked = ["launch", str(tmp_path / "job.yaml"), "--world", "replay", "--yes", "--json"]
+    done = CliRunner().invoke(
+        app, [*asked, "--trace", str(options.trace)], env={"SPOTCTL_HOME": str(tmp_path / "home")}
+    )
+    assert done.exit_code == 0, done.output
+    final = json.loads(done.stdout.splitlines()[-1])
+    assert (final["exit_code"], final["rules"]) == (0, "aws + gcp")
+    assert final["cost"]["egress"] == "0.180000"

@@ -255,7 +255,7 @@ def test_json_lines_of_a_run_end_with_the_final_object(launched: Launched) -> No
     assert [event["at"] for event in events] == sorted(event["at"] for event in events)
     assert final["schema"] == "spotctl.launch/1"
     assert final.keys() >= FINAL_KEYS
-    assert final["cost"].keys() == {"total", "spot", "on_demand", "refunded", "on_demand_baseline"}
+    assert final["cost"].keys() == {"total", "spot", "on_demand", "egress", "refunded", "on_demand_baseline"}
     assert (final["job"], final["state"], final["exit_code"], final["instances_left"]) == (
         "nightly",
         "done",

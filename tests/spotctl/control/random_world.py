@@ -60,6 +60,7 @@ class RandomWorld:
         self._tells = 0
         self._joined: set[str] = set()
         self._clock = 0
+        self._stored_by: str | None = None
         self._training_over = False
         self._alarm: Instant | None = None
         self._refusing_until = terms.start
@@ -228,10 +229,28 @@ class RandomWorld:
                 self._after(self._delay(20, 90), self._progress)
             self._joined.add(name)
             yield e.MachineJoined(at, name)
+            if self._stored_by is not None and self._chance(0.7):
+                self._after(self._delay(0, 300), self._fetch(name, self._stored_by))
             if self._chance(0.3):
                 yield e.StageEntered(at, int(self._rng.integers(1, 4)))
 
         return joins
+
+    def _fetch(self, name: str, stored_by: str) -> Happening:
+        """Of a machine that may be gone by the time this is told."""
+
+        def fetches(at: Instant) -> Iterator[e.Fact]:
+            if not self._training_over:
+                size = int(self._delay(0, 1e11))
+                yield e.CheckpointFetched(at, name, stored_by, self._clock, size)
+
+        return fetches
+
+    def _store(self, at: Instant) -> Iterator[e.Fact]:
+        here = sorted(self._joined - self.ended)
+        if here and self._terms.luggage is not None:
+            self._stored_by = here[int(self._rng.integers(len(here)))]
+            yield e.CheckpointStored(at, self._stored_by, self._clock, int(self._delay(0, 1e11)))
 
     def _safe(self, name: str) -> Happening:
         """Now and then the word comes after the end."""
@@ -244,6 +263,8 @@ class RandomWorld:
         yield e.Progressed(at, self._clock, max(0, self._clock - 1))
         if self._chance(0.3):
             yield e.ObjectiveReported(at, self._clock, self._delay(0, 1))
+        if self._chance(0.2):
+            yield from self._store(at)
         if self._clock == self._terms.stop.clocks:
             yield from self._finish(at)
         else:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from bidbrain.strategies.menu import DEFAULT, LIVE, NEED_DEADLINE
-from pricing_data.market import PriceHistory
+from pricing_data.market import Market, PriceHistory
 from pricing_data.rules import AWS, AWS_2016, GCP
 from pricing_data.units import Instant, Seconds
 from spotctl.codec import decode, encode
@@ -23,15 +23,20 @@ from spotctl.control.evolve import begin, evolve
 from spotctl.control.spending import spent
 from spotctl.control.state import Phase, State
 from spotctl.control.step import plan
-from spotctl.control.terms import Queued, Terms
+from spotctl.control.terms import Luggage, Queued, Tariff, Terms
 from spotctl.ledger import Ledger
-from tests.spotctl.build import Silent, random_trace, terms
+from tests.spotctl.build import MARKETS, Silent, random_trace, terms
 from tests.spotctl.control.random_world import Fault, RandomWorld
 
 MOST_FACTS = 600
 Plan = Callable[[State], tuple[e.Command, ...]]
 Evolve = Callable[[State, e.Entry], State]
-PAST = random_trace(seed=0, days=2, before_days=1)
+OHIO = Market("aws", "us-east-2", "us-east-2a", "m4.xlarge")
+_THERE = random_trace(seed=0, days=2, before_days=1)
+_PLACES = {MARKETS[2]: OHIO}
+PAST = PriceHistory.of({_PLACES.get(market, market): _THERE.series(market) for market in MARKETS})
+"""The third zone is another region."""
+LUGGAGE = Luggage(10**9, 1e8, (Tariff("aws", "region", 0.02),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,8 @@ class Outcome:
 def random_terms(seed: int) -> Terms:
     rng = np.random.default_rng((seed, 1))
     of = terms((AWS_2016, AWS, GCP)[int(rng.integers(3))], clocks=int(rng.integers(5, 100)), work=600)
+    spot = tuple(replace(t, market=_PLACES.get(t.market, t.market)) for t in of.spot)
+    of = replace(of, spot=spot, luggage=LUGGAGE if rng.random() < 0.5 else None)
     few_bids = replace(of.limits, max_instances=int(rng.integers(1, 9)), bid_deltas=(0.001, 0.02, 0.2))
     until = replace(
         of.stop,
@@ -146,8 +153,10 @@ class Checks:
         for entry in entries:
             assert decode(*encode(entry)) == entry
         owed = spent(state)
-        assert min(owed.spot, owed.on_demand, owed.refunded) >= 0
-        assert owed.total == owed.spot + owed.on_demand
+        assert min(owed.spot, owed.on_demand, owed.refunded, owed.egress) >= 0
+        assert owed.total == owed.spot + owed.on_demand + owed.egress
+        left = [f for f in state.fetched if f.here.region == f.there.region]
+        assert not left, "nothing is owed within a region"
         for on_demand in (False, True):  # while one takes over from the other there may be both
             mine = [a for a in state.allocations.values() if a.on_demand is on_demand and not a.reliable]
             wanted = sum(1 for a in mine for i in state.of(a.name) if i.stays)
