@@ -128,9 +128,11 @@ class WorkerProcess:
     def _carry_out(self, outgoing: Iterable[Outgoing]) -> None:
         for item in outgoing:
             if self._meter is not None:
-                self._meter.sent(item, time.monotonic())
+                self._meter.sent(item)
             match item:
                 case Send():
                     self._data.send(item)
                 case event if not isinstance(event, Reply | Save | Snapshot):
                     self._control.tell(event)
+        if self._meter is not None:
+            self._meter.turned_to(self._core.clock, time.monotonic())
