@@ -80,7 +80,7 @@ class ControllerProcess:
         self._context = zmq.Context(1)
         self._poller = zmq.Poller()
         listen = folder.controller_endpoint() or folder.endpoint(machine)
-        self._listener = Listener(self._context, listen, folder.keys(), self._poller, handover=True)
+        self._listener = Listener(self._context, listen, folder.keys(), self._poller)
         folder.tell_controller_endpoint(self._listener.endpoint)
 
     def run(self) -> None:

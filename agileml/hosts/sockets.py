@@ -74,13 +74,11 @@ class Listener:
         endpoint: str,
         keys: Keys | None,
         poller: zmq.Poller,
-        *,
-        handover: bool = False,
     ) -> None:
-        """``handover``: a name that calls again takes over from the connection that had it."""
+        """A name that calls again takes over from the connection that had it, which may be dead unnoticed."""
         self._doorkeeper = None if keys is None else Doorkeeper(context, keys)
         self.socket = make_socket(context, zmq.ROUTER, keys=keys)
-        self.socket.setsockopt(zmq.ROUTER_HANDOVER, int(handover))
+        self.socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
         if "[" in endpoint:
             self.socket.setsockopt(zmq.IPV6, 1)
         self.socket.bind(endpoint)
