@@ -11,7 +11,7 @@ Rule 2: peers are named ``role/machine/incarnation``, ``agent/machine`` and ``cl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -106,10 +106,10 @@ class Controller:
             known = self.links[name] = Link(quiet=not self._live)
         return known
 
-    def fresh(self) -> Iterator[tuple[str, Packet[Word]]]:
-        """What was not sent yet."""
+    def fresh(self, but: Container[str] = ()) -> Iterator[tuple[str, Packet[Word]]]:
+        """What was not sent yet to anybody ``but`` these."""
         for name, link in self.links.items():
-            while (packet := link.fresh()) is not None:
+            while name not in but and (packet := link.fresh()) is not None:
                 yield name, packet
 
     def agents(self) -> dict[str, Link[Word]]:

@@ -103,6 +103,17 @@ class Update:
     parts: tuple[UpdatePart, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Inquiry:
+    """Has this request been lost, for these partitions? It had no answer for a while.
+
+    It follows the request on the same way, so whoever does not know the request will not get it any more.
+    """
+
+    request: int
+    partitions: tuple[int, ...]
+
+
 # ---- answers -----------------------------------------------------------------------------------
 
 
@@ -139,6 +150,14 @@ class Behind:
 
     request: int
     clock: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Nothing of the request waits here: it was lost, or answered. Who has no answer asks again."""
+
+    request: int
+    partition: int
 
 
 # ---- between servers ---------------------------------------------------------------------------
@@ -209,9 +228,53 @@ class EndOfLife:
     pending: tuple[PendingDelta, ...]
 
 
-Request: TypeAlias = Read | Update
-Answer: TypeAlias = ReadDone | UpdateDone | Moved | Behind
-Transfer: TypeAlias = Push | PushDone | Install | EndOfLife
+@dataclass(frozen=True, slots=True)
+class PushInquiry:
+    """To the backup: have pushes of the partition been lost? It should hold ``clock`` by now."""
+
+    partition: int
+    generation: int
+    clock: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lacking:
+    """From the backup, asked after pushes: it holds the partition at ``clock`` of ``generation``, no more."""
+
+    partition: int
+    generation: int
+    clock: int
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """From the receiver of an ``Install`` or ``EndOfLife``: it has it, or something newer."""
+
+    partition: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class TransferInquiry:
+    """To the receiver of an ``Install`` or ``EndOfLife``: has it been lost?"""
+
+    partition: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """From the receiver, asked after a transfer: it is neither here nor waiting."""
+
+    partition: int
+    epoch: int
+
+
+Request: TypeAlias = Read | Update | Inquiry
+Answer: TypeAlias = ReadDone | UpdateDone | Moved | Behind | Unknown
+Notice: TypeAlias = PushDone | Lacking | Arrived | Missing
+"""Answers of one server to another, which go back the way that the question came."""
+Transfer: TypeAlias = Push | Install | EndOfLife | PushInquiry | TransferInquiry | Notice
 Message: TypeAlias = Request | Answer | Transfer
 
 
@@ -231,7 +294,7 @@ class Reply:
     """To whoever sent the request or the range, by the name it was received under."""
 
     to: str
-    message: Answer | PushDone
+    message: Answer | Notice
 
 
 @dataclass(frozen=True, slots=True)

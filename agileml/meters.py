@@ -51,36 +51,44 @@ class ServerMeter:
 
 
 class WorkerMeter:
-    """A clock is taken to last from the first answer to its read to the read of the next clock.
+    """A clock is taken to last from the first answer to its read until the worker takes the next clock.
 
     All workers get their first answers at about the same time, when the last delta of the clock before is
-    in; so whoever is busy for longer than others lags behind them.
+    in; so whoever is busy for longer than others lags behind them. An answer that was there before the
+    clock was begun counts from then on.
     """
 
     def __init__(self, machine: str, incarnation: int, now: float) -> None:
         self._machine = machine
         self._incarnation = incarnation
         self._began = now
-        self._clock = 0
-        self._answered_at: float | None = None
+        self._clock: int | None = None
+        self._turned_at = now
+        self._asked: dict[int, int] = {}  # request -> the clock it reads for
+        self._answered_at: dict[int, float] = {}
         self._clocks = self._shards = 0
         self._busy_s = self._computing_s = 0.0
 
-    def sent(self, item: Outgoing, now: float) -> None:
-        if (
-            not isinstance(item, Send)
-            or not isinstance(item.message, Read)
-            or item.message.clock == self._clock
-        ):
-            return
-        if self._answered_at is not None:
-            self._clocks += 1
-            self._busy_s += now - self._answered_at
-        self._clock, self._answered_at = item.message.clock, None
+    def sent(self, item: Outgoing) -> None:
+        if isinstance(item, Send) and isinstance(item.message, Read):
+            self._asked[item.message.request] = item.message.clock
 
     def received(self, answer: Answer, now: float) -> None:
-        if isinstance(answer, ReadDone) and self._answered_at is None:
-            self._answered_at = now
+        if isinstance(answer, ReadDone) and answer.request in self._asked:
+            self._answered_at.setdefault(self._asked[answer.request], now)
+
+    def turned_to(self, clock: int | None, now: float) -> None:
+        """The clock that the worker has in hand; nothing follows from hearing it again."""
+        if clock == self._clock:
+            return
+        answered_at = None if self._clock is None else self._answered_at.get(self._clock)
+        if answered_at is not None:
+            self._clocks += 1
+            self._busy_s += now - max(answered_at, self._turned_at)
+        self._clock, self._turned_at = clock, now
+        kept = {request: of for request, of in self._asked.items() if clock is not None and of >= clock}
+        self._asked = kept
+        self._answered_at = {of: at for of, at in self._answered_at.items() if of in kept.values()}
 
     def computed(self, shards: int, core_s: float) -> None:
         self._shards += shards

@@ -2,20 +2,27 @@
 
 A *task* is one clock of the shards that are due: read their rows (one request per server), compute each
 shard's delta from that same snapshot, push everything (one request per server), and only when every
-partition acknowledged take the next clock. So a clock is never started by anyone who has not delivered
-the one before, which is why a server that is a clock further knows the asked one to be over everywhere.
+partition acknowledged compute the next clock. So nobody pushes a clock before all of the last one is
+delivered, which is why a server that is a clock further knows the asked one to be over everywhere.
+
+The rows of the next clock are asked for together with the push: their request is on its way while the
+servers sum, and the answer is there as soon as the clock is complete, not a round trip later. An answer that
+overtook the acknowledgement of the same partition may lack what was pushed, so it is asked for again.
 
 A new assignment may come at any time. Within a generation what was delivered stays delivered; a new
 generation starts over at its clock. The shell asks for ``work()``, runs the application between polls,
 and hands back ``computed(...)``; results of a task that is no longer wanted are ignored.
+
+A request or its answer may be lost with a connection although both ends live. So the shell says when time
+has passed (``look_back``), and what was not answered since the last time but one is asked after: a server
+that has nothing of it says so (``Unknown``), and it is sent again. To a server all requests may come twice.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import TypeAlias
 
 import numpy as np
@@ -25,6 +32,7 @@ from agileml.events import Drained
 from agileml.messages import (
     Answer,
     Behind,
+    Inquiry,
     Matrix,
     Moved,
     Outgoing,
@@ -36,11 +44,12 @@ from agileml.messages import (
     Rows,
     Send,
     ShardDelta,
+    Unknown,
     Update,
     UpdateDone,
     UpdatePart,
 )
-from agileml.rows import index, span
+from agileml.plans import Plan, Planner
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,34 +65,22 @@ class Work:
     values: Matrix
 
 
-@dataclass(frozen=True, slots=True)
-class _Share:
-    """What of some rows one partition has: which of its own rows, and where they are among these."""
-
-    partition: int
-    local: Rows
-    places: slice | Rows
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """The global rows that a set of shards needs, by partition, and where each shard's are among them."""
-
-    rows: Rows
-    shares: Mapping[int, _Share]
-    places: Mapping[int, slice | Rows]
-
-
 _Part: TypeAlias = ReadPart | UpdatePart
 
 
 @dataclass(slots=True)
 class _Asked:
-    """A part under way, and where it went last; ``request`` 0: nowhere yet."""
+    """A part under way, and where it went last; ``request`` 0: nowhere, or it was refused there.
+
+    ``recent``: asked, or asked after, since the shell last said that time has passed; ``again``: to be asked
+    again when what is pushed is acknowledged.
+    """
 
     part: _Part
     route: Route | None = None
     request: int = 0
+    recent: bool = True
+    again: bool = False
 
 
 @dataclass(slots=True)
@@ -91,7 +88,7 @@ class _Task:
     number: int
     clock: int
     shards: tuple[int, ...]
-    plan: _Plan
+    plan: Plan
     snapshot: Matrix | None = None
     deltas: dict[int, Patch] = field(default_factory=dict)
     asked: dict[int, _Asked] = field(default_factory=dict)
@@ -111,15 +108,13 @@ class Worker:
         self._machine = machine
         self._incarnation = incarnation
         self._columns = columns
-        self._partitions = partitions
-        self._rows = rows
-        self._plan = lru_cache(maxsize=8)(self._make_plan)
-        self._own_shares = lru_cache(maxsize=64)(lambda shard: _shares(rows(shard), partitions))
+        self._planner = Planner(partitions, rows)
         self._assigned: Assign | None = None
         self._routes: dict[int, Route] = {}
         self._over = 0  # clocks up to here are complete everywhere
         self._delivered: dict[int, int] = {}  # shard -> last clock acknowledged, in this generation
         self._task: _Task | None = None
+        self._ahead: _Task | None = None  # the next one, which reads while the one in hand pushes
         self._numbers = 0
         self._drained = False
         self._behind: dict[int, bool] = {}  # partition -> what its server said last
@@ -138,7 +133,8 @@ class Worker:
         if last is not None and assign.version <= last.version:
             return ()
         if last is None or assign.generation > last.generation:
-            self._over, self._delivered, self._task = assign.clock - 1, {}, None
+            self._over, self._delivered = assign.clock - 1, {}
+            self._task = self._ahead = None
             self._behind.clear()
         self._assigned = assign
         self._over = max(self._over, assign.clock - 1)
@@ -146,27 +142,29 @@ class Worker:
         if not assign.drain:
             self._drained = False
         self._review_task(assign)
+        self._review_ahead(assign)
         return self._go_on()
 
     def handle(self, answer: Answer) -> tuple[Outgoing, ...]:
         """Take a server's answer; one to a request that is no longer under way is ignored."""
-        task = self._task
-        if task is None:
-            return ()
-        if isinstance(answer, Behind):
-            if any(asked.request == answer.request for asked in task.asked.values()):
-                self._over = max(self._over, answer.clock)
-                self._task = None
-            return self._go_on()
-        asked = task.asked.get(answer.partition)
-        if asked is None or asked.request != answer.request or isinstance(answer, Moved):
-            return ()  # what was refused is sent again when an assignment says where to
-        del task.asked[answer.partition]
-        if isinstance(answer, UpdateDone):
-            self._behind[answer.partition] = answer.behind
-        if isinstance(answer, ReadDone):
-            self._put(task, answer)
+        for task in (self._task, self._ahead):
+            if task is not None:
+                self._answered(task, answer)
         return self._go_on()
+
+    def look_back(self) -> tuple[Outgoing, ...]:
+        """Time has passed: ask after what has had no answer since before the last time."""
+        silent: dict[tuple[Peer, int], list[int]] = defaultdict(list)
+        for task in (self._task, self._ahead):
+            for partition, asked in () if task is None else task.asked.items():
+                if not asked.recent and asked.request and asked.route is not None:
+                    server = Peer(asked.route.machine, asked.route.endpoint)
+                    silent[server, asked.request].append(partition)
+                asked.recent = False
+        return tuple(
+            Send(server, Inquiry(request, tuple(partitions)))
+            for (server, request), partitions in silent.items()
+        )
 
     @property
     def uncomputed(self) -> int:
@@ -200,6 +198,38 @@ class Worker:
 
     # ---- the task in hand ----------------------------------------------------------------------
 
+    def _answered(self, task: _Task, answer: Answer) -> None:
+        if isinstance(answer, Behind):
+            if any(asked.request == answer.request for asked in task.asked.values()):
+                self._over = max(self._over, answer.clock)
+                self._drop(task)
+            return
+        asked = task.asked.get(answer.partition)
+        if asked is None or asked.request != answer.request:
+            return
+        match answer:
+            case Moved():  # it is sent again when an assignment says where to
+                asked.request = 0
+            case Unknown():
+                asked.route = None
+            case UpdateDone(partition=partition, behind=behind):
+                del task.asked[partition]
+                self._behind[partition] = behind
+            case ReadDone() if task is self._ahead and self._unacknowledged(answer.partition):
+                asked.route, asked.request, asked.again = None, 0, True
+            case ReadDone():
+                del task.asked[answer.partition]
+                self._put(task, answer)
+
+    def _unacknowledged(self, partition: int) -> bool:
+        return self._task is not None and partition in self._task.asked
+
+    def _drop(self, task: _Task) -> None:
+        if task is self._task:
+            self._task = None
+        else:
+            self._ahead = None
+
     def _review_task(self, assign: Assign) -> None:
         """Keep of the task what the new assignment still wants, and what is done: of a drained clock, all.
 
@@ -219,54 +249,64 @@ class Worker:
             if not task.shards:
                 self._task = None
 
+    def _review_ahead(self, assign: Assign) -> None:
+        """The same for what is read ahead, which is dropped as soon as something else comes first."""
+        ahead = self._ahead
+        if ahead is None:
+            return
+        if not assign.drain and ahead.clock == self._due_clock() and ahead.clock <= assign.until:
+            ahead.shards = tuple(shard for shard in ahead.shards if shard in assign.shards)
+            if ahead.shards:
+                return
+        self._ahead = None
+
     def _go_on(self) -> tuple[Outgoing, ...]:
         task = self._task
         if task is not None and task.pushing and not task.asked:
             for shard in task.shards:
                 self._delivered[shard] = max(task.clock, self._delivered.get(shard, 0))
-            self._task = None
+            self._task, self._ahead = self._ahead, None
         elif task is not None and not task.pushing and task.deltas.keys() >= set(task.shards):
             self._start_push(task)
         if self._task is None:
-            self._start_task()
-        self._send()
+            self._task = self._next_task()
+            self._say_drained()
+        elif self._task.pushing and self._ahead is None:
+            self._ahead = self._next_task()
+        for some in (self._task, self._ahead):
+            if some is not None:
+                self._send(some)
         out, self._out = tuple(self._out), []
         return out
 
     def _next(self, shard: int) -> int:
-        return max(self._over, self._delivered.get(shard, 0)) + 1
+        """The first clock that the shard lacks when all that is under way is delivered."""
+        done = max(self._over, self._delivered.get(shard, 0))
+        if self._task is not None and self._task.pushing and shard in self._task.shards:
+            done = max(done, self._task.clock)
+        return done + 1
 
     def _due_clock(self) -> int | None:
         shards = () if self._assigned is None else self._assigned.shards
         return min((self._next(shard) for shard in shards), default=None)
 
-    def _due(self, clock: int) -> tuple[int, ...]:
-        shards = () if self._assigned is None else self._assigned.shards
-        return tuple(shard for shard in sorted(shards) if self._next(shard) == clock)
-
-    def _start_task(self) -> None:
-        assign = self._assigned
-        if assign is not None and assign.drain:
-            if not self._drained:
-                self._out.append(Drained(self._machine, self._incarnation))
-            self._drained = True
-            return
-        clock = self._due_clock()
-        if assign is None or clock is None or clock > assign.until:
-            return
-        shards = self._due(clock)
-        plan = self._plan(shards)
+    def _next_task(self) -> _Task | None:
+        """To be read from now on, if anything is due."""
+        assign, clock = self._assigned, self._due_clock()
+        if assign is None or assign.drain or clock is None or clock > assign.until:
+            return None
+        shards = tuple(shard for shard in sorted(assign.shards) if self._next(shard) == clock)
+        plan = self._planner.plan(shards)
         self._numbers += 1
-        self._task = task = _Task(self._numbers, clock, shards, plan)
+        task = _Task(self._numbers, clock, shards, plan)
         for share in plan.shares.values():
             task.asked[share.partition] = _Asked(ReadPart(share.partition, 0, share.local))
+        return task
 
-    def _make_plan(self, shards: tuple[int, ...]) -> _Plan:
-        of = {shard: self._rows(shard) for shard in shards}
-        rows = next(iter(of.values())) if len(of) == 1 else np.unique(np.concatenate(tuple(of.values())))
-        shares = {share.partition: share for share in _shares(rows, self._partitions) if len(share.local)}
-        places = {shard: _places(mine, rows) for shard, mine in of.items()}
-        return _Plan(rows, shares, places)
+    def _say_drained(self) -> None:
+        if self._task is None and self._assigned is not None and self._assigned.drain and not self._drained:
+            self._out.append(Drained(self._machine, self._incarnation))
+            self._drained = True
 
     def _put(self, task: _Task, answer: ReadDone) -> None:
         """Where one partition has it all, its answer is the snapshot."""
@@ -286,67 +326,41 @@ class Worker:
         return values
 
     def _start_push(self, task: _Task) -> None:
-        task.pushing = True
+        """From here on the snapshot is needed no more, while the next may come."""
+        task.pushing, task.snapshot = True, None
         parts: dict[int, list[ShardDelta]] = defaultdict(list)
         for shard in task.shards:
-            for partition, patch in enumerate(self._split(shard, task.deltas[shard])):
+            for partition, patch in enumerate(self._planner.split(shard, task.deltas[shard])):
                 parts[partition].append(ShardDelta(shard, patch))
         task.asked = {p: _Asked(UpdatePart(p, 0, tuple(deltas))) for p, deltas in parts.items()}
 
-    def _split(self, shard: int, delta: Patch) -> list[Patch]:
-        """By partition, in local rows: one for each, which counts shards to know a clock complete."""
-        known = self._own_shares(shard)
-        same = np.array_equal(delta.rows, self._rows(shard))
-        shares = known if same else _shares(delta.rows, self._partitions)
-        return [Patch(share.local, delta.values[share.places]) for share in shares]
-
     # ---- requests ------------------------------------------------------------------------------
 
-    def _send(self) -> None:
+    def _send(self, task: _Task) -> None:
         """Send every part that its present route has not been asked for, one message per server."""
-        task, assign = self._task, self._assigned
-        if task is None or assign is None:
-            return
         batches: dict[Peer, list[_Asked]] = defaultdict(list)
         for partition, asked in task.asked.items():
             route = self._routes.get(partition)
-            if route is not None and route != asked.route:
-                asked.route = route
+            waits = asked.again and task is self._ahead and self._unacknowledged(partition)
+            if route is not None and route != asked.route and not waits:
+                asked.route, asked.again = route, False
                 batches[Peer(route.machine, route.endpoint)].append(asked)
         for peer, batch in batches.items():
             self._numbers += 1
             for asked in batch:
-                asked.request = self._numbers
-            parts = [replace(asked.part, epoch=self._routes[asked.part.partition].epoch) for asked in batch]
-            self._out.append(Send(peer, self._request(task, assign.generation, parts)))
+                asked.request, asked.recent = self._numbers, True
+            self._out.append(Send(peer, self._request(task, batch)))
 
-    def _request(self, task: _Task, generation: int, parts: list[_Part]) -> Read | Update:
-        number, clock = self._numbers, task.clock
+    def _request(self, task: _Task, batch: list[_Asked]) -> Read | Update:
+        generation = 0 if self._assigned is None else self._assigned.generation
+        parts = [replace(asked.part, epoch=self._routes[asked.part.partition].epoch) for asked in batch]
         if task.pushing:
             updates = tuple(part for part in parts if isinstance(part, UpdatePart))
-            return Update(number, generation, clock, self._cuts(task), updates)
+            return Update(self._numbers, generation, task.clock, self._cuts(task), updates)
         reads = tuple(part for part in parts if isinstance(part, ReadPart))
-        return Read(number, generation, clock, reads)
+        return Read(self._numbers, generation, task.clock, reads)
 
     def _cuts(self, task: _Task) -> bool:
         """Whether the clock ends a range: the last one does, and every one that the backups keep up with."""
         until = 0 if self._assigned is None else self._assigned.until
         return task.shards[0] == 0 and (task.clock == until or not any(self._behind.values()))
-
-
-def _shares(rows: Rows, partitions: int) -> tuple[_Share, ...]:
-    """One for each partition, in order. Of consecutive rows every N-th is a partition's: no lookup needed."""
-    run = span(rows)
-    if run is None or not len(rows):
-        owner = rows % partitions
-        found: list[slice | Rows] = [np.flatnonzero(owner == p) for p in range(partitions)]
-    else:
-        found = [slice((p - run.start) % partitions, None, partitions) for p in range(partitions)]
-    return tuple(_Share(p, rows[places] // partitions, places) for p, places in enumerate(found))
-
-
-def _places(some: Rows, among: Rows) -> slice | Rows:
-    """Where ``some`` rows are among others."""
-    if len(some) == len(among):
-        return slice(None)
-    return index(np.searchsorted(among, some))

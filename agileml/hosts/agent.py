@@ -94,7 +94,7 @@ class Agent:
                 status = 1
             else:
                 status = self._watch_roles()
-        self._control.flush()
+        self._control.flush(at_once=True)
         for role in self._roles.values():
             self._end_role(role)
         self._context.destroy(linger=100)

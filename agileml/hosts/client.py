@@ -78,7 +78,7 @@ class TrainingClient:
     def close(self) -> None:
         """Confirms what the last poll returned."""
         self._control.confirm()
-        self._control.flush()
+        self._control.flush(at_once=True)
         self._context.destroy(linger=200)
 
     def _obituary(self) -> list[Upward]:

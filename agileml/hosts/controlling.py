@@ -6,6 +6,7 @@ An event is written to the journal before it is confirmed or acted on; see ``agi
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -17,12 +18,14 @@ import zmq
 from agileml.controller import CLIENT, Controller, Entry, agent
 from agileml.events import CheckpointDue, MachineJoined, MachineLost, StopRequested
 from agileml.hosts.job import JobFolder
-from agileml.hosts.sockets import Listener
+from agileml.hosts.sockets import CONFIRM_WITHIN_S, Listener
 from agileml.link import Packet
 from agileml.telemetry import EndMachine
 from agileml.wire import Control, control_from_json, control_to_json, decode_packet, encode_packet
 
 _GOODBYE_S: Final = 2.0
+_CLIENT_EVERY_S: Final = 0.01
+"""Between two packets for the client, whom every clock sends a word that it acts on seldom."""
 _AT_ONCE: Final = 256
 """Packets taken before anybody is answered: who hears nothing repeats all it has, which would never end."""
 
@@ -70,11 +73,14 @@ class ControllerProcess:
         self._listened_at = self._checkpoint_at = time.monotonic()
         self._heard_at: dict[str, float] = dict.fromkeys(self._core.agents(), self._listened_at)
         self._ending_at: float | None = None
-        self._repeat_at = 0.0
+        self._repeat_at = self._client_at = 0.0
+        self._client_waits = False
+        self._unconfirmed: set[str] = set()
+        self._confirm_at = math.inf
         self._context = zmq.Context(1)
         self._poller = zmq.Poller()
         listen = folder.controller_endpoint() or folder.endpoint(machine)
-        self._listener = Listener(self._context, listen, folder.keys(), self._poller, handover=True)
+        self._listener = Listener(self._context, listen, folder.keys(), self._poller)
         folder.tell_controller_endpoint(self._listener.endpoint)
 
     def run(self) -> None:
@@ -95,20 +101,34 @@ class ControllerProcess:
         return not self._core.link(CLIENT).unconfirmed or time.monotonic() > self._ending_at
 
     def _exchange(self) -> None:
-        """Wait for packets, act on them, and send what is new or due for repetition."""
-        self._poller.poll(max(0, int(1000 * (self._repeat_at - time.monotonic())) + 1))
-        heard, entries = set(), list[Entry]()
+        """Wait for packets, act on them, and send what is new or due for repetition.
+
+        Confirmations go along with what there is to say, or after a while.
+        """
+        due = min(self._repeat_at, self._confirm_at, self._client_at if self._client_waits else math.inf)
+        self._poller.poll(max(0, int(1000 * (due - time.monotonic())) + 1))
+        entries: list[Entry] = []
         for sender, (frame,) in islice(self._listener.receive(), _AT_ONCE):
-            heard.add(sender)
+            self._unconfirmed.add(sender)
             self._heard_at[sender] = time.monotonic()
             entries += self._core.received(sender, decode_packet(frame.bytes))
         self._act(entries)
-        for name in heard & self._core.links.keys():
-            self._send(name, self._core.links[name].confirmation())
-        for name, packet in self._core.fresh():
+        now = time.monotonic()
+        if self._unconfirmed:
+            self._confirm_at = min(self._confirm_at, now + CONFIRM_WITHIN_S)
+        self._client_waits = now < self._client_at
+        for name, packet in self._core.fresh(but=(CLIENT,) if self._client_waits else ()):
             self._send(name, packet)
-        if time.monotonic() >= self._repeat_at:
-            self._repeat_at = time.monotonic() + self._timing.repeat_s
+            self._unconfirmed.discard(name)
+            if name == CLIENT:
+                self._client_at = now + _CLIENT_EVERY_S
+        if now >= self._confirm_at:
+            self._confirm_at = math.inf
+            for name in self._unconfirmed & self._core.links.keys():
+                self._send(name, self._core.links[name].confirmation())
+            self._unconfirmed.clear()
+        if now >= self._repeat_at:
+            self._repeat_at = now + self._timing.repeat_s
             for name, link in self._core.links.items():
                 if link.unconfirmed:
                     self._send(name, link.repeat())

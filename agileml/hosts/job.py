@@ -48,13 +48,15 @@ class Timing:
     ``checkpoint_s``: between two checkpoints, beside those that are due by clocks; 0: never by time.
     ``repeat_s``: unconfirmed messages are repeated, and signs of life given; ``silence_s``: a machine whose
     agent is silent for so long is lost; ``lease_s``: an agent ends after so long without its controller,
-    and a finished controller after so long without its client.
+    and a finished controller after so long without its client; ``ask_after_s``: what a worker or a server has
+    had no answer to for so long, up to twice that, is asked after, since it may be lost.
     """
 
     repeat_s: float = 0.3
     silence_s: float = 20.0
     lease_s: float = 30.0
     checkpoint_s: float = 0.0
+    ask_after_s: float = 2.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,12 +20,16 @@ from typing import Final
 
 from agileml.hosts.job import JobFolder
 
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_KEPT_BYTES: Final = 2**28
+"""Freed memory that a role keeps: arrays of every clock would else be mapped anew, page by page."""
 _PR_SET_PDEATHSIG: Final = 1
 """prctl(2): the signal that a process gets when the thread that started it ends."""
 
 
 def main(role: str, folder: str, machine: str, incarnation: str, cores: str) -> None:
     _die_with_parent()
+    _keep_freed_memory()
     job = JobFolder(Path(folder))
     beat_s = job.job().timing.silence_s / 4
     threading.Thread(target=_live_with_agent, args=[beat_s], daemon=True).start()
@@ -47,6 +51,14 @@ def _die_with_parent() -> None:
     """SIGKILL reaches a stopped process as well. Elsewhere than on Linux the pipe has to do."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _keep_freed_memory() -> None:
+    """See mallopt(3). Other libraries than glibc's have no such function, and their own ways."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES)
+        mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
 
 
 def _live_with_agent(beat_s: float) -> None:

@@ -27,18 +27,14 @@ from agileml.hosts.job import JobFolder
 from agileml.hosts.sockets import ControlEnd, DataEnd
 from agileml.hosts.stored import CheckpointError, read_partition
 from agileml.messages import (
-    EndOfLife,
-    Install,
     Outgoing,
     Peer,
-    Push,
-    PushDone,
-    Read,
     Reply,
+    Request,
     Save,
     Send,
     Snapshot,
-    Update,
+    Transfer,
 )
 from agileml.meters import ServerMeter
 from agileml.saved import partition_file
@@ -53,6 +49,8 @@ class ServerProcess:
         self._model = folder.saved_model()
         self._machine = machine
         self._meter = ServerMeter(machine, incarnation, time.monotonic()) if job.setup.automatic else None
+        self._ask_after_s = job.timing.ask_after_s
+        self._look_back_at = time.monotonic() + self._ask_after_s
         self._poller = zmq.Poller()
         context = zmq.Context(1)
         name = f"server/{machine}/{incarnation}"
@@ -77,11 +75,13 @@ class ServerProcess:
             self._control.confirm()
             self._data.keep_only(self._core.peers)
             for sender, message in self._data.receive():
-                match message:
-                    case Read() | Update() | Push() | PushDone() | Install() | EndOfLife():
-                        if self._meter is not None:
-                            self._meter.received(message)
-                        self._carry_out(self._core.handle(sender, message))
+                if isinstance(message, Request | Transfer):
+                    if self._meter is not None:
+                        self._meter.received(message)
+                    self._carry_out(self._core.handle(sender, message))
+            if time.monotonic() >= self._look_back_at:
+                self._look_back_at = time.monotonic() + self._ask_after_s
+                self._carry_out(self._core.look_back())
             if self._meter is not None and (load := self._meter.report(time.monotonic())) is not None:
                 self._control.tell(load)
 

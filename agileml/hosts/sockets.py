@@ -6,19 +6,28 @@ A socket is used by one thread. Sends never block: what cannot be delivered is t
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Set
 from typing import Any, Final
 
 import zmq
 
+from agileml.events import ClockCompleted
 from agileml.hosts.job import JobFolder
 from agileml.hosts.keys import Doorkeeper, Keys
 from agileml.link import Link
 from agileml.messages import Message, Peer, Reply, Send
+from agileml.telemetry import ObjectiveReport
 from agileml.wire import Control, decode, decode_packet, encode, encode_packet
 
 _LOOK_AGAIN_MS: Final = 50
+_CAN_WAIT: Final = (ClockCompleted, ObjectiveReport)
+"""News that nobody waits for, and that short clocks bring by the thousand."""
+_NEWS_EVERY_S: Final = 0.005
+"""Between two packets of nothing but such news; the first after a pause goes at once."""
+CONFIRM_WITHIN_S: Final = 0.02
+"""For a confirmation that has nothing to go with. Well below the time after which anything is repeated."""
 _HEARTBEAT_MS: Final = 2000
 _HEARTBEAT_TIMEOUT_MS: Final = 30_000
 """So long because a sign of life may wait behind a large transfer on a slow link, and must not end it."""
@@ -65,13 +74,11 @@ class Listener:
         endpoint: str,
         keys: Keys | None,
         poller: zmq.Poller,
-        *,
-        handover: bool = False,
     ) -> None:
-        """``handover``: a name that calls again takes over from the connection that had it."""
+        """A name that calls again takes over from the connection that had it, which may be dead unnoticed."""
         self._doorkeeper = None if keys is None else Doorkeeper(context, keys)
         self.socket = make_socket(context, zmq.ROUTER, keys=keys)
-        self.socket.setsockopt(zmq.ROUTER_HANDOVER, int(handover))
+        self.socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
         if "[" in endpoint:
             self.socket.setsockopt(zmq.IPV6, 1)
         self.socket.bind(endpoint)
@@ -110,10 +117,14 @@ class ControlEnd:
         self.heard_at = time.monotonic()
         self._repeat_s = repeat_s
         self._repeat_at = 0.0
-        self._must_confirm = False
+        self._sent_at = 0.0
+        self._send_at = math.inf
+        """When what is new, or a confirmation, goes at the latest."""
 
     def tell(self, value: Control) -> None:
         self.link.send(value)
+        wait_s = _NEWS_EVERY_S if isinstance(value, _CAN_WAIT) else 0.0
+        self._send_at = min(self._send_at, self._sent_at + wait_s)
 
     def receive(self) -> Iterator[Control]:
         """What has come, without waiting."""
@@ -121,32 +132,33 @@ class ControlEnd:
             packet = decode_packet(self.socket.recv())
             self.heard_at = time.monotonic()
             for _, payload in self.link.receive(packet):
-                self._must_confirm = True
+                self._send_at = min(self._send_at, self.heard_at + CONFIRM_WITHIN_S)
                 yield payload
 
     def confirm(self) -> None:
         """Everything received is finished with."""
         self.link.confirm()
 
-    def flush(self) -> None:
-        """Send what is new, and what is due for repetition."""
+    def flush(self, *, at_once: bool = False) -> None:
+        """Send what is new and due, or everything ``at_once``; and what is due for repetition."""
         if not self._connected and not self._connect():
             return
-        while (packet := self.link.fresh()) is not None:
-            self.socket.send(encode_packet(packet))
-            self._must_confirm = False
-        if self._must_confirm:
-            self.socket.send(encode_packet(self.link.confirmation()))
-            self._must_confirm = False
-        if time.monotonic() >= self._repeat_at:
+        now = time.monotonic()
+        if now >= self._send_at or (at_once and self._send_at < math.inf):
+            self._send_at, self._sent_at = math.inf, now
+            packets = list(iter(self.link.fresh, None)) or [self.link.confirmation()]
+            for packet in packets:
+                self.socket.send(encode_packet(packet))
+        if now >= self._repeat_at:
             self.socket.send(encode_packet(self.link.repeat()))
-            self._repeat_at = time.monotonic() + self._repeat_s
+            self._repeat_at = now + self._repeat_s
 
     def wait_ms(self) -> int:
         """How long one may wait for messages before the next ``flush`` is due."""
         if not self._connected:
             return _LOOK_AGAIN_MS
-        return max(0, int(1000 * (self._repeat_at - time.monotonic())) + 1)
+        due = min(self._repeat_at, self._send_at)
+        return max(0, int(1000 * (due - time.monotonic())) + 1)
 
     def _connect(self) -> bool:
         endpoint = self._folder.controller_endpoint()

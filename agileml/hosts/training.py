@@ -17,7 +17,7 @@ from agileml.events import Loaded, WorkerReady
 from agileml.hosts.job import JobFolder
 from agileml.hosts.loading import Loading
 from agileml.hosts.sockets import ControlEnd, DataEnd
-from agileml.messages import Behind, Moved, Outgoing, Patch, ReadDone, Reply, Save, Send, Snapshot, UpdateDone
+from agileml.messages import Answer, Outgoing, Patch, Reply, Save, Send, Snapshot
 from agileml.meters import WorkerMeter
 from agileml.shelf import Shelf
 from agileml.telemetry import ObjectiveReport, ShardObjective
@@ -43,6 +43,8 @@ class WorkerProcess:
         self._release_at = 0.0
         self._found: list[ShardObjective] = []
         self._meter = WorkerMeter(machine, incarnation, time.monotonic()) if job.setup.automatic else None
+        self._ask_after_s = job.timing.ask_after_s
+        self._look_back_at = time.monotonic() + self._ask_after_s
         self._poller = zmq.Poller()
         context = zmq.Context(1)
         name = f"worker/{machine}/{incarnation}"
@@ -65,10 +67,13 @@ class WorkerProcess:
             self._control.confirm()
             self._tell_loaded()
             for _, answer in self._data.receive():
-                if isinstance(answer, ReadDone | UpdateDone | Moved | Behind):
+                if isinstance(answer, Answer):
                     if self._meter is not None:
                         self._meter.received(answer, time.monotonic())
                     self._carry_out(self._core.handle(answer))
+            if time.monotonic() >= self._look_back_at:
+                self._look_back_at = time.monotonic() + self._ask_after_s
+                self._carry_out(self._core.look_back())
             if self._held and time.monotonic() >= self._release_at:
                 self._release()
             if not self._held and self._core.uncomputed:
@@ -128,9 +133,11 @@ class WorkerProcess:
     def _carry_out(self, outgoing: Iterable[Outgoing]) -> None:
         for item in outgoing:
             if self._meter is not None:
-                self._meter.sent(item, time.monotonic())
+                self._meter.sent(item)
             match item:
                 case Send():
                     self._data.send(item)
                 case event if not isinstance(event, Reply | Save | Snapshot):
                     self._control.tell(event)
+        if self._meter is not None:
+            self._meter.turned_to(self._core.clock, time.monotonic())

@@ -8,7 +8,7 @@ import numpy as np
 
 from agileml.commands import Assign, Route
 from agileml.events import ClockCompleted, Event, Setup
-from agileml.messages import Matrix, Outgoing, Patch, Peer, Push, PushDone, Reply, Rows, Save, Send, Snapshot
+from agileml.messages import Matrix, Notice, Outgoing, Patch, Peer, Push, Reply, Rows, Save, Send, Snapshot
 from agileml.partition import Shape
 from agileml.server import Server, ServerCommand
 from agileml.worker import Work, Worker
@@ -52,7 +52,8 @@ def serial(setup: Setup, clocks: int) -> Matrix:
 class Fabric:
     """Servers and workers joined in memory. Events are collected; nothing decides anything here.
 
-    ``slow_backups``: ranges for them stay in ``late`` until ``catch_up``.
+    ``slow_backups``: ranges for them stay in ``late`` until ``catch_up``. ``loses``: kinds of messages that
+    go astray between two that live on.
     """
 
     def __init__(self, setup: Setup, machines: tuple[str, ...]) -> None:
@@ -65,6 +66,7 @@ class Fabric:
         self._wire: deque[tuple[str, Send | Reply]] = deque()
         self.slow_backups = False
         self.late: list[tuple[str, Send | Reply]] = []
+        self.loses: tuple[type, ...] = ()
 
     def add_worker(self, machine: str) -> Worker:
         rows = shard_rows
@@ -79,6 +81,8 @@ class Fabric:
 
     def take(self, origin: str, outgoing: tuple[Outgoing, ...]) -> None:
         for item in outgoing:
+            if isinstance(item, Send | Reply) and isinstance(item.message, self.loses):
+                continue
             if self.slow_backups and isinstance(item, Send) and isinstance(item.message, Push):
                 self.late.append((origin, item))
             elif isinstance(item, Send | Reply):
@@ -98,11 +102,19 @@ class Fabric:
                 server = self.servers.get(item.peer.machine)
                 if server is not None:
                     self.take(item.peer.machine, server.handle(origin, item.message))
-            elif isinstance(item.message, PushDone):
+            elif isinstance(item.message, Notice):
                 if item.to in self.servers:
                     self.take(item.to, self.servers[item.to].handle(origin, item.message))
-            else:
+            elif item.to in self.workers:
                 self.take(item.to, self.workers[item.to].handle(item.message))
+
+    def look_back(self) -> None:
+        """So much time passes for everybody that whatever had no answer is asked after."""
+        for _ in range(2):
+            for cores in (self.servers, self.workers):
+                for name, core in cores.items():
+                    self.take(name, core.look_back())
+            self.deliver()
 
     def catch_up(self) -> None:
         """The backups are as fast as the others from now on."""

@@ -113,6 +113,11 @@ class Network:
         _run(["tc", "-n", space, "qdisc", "add", "dev", "eth0", *cap])
         return Where(f"{self._subnet}.{number}", ("ip", "netns", "exec", space))
 
+    def break_connections(self, machine: str) -> int:
+        """Reset every TCP connection of its processes, which live on; returns how many there were."""
+        reset = ["ip", "netns", "exec", self._space(machine), "ss", "-K", "-H", "-t", "state", "established"]
+        return len(_run(reset).splitlines())
+
     def _neighbour(self, number: int) -> str:
         return f"neigh add {self._subnet}.{number} lladdr {_mac(number)} dev eth0 nud permanent"
 

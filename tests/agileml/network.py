@@ -2,7 +2,8 @@
 
 Which channel delivers next is chance, and some channels are much slower than others. What goes to and from
 the controller travels in packets of the real links, which are lost, come twice and overtake each other;
-between workers and servers order is kept, as one connection does, but a message may come twice. A killed
+between workers and servers order is kept, as connections do, but a message may come twice, or be lost with
+its connection; then time passes at both ends, until they have nothing left to ask after. A killed
 process takes with it what was sent to it and a random tail of what it sent. The controller records what it
 hears before it acts on it, and may die in between.
 """
@@ -49,9 +50,13 @@ SILENCE = ":silence"
 DISK = ":disk"
 """A server writes in the background: through a channel to a disk of its own, which dies with it."""
 LOST, TWICE, OVERTAKEN = 0.04, 0.04, 0.04
-"""How often that becomes of a packet; a message between workers and servers only comes twice."""
+"""How often that becomes of a packet; a message between workers and servers does not overtake others."""
 HEARD_WITH_THE_NEXT: Final = 0.3
 """How often the controller receives more before it acts."""
+TIMES_TO_NOTICE: Final = 3
+"""So often has time to pass for a process, to be sure that there is nothing it misses."""
+FEW: Final = 3
+"""Messages under way, whatever becomes of them: the time after which one asks is long beside theirs."""
 
 
 @dataclass(slots=True)
@@ -79,6 +84,8 @@ class Network:
     toy: Toy
     chance: random.Random
     step: Step
+    server: type[Server] = Server
+    worker: type[Worker] = Worker
     controller: Controller = field(init=False)
     journal: list[tuple[Entry, ...]] = field(default_factory=list)
     """What was heard together."""
@@ -86,6 +93,8 @@ class Network:
     """The ends that call the controller."""
     late: set[tuple[str, str]] = field(default_factory=set)
     """Channels on which something unconfirmed is due for repetition."""
+    bereft: dict[str, int] = field(default_factory=dict)
+    """Processes at the ends of connections that lost something, and how often time has to pass yet."""
     dies_acting: bool = False
     """The controller, the next time that it has recorded something."""
     upwards: list[Any] = field(default_factory=list)
@@ -128,14 +137,16 @@ class Network:
     def start_server(self, host: Host) -> None:
         host.servers += 1
         me = Peer(host.name, host.server)
-        self.servers[host.server] = Server(me, self.setup, self.toy.shape, self.toy.initial, self.read_stored)
+        self.servers[host.server] = self.server(
+            me, self.setup, self.toy.shape, self.toy.initial, self.read_stored
+        )
         self.tell(host.server, ServerReady(host.name, host.servers, host.server))
 
     def start_worker(self, host: Host) -> None:
         host.workers += 1
         columns, partitions = self.toy.shape.columns, self.setup.partitions
         self.loaded[host.worker] = set()
-        self.workers[host.worker] = Worker(host.name, host.workers, partitions, columns, self.toy.rows)
+        self.workers[host.worker] = self.worker(host.name, host.workers, partitions, columns, self.toy.rows)
         self.tell(host.worker, WorkerReady(host.name, host.workers))
 
     def kill(self, process: str) -> None:
@@ -144,6 +155,7 @@ class Network:
         self.servers.pop(process, None)
         self.workers.pop(process, None)
         self.links.pop(process, None)
+        self.bereft.pop(process, None)
         for (source, target), queue in tuple(self.channels.items()):
             if process not in (source, target):
                 continue
@@ -175,7 +187,8 @@ class Network:
             (partial(self.compute, name), 1.0) for name, worker in self.workers.items() if worker.work()
         ]
         repetitions = [(partial(self.repeat, *pair), 0.3) for pair in sorted(self.late)]
-        choices = deliveries + computations + repetitions
+        times = [(partial(self.look_back, name), 0.05) for name in sorted(self.bereft) if self._waits(name)]
+        choices = deliveries + computations + repetitions + times
         if self.heard:
             choices.append((partial(self.take_in), 1.0))
         if not choices:
@@ -196,8 +209,8 @@ class Network:
         message = queue.popleft()
         if isinstance(message, Packet):
             message = self._mishap(queue, message, source, target)
-        elif not target.endswith(DISK) and not source.endswith(SILENCE) and self.chance.random() < TWICE:
-            queue.appendleft(message)
+        elif not target.endswith(DISK) and not source.endswith(SILENCE):
+            message = self._lose(queue, message, source, target)
         if not queue:
             del self.channels[source, target]
         if message is None:
@@ -212,6 +225,29 @@ class Network:
             self.emit(target, self.servers[target].handle(source, message))
         elif target in self.workers:
             self.emit(target, self.workers[target].handle(message))
+
+    def _lose(self, queue: deque[Any], message: Any, source: str, target: str) -> Any:
+        """The message, unless it is lost between two that live on; it may come again."""
+        fate = self.chance.random()
+        if fate < LOST:
+            self.bereft |= dict.fromkeys((source, target), TIMES_TO_NOTICE)
+            return None
+        if fate < LOST + TWICE:
+            queue.appendleft(message)
+        return message
+
+    def _waits(self, process: str) -> bool:
+        """Whether little is on its way from and to it."""
+        return sum(len(queue) for pair, queue in self.channels.items() if process in pair) <= FEW
+
+    def look_back(self, process: str) -> None:
+        """Time passes for it, and does so until there is nothing that it has to ask after."""
+        core = self.servers.get(process) or self.workers.get(process)
+        asked = core.look_back() if core is not None else ()
+        self.bereft[process] = TIMES_TO_NOTICE if asked else self.bereft[process] - 1
+        if not self.bereft[process]:
+            del self.bereft[process]
+        self.emit(process, asked)
 
     def _mishap(self, queue: deque[Any], packet: Packet[Any], source: str, target: str) -> Packet[Any] | None:
         """The packet to deliver in its stead, if any."""
@@ -339,7 +375,7 @@ class Network:
             self.journal.append(entries)
         if self.dies_acting and entries:
             self.dies_acting = False
-            self.restart_controller()
+            self.restart_controller(acted=False)
             return
         self.controller.act(entries)
         self.cluster.check()
@@ -373,15 +409,17 @@ class Network:
         backlog = enumerate(said.unconfirmed, said.sent - len(said.unconfirmed) + 1)
         self.upwards += [word for number, word in backlog if number > heard]
 
-    def restart_controller(self) -> None:
-        """All that was under way is lost, and all that is remembered is what was recorded."""
+    def restart_controller(self, *, acted: bool = True) -> None:
+        """All that was under way is lost, and all that is remembered is what was recorded.
+
+        ``acted``: the one before had acted on all of it.
+        """
         for pair in [pair for pair in self.channels if CONTROLLER in pair and not pair[0].endswith(SILENCE)]:
             del self.channels[pair]
         self.heard.clear()
         before, self.controller = self.controller, Controller(self.setup, max, step=self.step)
         self.controller.replay(self.journal)
-        if len(before.cluster.story) and before.cluster.story[-1] == self.cluster.story[-1]:
-            assert before.cluster == self.cluster
+        assert not acted or before.cluster == self.cluster
         self.late = {(source, CONTROLLER) for source in self.links}
 
     def reap(self) -> None:

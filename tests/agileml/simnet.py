@@ -29,6 +29,8 @@ from agileml.events import (
 )
 from agileml.messages import Matrix
 from agileml.partition import Shape
+from agileml.server import Server
+from agileml.worker import Worker
 from tests.agileml.network import Network
 from tests.agileml.toy import Toy
 
@@ -193,6 +195,8 @@ def checkpoint_is_due(net: Network) -> None:
 
 
 Fault = Callable[[Network], None]
+Roles = tuple[type[Server], type[Worker]]
+"""What the processes run."""
 GENTLE: tuple[Fault, ...] = (join, join_reliable, warn, worker_dies, controller_dies, stop)
 """None of these costs a clock."""
 FAULTS: tuple[Fault, ...] = (*GENTLE, warn_late, lose, server_dies)
@@ -205,7 +209,12 @@ DEATHS: tuple[Fault, ...] = (lose_reliable, join_reliable, lose, server_dies, re
 
 
 def run_schedule(
-    seed: int, faults: int = 1, kinds: Sequence[Fault] = FAULTS, step: Step = elastic.step, every: int = 0
+    seed: int,
+    faults: int = 1,
+    kinds: Sequence[Fault] = FAULTS,
+    step: Step = elastic.step,
+    every: int = 0,
+    roles: Roles = (Server, Worker),
 ) -> Outcome:
     """Train the toy to its end while ``faults`` things of these ``kinds`` happen.
 
@@ -214,7 +223,7 @@ def run_schedule(
     job may fail only with its last reliable machine; then one that is resumed from what it names goes on.
     """
     try:
-        outcome = _run(random.Random(seed), seed, faults, kinds, step, every)
+        outcome = _run(random.Random(seed), seed, faults, kinds, step, every, roles)
         outcome.check()
         return outcome
     except Exception as error:
@@ -223,7 +232,13 @@ def run_schedule(
 
 
 def _run(
-    chance: random.Random, seed: int, faults: int, kinds: Sequence[Fault], step: Step, every: int
+    chance: random.Random,
+    seed: int,
+    faults: int,
+    kinds: Sequence[Fault],
+    step: Step,
+    every: int,
+    roles: Roles,
 ) -> Outcome:
     setup = Setup(
         partitions=chance.randint(1, 4),
@@ -237,14 +252,14 @@ def _run(
         backup_lag=chance.choice([None, None, 1, 4, 8]),
     )
     toy = Toy(Shape(9, 2), setup.shards, looks_at_values=setup.staleness == 0)
-    net = Network(setup, toy, chance, step)
+    net = Network(setup, toy, chance, step, *roles)
     happened = _train(net, faults, kinds)
     said = list(net.upwards)
     if isinstance(said[-1], Failed) and lose_every_reliable in kinds:
         resumed = replace(
             setup, checkpoints="again", start=net.cluster.stored.clock, resume=said[-1].checkpoint
         )
-        net = Network(resumed, toy, chance, step, stored=net.stored, sealed=net.sealed)
+        net = Network(resumed, toy, chance, step, *roles, stored=net.stored, sealed=net.sealed)
         happened += ["resumed", *_train(net, faults=1, kinds=GENTLE)]
         said += net.upwards
     return Outcome(seed, setup, tuple(happened), tuple(said), net.model, toy.model(net.cluster.until))

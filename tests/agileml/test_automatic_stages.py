@@ -127,13 +127,17 @@ def test_a_server_counts_the_arrays_it_exchanges_and_pushes() -> None:
     assert meter.report(2 * REPORT_EVERY_S) is None
 
 
-def test_a_worker_is_busy_from_its_first_value_to_its_next_read() -> None:
+def test_a_worker_is_busy_from_its_first_value_to_its_next_clock() -> None:
+    """The second clock's answer is there before the first clock is done."""
     meter = WorkerMeter("t1", 1, now=0.0)
-    server, answer = Peer("r0", "there"), ReadDone(1, 0, np.zeros((1, 1), np.float32))
-    for clock, (asked, answered) in enumerate([(0.0, 1.0), (4.0, 6.0), (9.0, 9.5)], 1):
-        meter.sent(Send(server, Read(clock, 0, clock, ())), asked)
-        meter.sent(Send(server, Read(clock, 0, clock, ())), asked + 0.1)  # to another server
-        meter.received(answer, answered)
-        meter.received(answer, answered + 0.5)
+    server = Peer("r0", "there")
+    for request, clock in enumerate((1, 1, 2, 3), 1):  # for the first from two servers
+        meter.sent(Send(server, Read(request, 0, clock, ())))
+    meter.turned_to(1, 0.5)
+    for request, at in ((1, 1.0), (2, 1.5), (3, 2.5)):
+        meter.received(ReadDone(request, 0, np.zeros((1, 1), np.float32)), at)
+    meter.turned_to(1, 3.0)
+    meter.turned_to(2, 4.0)
+    meter.turned_to(3, 7.0)
     meter.computed(shards=4, core_s=2.0)
     assert meter.report(REPORT_EVERY_S) == WorkerLoad("t1", 1, 4, 2.0, busy_s=3.0)

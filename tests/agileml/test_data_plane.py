@@ -7,8 +7,8 @@ import pytest
 
 from agileml.commands import Advance, Create, Forget, Handover, Restore, Rollback, SaveModel
 from agileml.events import BackedUp, Drained, Setup
+from agileml.held import Role
 from agileml.messages import Install, Moved, Patch, ProtocolError, Push, PushDone, Read, ReadPart, Reply, Send
-from agileml.server import Role
 from tests.agileml.fabric import Fabric, assignment, peer, serial
 
 SETUP = Setup(partitions=2, shards=4, clocks=6)

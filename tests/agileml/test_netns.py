@@ -13,6 +13,7 @@ import pytest
 
 from agileml.events import Setup, Stage
 from agileml.hosts.job import Job
+from agileml.hosts.local import Where
 from tests.agileml.netns import Network, remove_what_crashed_runs_left, unavailable
 from tests.agileml.real_jobs import QUICK, RunningJob
 from tests.agileml.spread import write_numbered
@@ -108,6 +109,59 @@ def test_a_job_leaves_stage_1_by_itself_where_the_links_of_reliable_machines_bin
         finally:
             running.client.close()
             running.host.kill_all()
+
+
+def test_what_broken_connections_take_with_them_is_sent_again(tmp_path: Path, network: Network) -> None:
+    """A clock moves a few tenths of a second of data, so there is always something to lose."""
+    where = network.add("probe")
+    if not _can_break(network, where):
+        pytest.skip("this kernel resets no connections for others (CONFIG_INET_DIAG_DESTROY, ss -K)")
+    arguments = {"height": 4000, "width": 64, "touched": 200}
+    timing = replace(QUICK, ask_after_s=0.5)
+    job = Job("tests.agileml.spread:Spread", arguments, SETUP, 0.1, timing, network=True)
+    running = RunningJob(tmp_path, job, source=write_numbered(SETUP.shards, tmp_path), where=network.add)
+    machines = ("r1", "t1", "t2")
+    try:
+        running.start(*machines)
+        running.reach_stage(Stage.TWO)
+        broken = 0
+        for _ in range(5):
+            running.reach(running.clock + 1)
+            broken += sum(network.break_connections(machine) for machine in machines)
+        assert broken > 0
+        running.reach(running.clock + 2)
+        running.stop()
+        running.check_result()
+        running.check_nothing_left()
+        assert running.redone == []
+    finally:
+        running.client.close()
+        running.host.kill_all()
+
+
+ECHO = """
+import socket
+with socket.create_server(("", 0)) as server, socket.create_connection(server.getsockname()) as calling:
+    answering, _ = server.accept()
+    print("ready", flush=True)
+    try:
+        calling.recv(1)
+    except ConnectionError:
+        print("reset")
+"""
+
+
+def _can_break(network: Network, where: Where) -> bool:
+    with subprocess.Popen([*where.enter, sys.executable, "-c", ECHO], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        network.break_connections("probe")
+        try:
+            said, _ = process.communicate(timeout=5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return False
+    return said == b"reset\n"
 
 
 CRASHING = """

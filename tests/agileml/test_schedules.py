@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache, partial
 from itertools import pairwise
-from typing import get_args
+from typing import ClassVar, get_args
 
 import pytest
 
@@ -37,7 +37,10 @@ from agileml.events import (
     Stage,
 )
 from agileml.holdings import EDGES, ON_ITS_WAY, Partition, Standing
+from agileml.messages import Answer, Lacking, Missing, Outgoing, Request, Transfer, Unknown
+from agileml.server import Server
 from agileml.telemetry import ObjectiveAt, Upward
+from agileml.worker import Worker
 from tests.agileml.simnet import (
     DEATHS,
     FAULTS,
@@ -45,6 +48,7 @@ from tests.agileml.simnet import (
     SEVERE,
     Fault,
     Outcome,
+    Roles,
     lose_every_reliable,
     run_schedule,
     server_dies,
@@ -280,6 +284,65 @@ def notices(seed: int, wrong: Step, kinds: Sequence[Fault]) -> bool:
     except Exception:  # whichever part notices first
         return True
     return set(kinds) <= set(GENTLE) and rollbacks(outcome) != []
+
+
+# ---- servers and workers that do without an answer ------------------------------------------------------
+
+
+class ServerThatAsksNobody(Server):
+    """After pushes and partitions that move."""
+
+    def look_back(self) -> tuple[Outgoing, ...]:
+        return ()
+
+
+class WorkerThatAsksNobody(Worker):
+    def look_back(self) -> tuple[Outgoing, ...]:
+        return ()
+
+
+class ServerThatRepeatsNothing(Server):
+    """Of what others lack: one of the kinds."""
+
+    lost: ClassVar[type[Lacking] | type[Missing]]
+
+    def handle(self, sender: str, message: Request | Transfer) -> tuple[Outgoing, ...]:
+        return () if isinstance(message, self.lost) else super().handle(sender, message)
+
+
+class ServerThatRepeatsNoPush(ServerThatRepeatsNothing):
+    lost = Lacking
+
+
+class ServerThatRepeatsNoTransfer(ServerThatRepeatsNothing):
+    lost = Missing
+
+
+class WorkerThatRepeatsNothing(Worker):
+    def handle(self, answer: Answer) -> tuple[Outgoing, ...]:
+        return () if isinstance(answer, Unknown) else super().handle(answer)
+
+
+FORGETFUL: Sequence[Roles] = [
+    (ServerThatAsksNobody, Worker),
+    (ServerThatRepeatsNoPush, Worker),
+    (ServerThatRepeatsNoTransfer, Worker),
+    (Server, WorkerThatAsksNobody),
+    (Server, WorkerThatRepeatsNothing),
+]
+
+
+@pytest.mark.parametrize("roles", FORGETFUL, ids=lambda roles: f"{roles[0].__name__}-{roles[1].__name__}")
+def test_whoever_does_not_repeat_what_was_lost_is_caught(roles: Roles) -> None:
+    assert any(stands_still(seed, roles) for seed in range(60))
+
+
+def stands_still(seed: int, roles: Roles) -> bool:
+    try:
+        run_schedule(seed, 2, roles=roles)
+    except AssertionError as error:
+        return "progress ends" in str(error)
+    return False
 
 
 # ---- controllers without one of the rules ------------------------------------------------------------

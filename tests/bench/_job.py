@@ -50,12 +50,13 @@ class MeasuredJob:
         """Completed a second, and processor seconds for each, from the first to the last that is heard of."""
         seen: list[tuple[float, float, int]] = []
         until = time.perf_counter() + seconds
+        roles = self.processes("server", "worker")
         while (left := until - time.perf_counter()) > 0 or len(seen) < 2 or seen[0][2] == seen[-1][2]:
             assert left > -PATIENCE_S, f"no clock is completed:\n{self.logs()}"
             said = self.client.poll(max(left, 0.1))
             self.heard += [(time.perf_counter(), word) for word in said]
             clocks = [word.clock for word in said if isinstance(word, Progressed)]
-            seen += [(time.perf_counter(), self.busy_s(), clock) for clock in clocks[-1:]]
+            seen += [(time.perf_counter(), sum(map(processor_s, roles)), clock) for clock in clocks[-1:]]
         (began, idle, first), (ended, busy, last) = seen[0], seen[-1]
         return (last - first) / (ended - began), (busy - idle) / (last - first)
 
