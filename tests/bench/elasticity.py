@@ -1,12 +1,14 @@
 """Bulk incorporation and bulk eviction (Harlap 4.5.5, Fig. 4.15): 4 machines, 60 more, and 4 again.
 
-``python -m tests.bench elasticity [CLOCKS]``: so many clocks (10) are timed before, with, and after the 60.
-Printed: every clock; the blip, which is the longest clock at the eviction over the steady one of 4 machines;
-and the longest clock while the 60 start and join.
+``python -m tests.bench elasticity [--only timed|real] [--clocks N]``: once in virtual time, warned at several
+moments of a clock; once with real processes in network namespaces, where so many clocks (10) are timed before
+the 60, with them, and after. Printed: every clock; the blip, which is the longest clock at the eviction over
+the steady one of 4 machines; and the longest clock while the 60 start and join.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 import time
 from dataclasses import dataclass
@@ -15,6 +17,7 @@ from typing import Final
 
 from agileml.commands import SafeToKill
 from agileml.events import EvictionWarned, MachineReleased, Setup, Stage
+from tests.agileml.timed_experiments import elasticity
 from tests.bench._machines import MACHINES, PARTITIONS, PATIENCE_S, Watched, median, spread_job
 
 RELIABLE: Final = 4
@@ -23,6 +26,8 @@ COMPUTE_S: Final = 12.0
 LINK_MBIT_PER_S: Final = 20.0
 NOTICE_S: Final = 120.0
 WARM_UP: Final = 2
+MOMENTS: Final = (0.0, 0.25, 0.5, 0.75, 0.95)
+"""Of a clock, at which the warning comes in virtual time."""
 BAR_S: Final = 0.5
 """What a character of the plot stands for."""
 
@@ -39,7 +44,28 @@ class Marks:
 
 def main() -> None:
     """Print the series and what follows from it."""
-    clocks = int(sys.argv[2]) if len(sys.argv) > 2 else 10
+    parser = argparse.ArgumentParser(prog="python -m tests.bench elasticity")
+    parser.add_argument("--only", choices=("timed", "real"), help="in virtual time, or with real processes")
+    parser.add_argument("--clocks", type=int, default=10, help="to time in each phase of the real run")
+    chosen = parser.parse_args(sys.argv[2:])
+    if chosen.only != "real":
+        _timed()
+    if chosen.only != "timed":
+        _real(chosen.clocks)
+
+
+def _timed() -> None:
+    for within in MOMENTS:
+        told = elasticity(warned_within=within)
+        print(
+            f"virtual time, warned when {within:.0%} of a clock is over: 4 machines {told.steady:.2f} s; "
+            f"joining {told.joining:+.1%}, blip {told.blip:+.1%}, safe to kill after {told.safe_s:.1f} s, "
+            f"{told.steps} steps of the controller",
+            flush=True,
+        )
+
+
+def _real(clocks: int) -> None:
     setup = Setup(PARTITIONS, 4 * MACHINES, clocks=10**6)
     stay = [f"r{number}" for number in range(RELIABLE)]
     with spread_job(setup, stay, COMPUTE_S * RELIABLE, LINK_MBIT_PER_S) as job:
@@ -69,7 +95,7 @@ def _join_and_evict(job: Watched, clocks: int) -> tuple[Marks, float]:
     safe = job.job.clock
     for machine in come:
         job.meanwhile(partial(job.job.host.kill, machine))
-        job.job.client.tell(MachineReleased(machine))
+    job.job.client.tell(*(MachineReleased(machine) for machine in come))
     return Marks(started, joined, warned, safe), safe_s
 
 
