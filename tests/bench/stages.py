@@ -2,9 +2,9 @@
 
 ``python -m tests.bench stages [--only timed|real] [--clocks N] [RATIO ...]``: once in virtual time; once with
 real processes in network namespaces, where so many clocks (20) of each stage are timed at a ratio (63:1,
-15:1, 7:1, 1:1), in turns of ``TURN`` clocks, and in between the traditional layout: all machines reliable, half
-of them servers. Every turn begins with a change of stage in the running job, and with ``SETTLE`` clocks that do
-not count. In the end the job chooses its stage by itself.
+15:1, 7:1, 1:1), in turns of ``TURN`` clocks, and in between the traditional layout: all machines reliable,
+half of them servers. Every turn begins with a change of stage in the running job, and with ``SETTLE`` clocks
+that do not count. In the end the job chooses its stage by itself.
 """
 
 from __future__ import annotations
