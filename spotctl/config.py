@@ -121,13 +121,17 @@ class Scaling:
 class Training:
     """How model and input are cut, and how far apart workers may be.
 
-    ``link_mbit_s``: what one machine can send, in megabits a second.
+    ``link_mbit_s``: what one machine can send, in megabits a second. ``measured_stages``: choose stages by
+    what clocks were measured to cost, as soon as they were; until then, and in plans, by the machines' ratio.
+    ``input_bytes``: how much of the input a machine keeps in memory; None is all that it ever read.
     """
 
     staleness: int
     partitions: int
     shards: int
     link_mbit_s: float = LINK_MBIT_S
+    measured_stages: bool = False
+    input_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,7 @@ from spotctl.yamlfile import (
     open_document,
     read_text,
     shown,
+    size,
     switch,
     whole,
     word,
@@ -286,6 +287,8 @@ def _training(section: Section, machines: int) -> Training:
             section.get("partitions", whole(1), partitions),
             section.get("shards", whole(1), max(1, _SHARDS_PER_WORKER * machines)),
             section.get("link_mbit_s", _above_zero, LINK_MBIT_S),
+            section.get("stages", switch("measured", "by-ratio"), False),
+            section.get("input_memory", _some_memory, None),
         )
 
 
@@ -316,6 +319,13 @@ def _amount(node: yaml.Node) -> Amount:
     if match is None:
         raise Mismatch(node, f"found {shown(node)}, expected {expected}")
     return Amount(float(match[1]), or_more=match[2] == "+")
+
+
+def _some_memory(node: yaml.Node) -> int:
+    found = size()(node)
+    if found == 0:
+        raise Mismatch(node, f"found {shown(node)}, expected a size above zero")
+    return found
 
 
 def _budget(node: yaml.Node) -> MicroUsd:

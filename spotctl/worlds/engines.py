@@ -32,6 +32,7 @@ from spotctl.worlds.training import Training
 
 _NO_LAST_CLOCK: Final = 1_000_000_000
 """For jobs that end by time or convergence."""
+_BYTES_PER_MBIT: Final = 1e6 / 8
 
 
 class Engine(Protocol):
@@ -64,6 +65,28 @@ def engine_of(settings: Settings, terms: Terms, run: Run) -> Engine:
     return _ENGINES[settings.spec.engine](settings, terms, run)
 
 
+def job_of(spec: JobSpec, core_seconds_per_clock: float, speed: float) -> Job:
+    """What AgileML is to train, in real seconds: a throttled machine computes and sends at ``speed``."""
+    pace = speed if spec.local.throttle else 1.0
+    setup = Setup(
+        partitions=spec.training.partitions,
+        shards=spec.training.shards,
+        clocks=spec.stop.clocks or _NO_LAST_CLOCK,
+        staleness=spec.training.staleness,
+        stage2_above=spec.scaling.stage2_above,
+        stage3_above=spec.scaling.stage3_above,
+        automatic=spec.training.measured_stages,
+        link_bytes_per_s=spec.training.link_mbit_s * _BYTES_PER_MBIT * pace,
+    )
+    return Job(
+        spec.app,
+        dict(spec.args),
+        setup,
+        core_seconds_per_clock=core_seconds_per_clock / pace if spec.local.throttle else 0.0,
+        input_bytes=spec.training.input_bytes,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class _AgileML:
     settings: Settings
@@ -77,16 +100,7 @@ class _AgileML:
     def prepare(self) -> None:
         """Cut the input."""
         spec = self.settings.spec
-        setup = Setup(
-            partitions=spec.training.partitions,
-            shards=spec.training.shards,
-            clocks=spec.stop.clocks or _NO_LAST_CLOCK,
-            staleness=spec.training.staleness,
-            stage2_above=spec.scaling.stage2_above,
-            stage3_above=spec.scaling.stage3_above,
-        )
-        paced_s = self.terms.core_seconds_per_clock / self.settings.speed if spec.local.throttle else 0.0
-        job = Job(spec.app, dict(spec.args), setup, core_seconds_per_clock=paced_s)
+        job = job_of(spec, self.terms.core_seconds_per_clock, self.settings.speed)
         try:
             _check_metric(spec, job)
             shape = JobFolder.prepare(self.run.training, job, spec.data).cut_input().shape

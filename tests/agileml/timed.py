@@ -28,11 +28,12 @@ from agileml.messages import (
     EndOfLife,
     Install,
     Matrix,
+    Message,
+    Notice,
     Outgoing,
     Patch,
     Peer,
     Push,
-    PushDone,
     Read,
     ReadDone,
     Reply,
@@ -76,7 +77,7 @@ class Traffic:
         return np.sort(chosen).astype(np.int64)
 
 
-def size(message: Request | Answer | Transfer | PushDone) -> int:
+def size(message: Message) -> int:
     """Bytes on the wire: arrays, and a little for what describes them."""
     match message:
         case Read(parts=parts):
@@ -207,7 +208,7 @@ class Timed:
     def _emit(self, machine: _Machine, role: str, outgoing: Iterable[Outgoing]) -> None:
         for item in outgoing:
             if role == "worker":
-                machine.worker_meter.sent(item, self.now)
+                machine.worker_meter.sent(item)
             else:
                 machine.server_meter.sent(item)
             match item:
@@ -219,6 +220,7 @@ class Timed:
                 case event if isinstance(event, Event):
                     self._say(role_name(role, machine.name, 1), (event,))
         if role == "worker":
+            machine.worker_meter.turned_to(machine.worker.clock, self.now)
             self._compute(machine)
 
     def _carry(self, source: _Machine, to: str, arrives: Callable[[], None], size: int) -> None:
@@ -248,12 +250,12 @@ class Timed:
         self._emit(machine, "server", machine.server.handle(role_name(role, sender, 1), message))
         self._report(machine, "server", machine.server_meter.report(self.now))
 
-    def _answer(self, to: str, message: Answer | PushDone) -> None:
+    def _answer(self, to: str, message: Answer | Notice) -> None:
         role, name, _ = to.split("/")
         machine = self._machines.get(name)
         if machine is None:
             return
-        if isinstance(message, PushDone):
+        if isinstance(message, Notice):
             self._emit(machine, "server", machine.server.handle(role, message))
             return
         machine.worker_meter.received(message, self.now)

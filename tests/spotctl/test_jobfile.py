@@ -36,7 +36,7 @@ resources:
   spot: {cpus: 4+, memory: 16, max_instances: 8, max_per_allocation: 4, clouds: [aws]}
 objective: {minimize: cost, strategy: tierml, deadline: 6h, budget: "5.00"}
 scaling: {phi: 0.9, sigma: 90s, lambda: 2m, stage3_above: 20, measure: true}
-training: {staleness: 1, partitions: 3}
+training: {staleness: 1, partitions: 3, stages: measured, input_memory: 2GB, link_mbit_s: 500}
 local: {throttle: off, boot: 30s, progress: modelled}
 drain: true
 seed: 7
@@ -83,7 +83,14 @@ def test_every_key_of_a_complete_file_is_in_the_spec(folder: Path) -> None:
         spot=Spot(8, 4, cpus=Amount(4, True), memory_gib=Amount(16, False), clouds=("aws",)),
         objective=Objective("cost", "tierml", deadline=Seconds(6 * 3600), budget=MicroUsd(5_000_000)),
         scaling=Scaling(0.9, Seconds(90), Seconds(120), stage3_above=20, measure=True),
-        training=Training(staleness=1, partitions=3, shards=40),
+        training=Training(
+            staleness=1,
+            partitions=3,
+            shards=40,
+            link_mbit_s=500,
+            measured_stages=True,
+            input_bytes=2_000_000_000,
+        ),
         drain=True,
         seed=7,
         output="s3://bucket/models",
@@ -214,6 +221,9 @@ MALFORMED = {
         "found 0.5",
         "at least stage2_above (1)",
     ),
+    "stages by hand": ("app:", "training: {stages: 2}\napp:", "training.stages: found '2'", "by-ratio"),
+    "memory without unit": ("app:", "training: {input_memory: 2}\napp:", "found '2'", "a size with its unit"),
+    "no memory": ("app:", "training: {input_memory: 0MB}\napp:", "found '0MB'", "a size above zero"),
     "throttle": ("app:", "local: {throttle: yes}\napp:", "found 'yes'", "on or off"),
     "drain": ("app:", "drain: 1\napp:", "1:8: drain: found '1'", "true or false"),
 }
