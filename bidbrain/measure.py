@@ -2,7 +2,7 @@
 
     v        speed         work per second, between two stamps of progress
     n        machines      of the footprint in force; k of them of one type
-    nu       rates         work per second of one machine of a type, working alone
+    nu       speeds        work per second of one machine of a type, working alone (``speeds.py``)
     phi      share of ideal speed per doubling: v = phi ** log2(n) x sum k nu
     sigma, lambda          seconds without progress after machines joined, or were lost
 
@@ -27,6 +27,7 @@ from types import MappingProxyType
 from typing import Final
 
 from bidbrain.model import Scaling
+from bidbrain.speeds import Speed, Speeds, Spell
 from pricing_data.units import Seconds
 
 _KEPT: Final = 32
@@ -93,6 +94,12 @@ class Stretch:
             return None
         return statistics.median((b.work - a.work) / (b.at_s - a.at_s) for a, b in pairs[len(pairs) // 2 :])
 
+    def spell(self, speed: float) -> Spell:
+        """What it says of its types: ``speed`` is as if none of its machines waited for another."""
+        seconds = self.stamps[-1].at_s - self.changed_at_s if self.stamps else 0.0
+        machines = tuple(sorted((name, count) for name, count in self.machines.items() if count))
+        return Spell(machines, speed, max(seconds, 0.0))
+
     @property
     def lost_s(self) -> Seconds | None:
         """Seconds without progress that the change cost; None where that cannot be told."""
@@ -112,7 +119,7 @@ class Measured:
     phi: Robust
     sigma_s: Robust
     lambda_s: Robust
-    rates: Mapping[str, Robust]
+    speeds: Speeds
     """nu by type."""
     sizes: tuple[tuple[float, float], ...] = ()
     """(log2 n, log(v / sum k nu)) of the stretches that were long enough."""
@@ -125,7 +132,7 @@ class Measured:
             phi=Robust(math.log(scaling.phi)),
             sigma_s=Robust(scaling.sigma_s),
             lambda_s=Robust(scaling.lambda_s),
-            rates={name: Robust(rate) for name, rate in rates.items()},
+            speeds=Speeds(tuple(sorted(rates.items()))),
             now=Stretch(machines),
         )
 
@@ -141,17 +148,13 @@ class Measured:
 
         Raises KeyError where ``machines`` has a type without a rate.
         """
+        known = dict(self.speeds.nominal)
         for name in machines:
-            if name not in self.rates:
+            if name not in known:
                 raise KeyError(f"no rate for {name}: give Measured.begin one for every type of the job")
         closed = self._closed()
         opened = Stretch(machines, self.now.stamps[-1:], change, at_s, self.now.speed)
         return replace(closed, now=opened)
-
-    def machine_rate(self, name: str, rate: float) -> Measured:
-        """A machine of type ``name`` did ``rate`` work per second, among those of now."""
-        alone = rate / self._efficiency(self.now.count)
-        return replace(self, rates={**self.rates, name: self.rates[name].with_seen(alone)})
 
     def scaling(self, configured: Scaling) -> Scaling:
         """``configured`` with what was measured, the stretch of now included."""
@@ -163,19 +166,22 @@ class Measured:
             lambda_s=Seconds(seen.lambda_s.value),
         )
 
-    def rate(self, name: str) -> float:
-        """nu of a type. Raises KeyError for one that was never named."""
-        return self.rates[name].value
+    def fitted(self) -> dict[str, Speed]:
+        """nu of every type, with intervals, the stretch of now included."""
+        return self._closed().speeds.fitted()
 
     def _closed(self) -> Measured:
         """With the lessons of the stretch of now, where it is long enough for any."""
         speed, lost_s = self.now.speed, self.now.lost_s
         if speed is None or speed <= 0 or not self.now.count:  # work of machines that were gone by then
             return self
-        ideal = sum(count * self.rate(name) for name, count in self.now.machines.items())
+        nominal = dict(self.speeds.nominal)
+        ideal = sum(count * nominal[name] for name, count in self.now.machines.items())
         sizes = (*self.sizes, (math.log2(max(self.now.count, 1)), math.log(speed / ideal)))[-_KEPT:]
         slopes = tuple((b - a) / (y - x) for (x, a), (y, b) in combinations(sizes, 2) if abs(y - x) >= _APART)
         measured = replace(self, sizes=sizes, phi=replace(self.phi, seen=slopes))
+        spell = self.now.spell(speed / measured._efficiency(self.now.count))
+        measured = replace(measured, speeds=self.speeds.with_spell(spell))
         if lost_s is None:
             return measured
         if self.now.change is Change.JOINED:

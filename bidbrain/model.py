@@ -35,8 +35,8 @@ class Holding:
     id: str
     market: Market
     count: int
-    cores: int
-    """Per instance: nu, the work it does per second."""
+    cores: float
+    """Per instance: nu, the work it does per second; its virtual cores unless that was measured."""
     bid: UsdPerHour
     price: UsdPerHour
     """Locked at the start of its billing hour; the current price while it is pending."""
@@ -56,12 +56,12 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A market as it stands now. ``cores`` and prices are per instance."""
+    """A market as it stands now. ``cores`` (nu, as in ``Holding``) and prices are per instance."""
 
     market: Market
     price: UsdPerHour
     on_demand: UsdPerHour
-    cores: int
+    cores: float
     open: bool = True
     """False where nothing more may be requested now (quota, no capacity); its price still counts."""
 
@@ -72,7 +72,7 @@ class Reliable:
 
     count: int
     price: UsdPerHour
-    cores: int
+    cores: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,7 +114,7 @@ class Scaling:
     stage2_above: float = 1.0
     stage3_above: float = 15.0
     measure: bool = False
-    """Let the job's own progress correct ``phi``, ``sigma`` and ``lambda_`` while it runs."""
+    """Let the job's own progress correct ``phi``, ``sigma``, ``lambda_`` and how fast each type is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,7 +128,7 @@ def _command(root: Section, folder: Path, name: str) -> JobSpec:
         reliable=None,
         spot=spot,
         objective=_objective(root.section("objective"), jobcommand.STRATEGIES),
-        scaling=_scaling(_without(root.section("scaling"), "sigma")),
+        scaling=_scaling(_without(root.section("scaling"), "sigma", "measure")),
         training=Training(staleness=0, partitions=1, shards=1),
         drain=root.get("drain", switch(), False),
         seed=root.get("seed", whole(0), 0),

@@ -34,6 +34,7 @@ from bidbrain.strategies.pledge import (
     look,
     on_demand_held,
     pledged_job,
+    rounded,
     seen,
     situation,
     spot_held,
@@ -112,6 +113,8 @@ class Kept:
         up = looked is not False
         at_s = Seconds(float(observation.now - pledge.start))
         job = pledged_job(observation, pledge, goal)
+        if pledge.measured:
+            job = rounded(job)
         now = situation(observation, pledge, goal, job, up)
         return self.policy(job).choose(now, seen(pledge.belief, up, at_s))
 

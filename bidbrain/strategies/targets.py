@@ -19,7 +19,7 @@ class Target:
     market: Market
     """Where its machines are had on demand."""
     count: int
-    cores: int
+    cores: float
     """Of one of them."""
     speed: float
     """Core-seconds per second, reliable machines included where they work."""
@@ -39,7 +39,7 @@ def targets(observation: Observation) -> tuple[Target, ...]:
     rented = {holding.market for holding in observation.footprint if holding.on_demand}
     offers = sorted(observation.offers, key=lambda o: (o.market not in rented, o.market))
     below = min((o.price / o.cores for o in fair_offers(observation)), default=None)
-    kinds: dict[tuple[int, float], Target] = {}
+    kinds: dict[tuple[float, float], Target] = {}
     for offer in offers:
         if (offer.cores, offer.on_demand) not in kinds:
             kinds[offer.cores, offer.on_demand] = _target(observation, offer, below)

@@ -32,6 +32,7 @@ def _rows(final: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("on-demand alone", _baseline(cost["on_demand_baseline"], final["savings_fraction"])),
         ("took", _took(final)),
         ("work", _work(final)),
+        *_speeds(final["measured"]),
         ("objective", _objective(final["objective"])),
         ("model", final["model"] or "not saved"),
         ("left running", _left(final["instances_left"])),
@@ -42,6 +43,18 @@ def _rows(final: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _cost(cost: Mapping[str, Any]) -> str:
     egress = f" + ${cost['egress']} egress" if float(cost["egress"]) else ""
     return f"${cost['total']} = ${cost['spot']} spot + ${cost['on_demand']} on-demand{egress}"
+
+
+def _speeds(measured: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """How fast each type was, where that was measured."""
+    if measured is None:
+        return []
+    told = [
+        f"{name} as {speed['value']:.3g} cores ({speed['low']:.3g} to {speed['high']:.3g}; it has "
+        f"{speed['cores']:g})"
+        for name, speed in measured["speeds"].items()
+    ]
+    return [("measured", ", ".join(told))]
 
 
 def _took(final: Mapping[str, Any]) -> str:

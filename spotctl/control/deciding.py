@@ -57,18 +57,22 @@ def given_back(state: State, holding: Holding) -> e.Decided:
 def observation(state: State) -> Observation:
     """What BidBrain is shown: nothing later than ``state.now``."""
     terms = state.terms
-    offers = []
+    offers, speeds = [], state.speeds()
     for tradable in terms.spot:
         price = state.history.price(tradable.market, state.now)
         if price is not None:
             free = not state.refused_lately(tradable.market)
-            offers.append(Offer(tradable.market, price, tradable.on_demand, tradable.cores, free))
+            offers.append(
+                Offer(tradable.market, price, tradable.on_demand, speeds[tradable.market.instance_type], free)
+            )
     if terms.queued is not None:
         offers = list(closed_outside(tuple(offers), state.lease))
     return Observation(
         now=state.now,
         rules=terms.rules,
-        reliable=Reliable(terms.reliable_count, terms.reliable.on_demand, terms.reliable.cores),
+        reliable=Reliable(
+            terms.reliable_count, terms.reliable.on_demand, speeds[terms.reliable.market.instance_type]
+        ),
         footprint=state.holdings(),
         offers=tuple(offers),
         limits=terms.limits,
@@ -95,6 +99,7 @@ def pledge(state: State) -> Pledge | None:
         start_s=Seconds(terms.start_s),
         budget_left=Usd(left),
         belief=state.belief,
+        measured=terms.measure,
     )
 
 

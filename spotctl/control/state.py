@@ -179,6 +179,13 @@ class State:
     def cores(self, instance: Instance) -> int:
         return self.terms.tradable(self.allocations[instance.allocation].market).cores
 
+    def speeds(self) -> Mapping[str, float]:
+        """nu, work per second of one machine, by instance type: its cores, or what was measured."""
+        if self.measured is not None:
+            return {name: speed.value for name, speed in self.measured.fitted().items()}
+        tradables = (*self.terms.spot, self.terms.reliable)
+        return {tradable.market.instance_type: float(tradable.cores) for tradable in tradables}
+
     def hour_ends(self, allocation: Allocation) -> Instant:
         """End of the hour the allocation is in, counted from its start; an hour from now while nothing runs.
 
@@ -216,6 +223,7 @@ class State:
     def holdings(self) -> tuple[Holding, ...]:
         """The footprint beside the reliable machines as BidBrain sees it: requested or running, staying."""
         found = []
+        speeds = self.speeds() if self.allocations else {}
         for allocation in self.allocations.values():
             if allocation.reliable or allocation.refused is not None:
                 continue
@@ -227,7 +235,7 @@ class State:
                         id=allocation.name,
                         market=allocation.market,
                         count=allocation.count,
-                        cores=self.terms.tradable(allocation.market).cores,
+                        cores=speeds[allocation.market.instance_type],
                         bid=allocation.bid if allocation.bid is not None else UNBOUNDED,
                         price=self.locked_price(allocation),
                         hour_ends=self.held_until(allocation),

@@ -95,7 +95,7 @@ class Terms:
     start_s: Seconds = AT_ONCE
     """From a request to a running machine, as far as is known beforehand."""
     measure: bool = False
-    """Whether phi, sigma and lambda are taken from the job's own progress as soon as it shows them."""
+    """Whether phi, sigma, lambda and nu are taken from the job's own progress as soon as it shows them."""
     strategy: str = DEFAULT
     """One of ``bidbrain.strategies.menu.LIVE``."""
     checkpoints: Checkpointing | None = None

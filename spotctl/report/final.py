@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bidbrain.measure import Measured
 from pricing_data.units import format_instant, format_micros
 from spotctl.control.state import State
 from spotctl.report.fold import account
@@ -67,9 +68,29 @@ def final_object(state: State, ledger: Path, wall_s: float, left: int, score: Sc
         "clocks_redone": state.clocks_redone,
         "stage_transitions": state.stage_transitions,
         "decisions": state.decisions,
+        "measured": None if state.measured is None else _measured(state, state.measured),
         "instances_left": left,
         "model": state.model,
         "ledger": str(ledger),
+    }
+
+
+def _measured(state: State, measured: Measured) -> dict[str, Any]:
+    """What the job's progress showed; speeds are nominal core-seconds per second of one machine."""
+    found, cores = measured.scaling(state.terms.scaling), dict(measured.speeds.nominal)
+    return {
+        "phi": round(found.phi, 6),
+        "sigma_seconds": round(found.sigma_s, 3),
+        "lambda_seconds": round(found.lambda_s, 3),
+        "speeds": {
+            name: {
+                "cores": cores[name],
+                "value": round(speed.value, 4),
+                "low": round(speed.low, 4),
+                "high": round(speed.high, 4),
+            }
+            for name, speed in measured.fitted().items()
+        },
     }
 
 

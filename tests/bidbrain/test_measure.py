@@ -89,14 +89,15 @@ def test_late_stamps_and_wrong_rates_hardly_matter(seed: int) -> None:
     assert found.lambda_s == pytest.approx(110, abs=12)
 
 
-def test_rates_of_machines_are_those_of_one_alone() -> None:
-    running = job()
+@pytest.mark.parametrize("late", [0.0, 0.1])
+def test_how_fast_each_type_is_shows_in_spells_of_different_footprints(late: float) -> None:
+    """Neither type is as fast as its cores: 3.1 instead of 4, 7.4 instead of 8."""
+    running = job(late=late)
     grown_and_shrunk(running)
-    measured = running.measured
-    for noise in (0.98, 1.0, 1.03, 1.0, 9.0):  # the last one is a slip
-        measured = measured.machine_rate("small", 3.1 * 0.93 * noise)
-    assert measured.rate("small") == pytest.approx(3.1, rel=0.03)
-    assert measured.rate("large") == 8.0
+    found = running.measured.fitted()
+    for name, truth in running.rates.items():
+        assert found[name].low < truth < found[name].high
+        assert found[name].value == pytest.approx(truth, rel=0.1)
 
 
 def test_until_something_is_seen_the_configuration_holds() -> None:

@@ -25,6 +25,7 @@ from spotctl.providers.simulated import UNLIMITED, SimulatedProvider
 from spotctl.simulator.modelled import modelled
 from spotctl.timesource import VirtualTime
 from spotctl.worlds.trace import TraceWorld
+from spotctl.worlds.training import Training
 
 START = Instant(1_465_000_000)
 ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
@@ -105,11 +106,12 @@ def replay(
     trace: PriceHistory,
     asks: Callable[[Instant], tuple[e.Ask, ...]] = lambda _: (),
     capacity: Observations = UNLIMITED,
+    training: Training | None = None,
 ) -> tuple[State, tuple[e.Entry, ...]]:
-    """Run ``of`` over ``trace`` in virtual time; the final state and the ledger."""
+    """Run ``of`` over ``trace`` in virtual time, modelled or by ``training``; the final state, the ledger."""
     time = VirtualTime(of.start)
     provider = SimulatedProvider(trace, of.rules, 60, lambda: time.now, capacity)
-    world = TraceWorld(time, trace, provider, modelled(of), lambda: asks(time.now), of)
+    world = TraceWorld(time, trace, provider, training or modelled(of), lambda: asks(time.now), of)
     ledger, observer = Ledger.in_memory(), Silent()
     begun = start(e.JobStarted(of.start, of), trace, ledger, observer, capacity)
     state = drive(begun, world, ledger, observer)

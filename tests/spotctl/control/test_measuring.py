@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import reduce
 
+import numpy as np
 import pytest
 
-from bidbrain.model import Scaling
-from pricing_data.units import HOUR_S, Seconds
+from bidbrain.model import Limits, Scaling
+from bidbrain.strategies.recovery import Checkpointing
+from pricing_data.market import Market, PriceHistory, Series
+from pricing_data.rules import AWS
+from pricing_data.spells import Observations, Spells
+from pricing_data.units import HOUR_S, Seconds, UsdPerHour
 from spotctl.control import events as e
-from spotctl.control.deciding import observation
+from spotctl.control.deciding import observation, promised
 from spotctl.control.evolve import begin, evolve
+from spotctl.control.spending import spent
 from spotctl.control.state import State
-from spotctl.control.terms import Terms
-from tests.spotctl.build import random_trace, replay, scripted_trace, terms
+from spotctl.control.terms import Terms, Tradable
+from spotctl.simulator.command import ModelledCommand
+from tests.spotctl.build import START, random_trace, redecided, replay, scripted_trace, terms
 
 TRUTH = Scaling(0.9, Seconds(40), Seconds(90), stage2_above=1, stage3_above=4)
 CONFIGURED = replace(TRUTH, phi=0.99, sigma_s=Seconds(5), lambda_s=Seconds(5))
@@ -57,3 +65,81 @@ def test_a_run_that_measures_is_decided_again_alike(seed: int) -> None:
     first = entries[0]
     assert isinstance(first, e.JobStarted)
     assert reduce(evolve, entries[1:], begin(first, trace)).measured == state.measured
+
+
+# ---- how fast each type is -------------------------------------------------------------------------
+
+ONE, OTHER = (Market("aws", "us-east-1", "us-east-1a", kind) for kind in ("one", "other"))
+
+
+class AsFastAs(ModelledCommand):
+    """A program that finds its machines slower or faster than their cores say."""
+
+    def __init__(self, of: Terms, truth: Mapping[str, int]) -> None:
+        assert of.checkpoints is not None
+        super().__init__(of, of.checkpoints)
+        self._truth = truth
+
+    def tell(self, number: int, command: e.Tell) -> None:
+        if isinstance(command, e.TellJoin):
+            assert command.market is not None
+            command = replace(command, cores=self._truth[command.market.instance_type])
+        super().tell(number, command)
+
+
+def of_two_types(**changes: object) -> Terms:
+    """A program of 120 steps of five minutes, on one machine of either type: eight cores each."""
+    spot = tuple(Tradable(market, UsdPerHour(0.4), 8) for market in (ONE, OTHER))
+    made = replace(
+        terms(AWS, clocks=120, work=2400.0),
+        reliable_count=0,
+        reliable=spot[0],
+        spot=spot,
+        limits=Limits(1, 1),
+        checkpoints=Checkpointing(Seconds(600.0), 0.0, Seconds(30.0)),
+        start_s=Seconds(60.0),
+    )
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def constant(*prices: tuple[Market, float]) -> PriceHistory:
+    times = np.array([START - 7 * 86400])
+    return PriceHistory.of({market: Series(times, np.array([price])) for market, price in prices})
+
+
+def run(of: Terms, truth: Mapping[str, int], trace: PriceHistory) -> tuple[State, tuple[e.Entry, ...]]:
+    return replay(of, trace, training=AsFastAs(of, truth))
+
+
+def test_a_type_that_proves_slow_is_left_for_another() -> None:
+    """One is two percent cheaper and, as it turns out, half as fast."""
+    trace, truth = constant((ONE, 0.1), (OTHER, 0.102)), {"one": 4, "other": 8}
+    (plain, _), (learned, entries) = (
+        run(of_two_types(measure=measure), truth, trace) for measure in (False, True)
+    )
+    assert {a.market for a in plain.allocations.values()} == {ONE}
+    assert [a.market for a in learned.allocations.values()] == [ONE, OTHER]
+    assert spent(learned).total < 0.65 * spent(plain).total
+    assert learned.measured is not None
+    found = learned.measured.fitted()
+    assert found["one"].value == pytest.approx(4, rel=0.05)
+    assert found["other"].low < 8 < found["other"].high
+    assert redecided(entries, trace) == list(entries), "from the ledger alone, and never from what came later"
+
+
+@pytest.mark.parametrize("slack", [1.5, 2.0])
+def test_a_job_that_proves_slow_is_in_time_all_the_same(slack: float) -> None:
+    """Everything does three quarters of what its cores say. Nothing promised knew; the net takes it up."""
+    trace, truth = constant((ONE, 0.1), (OTHER, 0.102)), {"one": 6, "other": 6}
+    far = of_two_types(measure=True, deadline_s=Seconds(30 * 86400.0))
+    promise = promised(begin(e.JobStarted(START, far), trace))
+    assert promise is not None
+    deadline_s = Seconds(promise.least_deadline_s * slack)
+    outages = [*(START - day * 86400 for day in range(20, 0, -1)), START + HOUR_S]
+    begins = [START - 21 * 86400, *(at + HOUR_S for at in outages[:-1])]
+    away = Observations.of({m: Spells.of(begins, outages, [True] * len(outages)) for m in (ONE, OTHER)})
+    of = replace(far, deadline_s=deadline_s)
+    state, _ = replay(of, trace, capacity=away, training=AsFastAs(of, truth))
+    assert state.training_over_at is not None
+    assert state.training_over_at - START <= deadline_s
+    assert any(a.on_demand for a in state.allocations.values())

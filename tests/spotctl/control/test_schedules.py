@@ -33,9 +33,9 @@ Plan = Callable[[State], tuple[e.Command, ...]]
 Evolve = Callable[[State, e.Entry], State]
 OHIO = Market("aws", "us-east-2", "us-east-2a", "m4.xlarge")
 _THERE = random_trace(seed=0, days=2, before_days=1)
-_PLACES = {MARKETS[2]: OHIO}
+_PLACES = {MARKETS[1]: replace(MARKETS[1], instance_type="m4.2xlarge"), MARKETS[2]: OHIO}
 PAST = PriceHistory.of({_PLACES.get(market, market): _THERE.series(market) for market in MARKETS})
-"""The third zone is another region."""
+"""The second zone has larger machines; the third is another region."""
 LUGGAGE = Luggage(10**9, 1e8, (Tariff("aws", "region", 0.02),))
 
 
@@ -50,7 +50,11 @@ class Outcome:
 def random_terms(seed: int) -> Terms:
     rng = np.random.default_rng((seed, 1))
     of = terms((AWS_2016, AWS, GCP)[int(rng.integers(3))], clocks=int(rng.integers(5, 100)), work=600)
-    spot = tuple(replace(t, market=_PLACES.get(t.market, t.market)) for t in of.spot)
+    cores = {MARKETS[1]: 8}
+    spot = tuple(
+        replace(t, market=_PLACES.get(t.market, t.market), cores=cores.get(t.market, t.cores))
+        for t in of.spot
+    )
     of = replace(of, spot=spot, luggage=LUGGAGE if rng.random() < 0.5 else None)
     few_bids = replace(of.limits, max_instances=int(rng.integers(1, 9)), bid_deltas=(0.001, 0.02, 0.2))
     until = replace(

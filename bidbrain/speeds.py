@@ -1,0 +1,108 @@
+"""nu as a running job shows it: work per second of each instance type, by least squares with a prior.
+
+    c_m      nominal     work per second of one machine of type m, as the catalogue's cores have it
+    r_m      ratio       what it does, as a share of that: nu_m = r_m c_m
+    v_j      speed       work per second of a spell with the footprint k_j
+    y_j      v_j / (phi ** log2(n_j) sum_m k_jm c_m), which is sum_m x_jm r_m, x_jm the share of m's cores
+    K        prior covariance of r, whose mean is 1
+
+Narayanan's dissertation (6.3.2) and the papers' nu take types for as fast as their cores. Here that is the
+prior: r = 1 + a + b_m, with a common part a (the job's nominal work may be wrong) and one of each type. So a
+type that was never seen moves with those that were, and by as much as they agree. The posterior of r, with
+noise s of a spell's speed, is that of Bayesian linear regression:
+
+    V = (X' W X / s^2 + K^-1)^-1        r = 1 + V X' W (y - X 1) / s^2        r_m +- 1.96 sqrt(V_mm)
+
+W counts a spell of ten minutes once and a shorter one in part. s starts at ``_NOISE`` and is estimated anew
+from what is left over, with that start as four observations. Refuses to know clocks, footprints to come and
+phi: speeds arrive as if every machine worked alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+
+_COMMON_SD: Final = 0.5
+_TYPE_SD: Final = 0.25
+_NOISE: Final = 0.05
+_NOISE_WEIGHT: Final = 4.0
+_WHOLE_SPELL_S: Final = 600.0
+_KEPT: Final = 64
+"""Spells; older ones are forgotten, so that a job that changes is followed."""
+_LEAST, _MOST = 0.05, 20.0
+"""A ratio outside is a slip of whoever counts the work."""
+_SURE: Final = 1.96
+"""Standard deviations either side of a 95 % interval."""
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """Work per second of one machine, with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Spell:
+    """A stretch with one footprint. ``speed``: work per second, as if none waited for another."""
+
+    machines: tuple[tuple[str, int], ...]
+    """(type, count), sorted."""
+    speed: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Speeds:
+    """What spells say of types. A value: another spell gives a new one."""
+
+    nominal: tuple[tuple[str, float], ...]
+    """(type, c), sorted: every type there may be."""
+    spells: tuple[Spell, ...] = ()
+
+    def with_spell(self, spell: Spell) -> Speeds:
+        """One spell more. Raises KeyError where it has a type without a nominal speed."""
+        known = dict(self.nominal)
+        for name, _ in spell.machines:
+            if name not in known:
+                raise KeyError(f"no nominal speed of {name}: name every type of the job")
+        return replace(self, spells=(*self.spells, spell)[-_KEPT:])
+
+    def fitted(self) -> dict[str, Speed]:
+        """By type; the nominal speeds, with the prior's interval, while there are no spells."""
+        return dict(_fitted(self))
+
+
+@lru_cache(maxsize=8)
+def _fitted(speeds: Speeds) -> tuple[tuple[str, Speed], ...]:
+    names = [name for name, _ in speeds.nominal]
+    cores = np.array([value for _, value in speeds.nominal])
+    size = len(names)
+    prior = _COMMON_SD**2 * np.ones((size, size)) + _TYPE_SD**2 * np.eye(size)
+    counts = np.array([[dict(s.machines).get(name, 0) for name in names] for s in speeds.spells])
+    counts = counts.reshape(len(speeds.spells), size)
+    ideal = counts @ cores
+    shares = counts * cores / ideal[:, None]
+    over = np.array([s.speed for s in speeds.spells]) / ideal - 1.0  # y - X 1
+    weights = np.array([min(s.seconds / _WHOLE_SPELL_S, 1.0) for s in speeds.spells])
+    noise = _NOISE**2
+    for _ in range(3):
+        precision = (shares.T * weights) @ shares / noise + np.linalg.inv(prior)
+        covariance = np.linalg.inv(precision)
+        beyond = covariance @ ((shares.T * weights) @ over) / noise
+        left = over - shares @ beyond
+        noise = (_NOISE_WEIGHT * _NOISE**2 + float(weights @ left**2)) / (
+            _NOISE_WEIGHT + float(weights.sum())
+        )
+    around = _SURE * np.sqrt(np.diag(covariance))
+    ratios, lows, highs = (
+        np.clip(1.0 + found, _LEAST, _MOST) * cores for found in (beyond, beyond - around, beyond + around)
+    )
+    values = zip(ratios.tolist(), lows.tolist(), highs.tolist(), strict=True)
+    return tuple((name, Speed(*found)) for name, found in zip(names, values, strict=True))
