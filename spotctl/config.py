@@ -33,6 +33,7 @@ LINK_MBIT_S: Final = 1000.0
 _BOOT: Final = Seconds(60.0)
 _EVERY: Final = Seconds(600.0)
 _RESTART: Final = Seconds(60.0)
+_BY_CLOCKS: Final = Seconds(0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +146,21 @@ class Local:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelCheckpoints:
+    """Where an elastic job keeps consistent states against the loss of its reliable machines, and when.
+
+    ``store``: a folder or a URL, below which every job has a folder of its own. ``clocks``: between two of
+    them; or ``seconds``, nominal; one of both is 0. ``resume``: begin with the newest that an unfinished run
+    left.
+    """
+
+    store: str
+    clocks: int = 0
+    seconds: Seconds = _BY_CLOCKS
+    resume: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Checkpoints:
     """How a command keeps what it has done. Times are nominal.
 
@@ -216,3 +232,5 @@ class JobSpec:
     envs: Mapping[str, str]
     command: Command | None = None
     """Of ``engine: command``."""
+    checkpoint: ModelCheckpoints | None = None
+    """Of ``engine: agileml``; None: none are kept."""

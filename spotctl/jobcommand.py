@@ -35,7 +35,6 @@ KEYS: Final = (
     "setup",
     "run",
     "num_nodes",
-    "checkpoint",
     "work",
     "retries",
 )

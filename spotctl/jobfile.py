@@ -25,6 +25,7 @@ from spotctl.config import (
     Converged,
     JobSpec,
     Local,
+    ModelCheckpoints,
     Objective,
     Reliable,
     Scaling,
@@ -55,6 +56,7 @@ JOB_NAME: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 """A run's folder carries the name, so it must be one everywhere."""
 _A_CLASS: Final = "a class like agileml.apps.mf:MatrixFactorization or mine.py:Mine"
 _AN_END: Final = "clocks, seconds or converged, like {clocks: 40}"
+_AN_INTERVAL: Final = "clocks, like 20, or a time with its unit, like 10m"
 _APP: Final = r"([A-Za-z_][\w.]*|.*\.py):[A-Za-z_]\w*"
 _AMOUNT: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(\+?)")
 _LARGEST_BUDGET: Final = 1e9
@@ -85,6 +87,7 @@ def _agileml(root: Section, folder: Path, name: str) -> JobSpec:
     with root.section("resources", "reliable and spot machines") as resources:
         reliable = _reliable(resources.section("reliable", "instances and instance_type"))
         spot = _spot(resources.section("spot", "at least max_instances"))
+    local = _local(root.section("local"))
     return JobSpec(
         name=name,
         engine="agileml",
@@ -100,8 +103,9 @@ def _agileml(root: Section, folder: Path, name: str) -> JobSpec:
         drain=root.get("drain", switch(), False),
         seed=root.get("seed", whole(0), 0),
         output=location(root.get("output", _PLACE, f"models/{name}"), folder),
-        local=_local(root.section("local")),
+        local=local,
         envs=_envs(root),
+        checkpoint=_checkpoint(root, folder, modelled=local.progress == "modelled"),
     )
 
 
@@ -292,6 +296,20 @@ def _training(section: Section, machines: int) -> Training:
         )
 
 
+def _checkpoint(root: Section, folder: Path, *, modelled: bool) -> ModelCheckpoints | None:
+    if "checkpoint" not in root:
+        return None
+    with root.section("checkpoint", "store and every") as section:
+        store = section.need("store", _PLACE, "", "where checkpoints are kept, a folder or a URL")
+        if store.startswith("memory://"):
+            section.reject("store", "found memory://, expected a place that outlives a machine")
+        clocks, seconds = section.need("every", _every, (1, Seconds(0.0)), _AN_INTERVAL)
+        resume = section.get("resume", switch(), False)
+    if modelled:
+        root.reject("checkpoint", "needs local: {progress: measured}: what is modelled has no state to keep")
+    return ModelCheckpoints(location(store, folder) if store else "", clocks, seconds, resume)
+
+
 def _local(section: Section) -> Local:
     default = Local()
     with section:
@@ -307,6 +325,16 @@ def _local(section: Section) -> Local:
 
 _above_zero: Final = number("a number above 0", lambda value: value > 0)
 _PLACE: Final = word("a folder or a URL")
+
+
+def _every(node: yaml.Node) -> tuple[int, Seconds]:
+    """Clocks, or a nominal time."""
+    if isinstance(node, yaml.ScalarNode) and node.value.isdigit():
+        return whole(1)(node), Seconds(0.0)
+    try:
+        return 0, duration(positive=True)(node)
+    except Mismatch:
+        raise Mismatch(node, f"found {shown(node)}, expected {_AN_INTERVAL}") from None
 
 
 def _words(plural: str) -> Reader[tuple[str, ...]]:

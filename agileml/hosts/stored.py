@@ -10,6 +10,7 @@ when a checkpoint is due, or which one is the newest of a running job: that is f
 from __future__ import annotations
 
 import json
+import re
 import secrets
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from agileml.partition import Shape
 
 _MANIFEST: Final = "manifest.json"
 _FORMAT: Final = 1
+_RUN: Final = re.compile(r"[0-9a-f]{8}")
 
 
 class CheckpointError(Exception):
@@ -86,6 +88,19 @@ def drop_before(folder: str, attempt: int) -> None:
         number = entry.rstrip("/").rsplit("-", 1)[-1]
         if number.isdigit() and int(number) < attempt:
             files.rm(entry, recursive=True)
+
+
+def forget(place: str) -> None:
+    """Remove what every run has kept below ``place``; harmless when repeated. Raises CheckpointError."""
+    files, path = _open(_absolute(place))
+    try:
+        files.invalidate_cache()
+        entries = files.ls(path, detail=False) if files.exists(path) else []
+        for entry in entries:
+            if _RUN.fullmatch(entry.rstrip("/").rsplit("/", 1)[-1]):
+                files.rm(entry, recursive=True)
+    except Exception as error:  # of any file system's own kind
+        raise CheckpointError(f"checkpoints in {place} cannot be removed: {_told(error)}") from error
 
 
 def newest(place: str) -> Whole | None:

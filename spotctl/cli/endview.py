@@ -79,9 +79,11 @@ def _baseline(baseline: str | None, savings: float | None) -> str:
 
 def _work(final: Mapping[str, Any]) -> str:
     unit = "clocks" if final["engine"] == "agileml" else "steps"
+    before = f" ({final['resumed_from']} of them by an earlier run)" if final["resumed_from"] else ""
     return (
-        f"{final['clocks']} {unit}, {final['clocks_redone']} computed twice; {final['evictions']} evictions, "
-        f"{final['failures']} failures, {final['stage_transitions']} changes of stage"
+        f"{final['clocks']} {unit}{before}, {final['clocks_redone']} computed twice; "
+        f"{final['evictions']} evictions, {final['failures']} failures, "
+        f"{final['stage_transitions']} changes of stage"
     )
 
 

@@ -125,6 +125,9 @@ def _facts(view: LiveView) -> RenderableType:
     grid.add_column(overflow="fold")
     grid.add_row("stage", Text(_stage(state)))
     grid.add_row("progress", _progress(state))
+    if state.checkpoint is not None:
+        clock, folder = state.checkpoint
+        grid.add_row("checkpoint", Text(f"{words.unit(state.terms)} {clock} in {folder}"))
     grid.add_row("objective", Text(objective(state)))
     grid.add_row("cost so far", Text(cost(account(state))))
     why = state.last_decision.why if state.last_decision else "none yet"

@@ -12,6 +12,7 @@ from spotctl.cli import words
 from spotctl.cli.live import LiveView, clocks
 from spotctl.cli.logs import Story
 from spotctl.control.state import State
+from spotctl.report.final import kept
 from spotctl.report.fold import account
 from spotctl.runs import Run
 
@@ -84,6 +85,8 @@ def _fields(run: Run, state: State) -> dict[str, Any]:
         "stage": state.stage,
         "clock": state.clock,
         "clocks": state.terms.stop.clocks,
+        "resumed_from": state.resumed_from,
+        "checkpoint": kept(state),
         "objective": state.objective,
         "footprint": [_allocation(state, name) for name in state.allocations if _held(state, name)],
         "cost": {

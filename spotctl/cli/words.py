@@ -174,6 +174,18 @@ def _fetched(state: State, entry: e.CheckpointFetched) -> str | None:
     )
 
 
+def _checkpointed(state: State, entry: e.Checkpointed) -> str:
+    return f"checkpoint: {unit(state.terms)} {entry.clock} in {entry.folder}"
+
+
+def _checkpoint_failed(state: State, entry: e.CheckpointFailed) -> str:
+    return f"checkpoint failed at {unit(state.terms)} {entry.clock}: {entry.why}"
+
+
+def _resumed(state: State, entry: e.TrainingResumed) -> str:
+    return f"resumed after {unit(state.terms)} {entry.clock}, from {entry.folder}"
+
+
 def _finished(state: State, entry: e.TrainingFinished) -> str:
     kept = "model" if state.terms.checkpoints is None else "checkpoint"
     where = f", {kept} in {entry.model}" if entry.model else ""
@@ -238,6 +250,9 @@ TELLERS: Final[Mapping[type, Callable[[State, Any], str | None]]] = {
     e.StageEntered: _stage,
     e.RolledBack: _rolled_back,
     e.CheckpointFetched: _fetched,
+    e.Checkpointed: _checkpointed,
+    e.CheckpointFailed: _checkpoint_failed,
+    e.TrainingResumed: _resumed,
     e.TrainingFinished: _finished,
     e.TrainingFailed: _training_failed,
     e.TellStop: _tell_stop,

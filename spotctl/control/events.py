@@ -148,6 +148,33 @@ class CheckpointFetched:
 
 
 @dataclass(frozen=True, slots=True)
+class Checkpointed:
+    """The state at ``clock`` is whole in ``folder``: a later run can go on from there."""
+
+    at: Instant
+    clock: int
+    folder: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFailed:
+    """The state at ``clock`` is not kept, or those of a finished job are not removed. Training goes on."""
+
+    at: Instant
+    clock: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingResumed:
+    """Training begins after ``clock``, with the checkpoint that an earlier run left in ``folder``."""
+
+    at: Instant
+    clock: int
+    folder: str
+
+
+@dataclass(frozen=True, slots=True)
 class ObjectiveReported:
     at: Instant
     clock: int
@@ -232,6 +259,9 @@ Fact: TypeAlias = (
     | Progressed
     | CheckpointStored
     | CheckpointFetched
+    | Checkpointed
+    | CheckpointFailed
+    | TrainingResumed
     | ObjectiveReported
     | StageEntered
     | RolledBack

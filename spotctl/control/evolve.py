@@ -237,6 +237,24 @@ def _stored(state: State, entry: e.CheckpointStored) -> State:
     return replace(state, checkpoint_at=market, checkpoint_bytes=entry.size_bytes)
 
 
+def _checkpointed(state: State, entry: e.Checkpointed) -> State:
+    return replace(state, checkpoint=(entry.clock, entry.folder))
+
+
+def _checkpoint_failed(state: State, _: e.CheckpointFailed) -> State:
+    return state
+
+
+def _resumed(state: State, entry: e.TrainingResumed) -> State:
+    return replace(
+        state,
+        clock=entry.clock,
+        consistent=entry.clock,
+        resumed_from=entry.clock,
+        checkpoint=(entry.clock, entry.folder),
+    )
+
+
 def _fetched(state: State, entry: e.CheckpointFetched) -> State:
     """What leaves a region is billed by the cloud that it leaves; between its zones nothing is."""
     luggage = state.terms.luggage
@@ -361,6 +379,9 @@ _HANDLERS: Final[Mapping[type, Callable[[State, Any], State]]] = {
     e.Progressed: _progressed,
     e.CheckpointStored: _stored,
     e.CheckpointFetched: _fetched,
+    e.Checkpointed: _checkpointed,
+    e.CheckpointFailed: _checkpoint_failed,
+    e.TrainingResumed: _resumed,
     e.ObjectiveReported: _objective,
     e.StageEntered: _stage,
     e.RolledBack: _rolled_back,

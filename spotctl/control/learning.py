@@ -38,8 +38,8 @@ def measured(before: State, after: State) -> State:
     known = after.measured
     if known is None:
         return after
-    done = after.clock + after.clocks_redone
-    if done > before.clock + before.clocks_redone:
+    done = after.clock + after.clocks_redone - after.resumed_from
+    if done > before.clock + before.clocks_redone - before.resumed_from:
         work = done * after.terms.core_seconds_per_clock
         known = known.progressed(Stamp(float(after.now), work))
     machines = after.machines_at_work()

@@ -145,6 +145,10 @@ class State:
     evicted_allocations: int = 0
     failures: int = 0
     clocks_redone: int = 0
+    resumed_from: int = 0
+    """The clock that an earlier run had got to."""
+    checkpoint: tuple[int, str] | None = None
+    """Clock and folder of the newest state that an elastic job has kept."""
     checkpoint_at: Market | None = None
     """Where the newest checkpoint was written; None before the first."""
     checkpoint_bytes: int | None = None
@@ -285,8 +289,8 @@ class State:
 
     @property
     def work_done(self) -> float:
-        """Core-seconds, at the nominal work of a clock."""
-        return self.clock * self.terms.core_seconds_per_clock
+        """Core-seconds of this run, at the nominal work of a clock."""
+        return max(0, self.clock - self.resumed_from) * self.terms.core_seconds_per_clock
 
     @property
     def work_left(self) -> float | None:

@@ -49,6 +49,8 @@ def final_object(state: State, ledger: Path, wall_s: float, left: int, score: Sc
         "work_done": round(state.work_done, 3),
         "engine": "agileml" if state.terms.checkpoints is None else "command",
         "clocks": state.clock,
+        "resumed_from": state.resumed_from,
+        "checkpoint": kept(state),
         "objective": None if score is None else _score(score),
         "wall_seconds": round(wall_s, 3),
         "sim_seconds": state.now - state.terms.start,
@@ -92,6 +94,14 @@ def _measured(state: State, measured: Measured) -> dict[str, Any]:
             for name, speed in measured.fitted().items()
         },
     }
+
+
+def kept(state: State) -> dict[str, Any] | None:
+    """The newest state that an elastic job has kept; None where there is none."""
+    if state.checkpoint is None:
+        return None
+    clock, folder = state.checkpoint
+    return {"clock": clock, "folder": folder}
 
 
 def _score(score: Score) -> dict[str, Any]:

@@ -31,6 +31,8 @@ HEARD: Final = (
     e.Progressed,
     e.CheckpointStored,
     e.CheckpointFetched,
+    e.Checkpointed,
+    e.CheckpointFailed,
     e.ObjectiveReported,
     e.StageEntered,
     e.RolledBack,
@@ -44,6 +46,8 @@ class AgileMLTraining:
     """``keep(saved) -> kept``: puts the model that training saved where the job wants it.
 
     ``heard``: the facts on record that ``client`` is not to be told again; nothing they report is waited for.
+    ``end_checkpoints(clock)``: the job is over; returns why its checkpoints stay although they should not.
+    ``resumed``: clock and folder of the checkpoint that training begins with, unless that is on record.
     """
 
     def __init__(
@@ -53,6 +57,8 @@ class AgileMLTraining:
         speed: float,
         keep: Callable[[str], str],
         heard: Iterable[e.Fact] = (),
+        end_checkpoints: Callable[[int], str] = lambda _: "",
+        resumed: tuple[int, str] | None = None,
     ) -> None:
         self._client = client
         self._terms = terms
@@ -64,6 +70,8 @@ class AgileMLTraining:
             (type(fact), fact.instance) for fact in heard if isinstance(fact, e.MachineJoined | e.SafeToKill)
         )
         self._told = 0
+        self._end_checkpoints = end_checkpoints
+        self._resumed = resumed
 
     def tell(self, number: int, command: e.Tell) -> None:
         if number <= self._told:
@@ -72,9 +80,16 @@ class AgileMLTraining:
         self._client.tell(*self._events(command))
 
     def facts(self, now: Instant) -> tuple[e.Fact, ...]:
-        facts = tuple(self._fact(now, message) for message in self._news)
+        facts = [self._fact(now, message) for message in self._news]
         self._news.clear()
-        return facts
+        if self._resumed is not None:
+            facts.insert(0, e.TrainingResumed(now, *self._resumed))
+            self._resumed = None
+        if facts and isinstance(facts[-1], e.TrainingFinished):
+            clock = facts[-1].clock
+            why = self._end_checkpoints(clock)
+            facts += [e.CheckpointFailed(now, clock, why)] if why else []
+        return tuple(facts)
 
     def next_change(self, after: Instant) -> Instant | None:
         return None
@@ -84,7 +99,7 @@ class AgileMLTraining:
 
     def poll(self, timeout_s: float) -> bool:
         self._news.extend(self._client.poll(timeout_s))
-        return bool(self._news)
+        return bool(self._news) or self._resumed is not None
 
     def close(self) -> None:
         self._client.close()
@@ -149,8 +164,10 @@ class AgileMLTraining:
             case c.Finished():
                 self._effects.clear()
                 return e.TrainingFinished(now, message.clock, self._keep(message.path))
-            case c.Checkpointed() | c.CheckpointFailed():
-                raise AssertionError(f"{message}, of a job that asked for no checkpoints")
+            case c.Checkpointed():
+                return e.Checkpointed(now, message.clock, message.folder)
+            case c.CheckpointFailed():
+                return e.CheckpointFailed(now, message.clock, message.why)
             case c.Failed():
                 self._effects.clear()
                 return e.TrainingFailed(now, message.why)

@@ -11,8 +11,9 @@ from agileml.app import ApplicationError
 from agileml.events import Setup
 from agileml.hosts import marked
 from agileml.hosts.client import TrainingClient
-from agileml.hosts.job import Job, JobFolder
+from agileml.hosts.job import Job, JobFolder, Timing
 from agileml.hosts.local import LocalHost
+from agileml.hosts.stored import CheckpointError, forget, newest
 from spotctl.command.disk_host import DiskHost
 from spotctl.command.folder import CommandFolder, Description
 from spotctl.command.store import CheckpointStore, StoreError
@@ -26,7 +27,7 @@ from spotctl.movable import BYTES_PER_VALUE, refuse_immovable
 from spotctl.report.final import Score
 from spotctl.runs import Run
 from spotctl.settings import Settings
-from spotctl.worlds.agileml import AgileMLTraining
+from spotctl.worlds.agileml import HEARD, AgileMLTraining
 from spotctl.worlds.command import CommandTraining
 from spotctl.worlds.training import Training
 
@@ -77,14 +78,23 @@ def job_of(spec: JobSpec, core_seconds_per_clock: float, speed: float) -> Job:
         stage3_above=spec.scaling.stage3_above,
         automatic=spec.training.measured_stages,
         link_bytes_per_s=spec.training.link_mbit_s * _BYTES_PER_MBIT * pace,
+        checkpoints=place_of(spec),
+        checkpoint_clocks=0 if spec.checkpoint is None else spec.checkpoint.clocks,
     )
+    due_s = 0.0 if spec.checkpoint is None else spec.checkpoint.seconds / speed
     return Job(
         spec.app,
         dict(spec.args),
         setup,
         core_seconds_per_clock=core_seconds_per_clock / pace if spec.local.throttle else 0.0,
         input_bytes=spec.training.input_bytes,
+        timing=Timing(checkpoint_s=due_s),
     )
+
+
+def place_of(spec: JobSpec) -> str:
+    """Where checkpoints of the job are, of whatever run; empty where none are kept."""
+    return "" if spec.checkpoint is None else f"{spec.checkpoint.store.rstrip('/')}/{spec.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +111,14 @@ class _AgileML:
         """Cut the input."""
         spec = self.settings.spec
         job = job_of(spec, self.terms.core_seconds_per_clock, self.settings.speed)
+        resumes = spec.checkpoint is not None and spec.checkpoint.resume
         try:
             _check_metric(spec, job)
-            shape = JobFolder.prepare(self.run.training, job, spec.data).cut_input().shape
+            whole = newest(place_of(spec)) if resumes else None
+            resume = "" if whole is None else whole.folder
+            shape = JobFolder.prepare(self.run.training, job, spec.data, resume).cut_input().shape
+        except CheckpointError as error:
+            raise UsageError(f"checkpoint: {error}") from error
         except ApplicationError as error:
             raise UsageError(f"{spec.data}: {error}") from error
         if spec.objective.strategy != "on-demand":
@@ -114,12 +129,29 @@ class _AgileML:
         return LocalHost(self.run.training, self.settings.spec.envs)
 
     def training(self, host: LocalHost, heard: Sequence[e.Fact]) -> Training:
-        client = TrainingClient(self.run.training, told=0, heard=len(heard))
+        known = sum(isinstance(fact, HEARD) for fact in heard)
+        client = TrainingClient(self.run.training, told=0, heard=known)
+        setup = JobFolder(self.run.training).job().setup
+        on_record = any(isinstance(fact, e.TrainingResumed) for fact in heard)
+        resumed = (setup.start, setup.resume) if setup.resume and not on_record else None
 
         def keep(_: str) -> str:
             return keep_model(JobFolder(self.run.training), self.settings.spec.output)
 
-        return AgileMLTraining(client, self.terms, self.settings.speed, keep, heard)
+        return AgileMLTraining(
+            client, self.terms, self.settings.speed, keep, heard, self._end_checkpoints, resumed
+        )
+
+    def _end_checkpoints(self, clock: int) -> str:
+        """Those of a job that reached its last clock are of no more use: its next run begins anew."""
+        spec = self.settings.spec
+        if spec.checkpoint is None or clock != spec.stop.clocks:
+            return ""
+        try:
+            forget(place_of(spec))
+        except CheckpointError as error:
+            return str(error)
+        return ""
 
     def score(self, state: State) -> Score | None:
         if state.model is None:

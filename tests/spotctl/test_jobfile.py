@@ -14,6 +14,7 @@ from spotctl.config import (
     Converged,
     JobSpec,
     Local,
+    ModelCheckpoints,
     Objective,
     Reliable,
     Scaling,
@@ -110,6 +111,21 @@ def test_defaults_follow_from_what_is_written(folder: Path) -> None:
     assert (spec.drain, spec.seed, spec.objective.deadline) == (False, 0, None)
 
 
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("{store: states, every: 20}", ("states", 20, 0.0, False)),
+        ("{store: states, every: 10m, resume: true}", ("states", 0, 600.0, True)),
+    ],
+)
+def test_checkpoints_are_due_by_clocks_or_by_time(
+    folder: Path, said: str, kept: tuple[str, int, float, bool]
+) -> None:
+    place, clocks, seconds, resume = kept
+    expected = ModelCheckpoints(str(folder / place), clocks, Seconds(seconds), resume)
+    assert parse(MINIMAL + f"checkpoint: {said}\n", folder).checkpoint == expected
+
+
 def test_paths_are_relative_to_the_job_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "nightly.yaml").write_text(MINIMAL)
     monkeypatch.chdir("/")
@@ -199,6 +215,33 @@ MALFORMED = {
         "setup: pip install x\napp:",
         "1:8: setup: belongs to engine: command",
         "this is a job of agileml",
+    ),
+    "checkpoints nowhere": ("app:", "checkpoint: {every: 5}\napp:", "checkpoint.store: missing", "a URL"),
+    "checkpoints never": ("app:", "checkpoint: {store: here}\napp:", "checkpoint.every: missing", "10m"),
+    "checkpoints too soon": ("app:", "checkpoint: {store: a, every: 0}\napp:", "found '0'", "at least 1"),
+    "checkpoints at some time": (
+        "app:",
+        "checkpoint: {store: a, every: often}\napp:",
+        "checkpoint.every: found 'often'",
+        "clocks, like 20, or a time with its unit",
+    ),
+    "checkpoints in memory": (
+        "app:",
+        "checkpoint: {store: memory://x, every: 5}\napp:",
+        "checkpoint.store: found memory://",
+        "outlives a machine",
+    ),
+    "a command's checkpoints": (
+        "app:",
+        "checkpoint: {store: a, every: 5, restart: 60s}\napp:",
+        "checkpoint.restart: unknown key",
+        "",
+    ),
+    "checkpoints of what is modelled": (
+        "app:",
+        "checkpoint: {store: a, every: 5}\nlocal: {progress: modelled}\napp:",
+        "checkpoint: needs local: {progress: measured}",
+        "",
     ),
     "bad name": ("app:", "name: ../up\napp:", "1:7: name: found '../up'", "a name of letters"),
     "bad variable": ("app:", "envs: {A-B: 1}\napp:", "found the key 'A-B'", "the name of a variable"),

@@ -8,11 +8,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agileml.apps.planted import planted_ratings, write_ratings
+from agileml.hosts.local import LocalHost
 from tests.spotctl.cli.test_app import spotctl
 from tests.spotctl.cli.test_terminal import CTRL_C, SPOTCTL, Terminal
 
@@ -50,10 +53,10 @@ def running(tmp_path: Path) -> Iterator[Launch]:
     process.communicate(timeout=60)
 
 
-def _ended(process: Launch) -> dict[str, object]:
+def _ended(process: Launch) -> dict[str, Any]:
     """The final object, once the launch is over."""
     output, _ = process.communicate(timeout=60)
-    final: dict[str, object] = json.loads(output.splitlines()[-1])
+    final: dict[str, Any] = json.loads(output.splitlines()[-1])
     assert process.returncode == final["exit_code"]
     return final
 
@@ -90,6 +93,60 @@ def test_ctrl_c_of_an_attached_view_ends_the_view_and_sigterm_ends_the_job(
     assert running.poll() is None
     running.send_signal(signal.SIGTERM)
     assert _ended(running)["state"] == "cancelled"
+
+
+@pytest.mark.process
+def test_a_job_that_lost_its_reliable_machine_goes_on_from_its_checkpoint_with_the_next_launch(
+    tmp_path: Path,
+) -> None:
+    """Which ends at its last clock, and then keeps no checkpoint: the launch after that begins anew."""
+    kept = "checkpoint: {store: states, every: 2, resume: true}\n"
+    write_ratings(planted_ratings(20, 10, 2, 0.1, 0.5, seed=0), tmp_path / "ratings.csv")
+    home, job = tmp_path / "home", tmp_path / "nightly.yaml"
+    job.write_text(JOB + kept)
+    with _launched(job, home) as first:
+        lost_at = _until(first, "Checkpointed")["clock"]
+        seen = json.loads(spotctl("status", "--json", home=home).stdout)["runs"][0]
+        assert seen["checkpoint"]["clock"] >= lost_at
+        (training,) = home.glob("jobs/nightly/*/training")
+        LocalHost(training).kill("r1-1")
+        final = _ended(first)
+    assert (final["state"], final["exit_code"], final["instances_left"]) == ("failed", 1, 0)
+    from_clock = final["checkpoint"]["clock"]
+
+    job.write_text(JOB.replace("100000", str(from_clock + 20)) + kept)
+    with _launched(job, home) as second:
+        resumed = _until(second, "TrainingResumed")
+        assert resumed["clock"] == from_clock
+        final = _ended(second)
+    assert (final["state"], final["exit_code"], final["clocks"]) == ("done", 0, from_clock + 20)
+    assert final["resumed_from"] == from_clock
+    assert not list((tmp_path / "states" / "nightly").iterdir())
+
+
+@contextmanager
+def _launched(job: Path, home: Path) -> Iterator[Launch]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", SPOTCTL, "launch", str(job), "--yes", "--json"],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "SPOTCTL_HOME": str(home)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=120)
+
+
+def _until(process: Launch, event: str) -> dict[str, Any]:
+    """The next line of that kind."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        said: dict[str, Any] = json.loads(line)
+        if said.get("event") == event:
+            return said
+    raise AssertionError(f"it ended without a {event}")
 
 
 @pytest.mark.process

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.config import JobSpec, Local, Training
+from pricing_data.units import Seconds
+from spotctl.config import JobSpec, Local, ModelCheckpoints, Training
 from spotctl.jobfile import load_job
 from spotctl.worlds.engines import job_of
 
@@ -43,3 +44,13 @@ def test_one_that_runs_free_sends_what_was_said() -> None:
 def test_by_default_stages_go_by_the_ratio_and_all_input_is_kept() -> None:
     job = job_of(replace(described(), training=Training(0, 2, 8)), core_seconds_per_clock=60.0, speed=1.0)
     assert (job.setup.automatic, job.input_bytes) == (False, None)
+
+
+def test_checkpoints_are_kept_below_the_jobs_name_and_as_often_as_the_markets_time_says() -> None:
+    by_time = ModelCheckpoints("s3://bucket/states/", seconds=Seconds(600.0))
+    job = job_of(replace(described(), checkpoint=by_time), core_seconds_per_clock=60.0, speed=10.0)
+    assert job.setup.checkpoints == f"s3://bucket/states/{described().name}"
+    assert (job.setup.checkpoint_clocks, job.timing.checkpoint_s) == (0, 60.0)
+    by_clocks = ModelCheckpoints("states", clocks=20)
+    job = job_of(replace(described(), checkpoint=by_clocks), core_seconds_per_clock=60.0, speed=10.0)
+    assert (job.setup.checkpoint_clocks, job.timing.checkpoint_s) == (20, 0.0)
