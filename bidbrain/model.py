@@ -64,6 +64,8 @@ class Offer:
     cores: float
     open: bool = True
     """False where nothing more may be requested now (quota, no capacity); its price still counts."""
+    rentable: bool = True
+    """False where no promise may rest on machines on demand: their quota is kept for others."""
 
 
 @dataclass(frozen=True, slots=True)

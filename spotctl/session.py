@@ -6,8 +6,6 @@ decides nothing about machines or money.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -19,20 +17,21 @@ from pricing_data.units import Instant
 from spotctl.config import JobSpec
 from spotctl.control import events as e
 from spotctl.control.deciding import observation, promised, strategy
-from spotctl.control.drive import drive, fold, start, unexecuted
-from spotctl.control.evolve import begin, evolve
+from spotctl.control.drive import drive, fold
+from spotctl.control.evolve import evolve
 from spotctl.control.state import Phase, State
 from spotctl.control.terms import Terms
 from spotctl.errors import Interrupted, LedgerError, NothingToDo, SpotctlError, UsageError
 from spotctl.interrupts import Detached, Interrupts, Watcher
 from spotctl.ledger import Ledger
+from spotctl.opening import begin as begin_run
+from spotctl.opening import opening_state, reopen, runs_of, settings_of
 from spotctl.report.final import final_object
-from spotctl.resolve import Resolved, resolve
-from spotctl.runs import JobLocked, Run, Runs, default_root
+from spotctl.resolve import resolve
+from spotctl.runs import JobLocked, Run, Runs
 from spotctl.settings import IfRunning, LaunchOptions, Settings, WorldKind
-from spotctl.timesource import pause, wall_clock
+from spotctl.timesource import PacedTime, VirtualTime, pause, wall_clock
 from spotctl.worlds.built import BuiltWorld
-from spotctl.worlds.replay import replay_world
 
 _FOLLOW_EVERY_S = 0.2
 
@@ -73,8 +72,7 @@ def plan_job(spec: JobSpec, options: LaunchOptions) -> JobPlan:
     """The plan of a run that starts now (in the trace's time). Writes and starts nothing."""
     settings = Settings.of(spec, options)
     resolved = resolve(settings.spec, settings.prices, "plan", settings.seed)
-    started = e.JobStarted(resolved.terms.start, resolved.terms)
-    state = begin(started, resolved.trace, resolved.capacity)
+    state = opening_state(resolved)
     clocks = resolved.terms.stop.clocks
     work = (clocks or 1) * resolved.terms.core_seconds_per_clock
     ahead = plan_ahead(observation(state), work, strategy(state).decide)
@@ -108,7 +106,7 @@ def end(run: Run, ask: e.Ask, observer: Observer) -> Finished | None:
         with runs.lock(run.name):
             if run.state().closed is not None:
                 return None  # the process that was asked is done with it already
-            return _resume(run, _settings_of(run), observer)
+            return _resume(run, settings_of(run), observer)
     except JobLocked:
         return None
 
@@ -136,11 +134,6 @@ def follow(run: Run, observer: Observer) -> State:
         ledger.close()
 
 
-def runs_of(world: WorldKind) -> Runs:
-    """Replays cost nothing and are kept apart, so that reports never add them up."""
-    return Runs(default_root() / "replays") if world is WorldKind.REPLAY else Runs()
-
-
 # ---- one process, one run -----------------------------------------------------------------------
 
 
@@ -148,7 +141,7 @@ def _run(runs: Runs, settings: Settings, observer: Observer) -> Finished:
     unfinished = None if settings.world is WorldKind.REPLAY else runs.unfinished(settings.spec.name)
     if unfinished is None:
         return _begin(runs, settings, observer)
-    if _settings_of(unfinished) != settings:
+    if settings_of(unfinished) != settings:
         raise UsageError(
             f"{settings.spec.name} has an unfinished run with other settings ({unfinished.folder}); launch "
             f"it as before to go on with it, or end it with: spotctl down {settings.spec.name}"
@@ -158,47 +151,39 @@ def _run(runs: Runs, settings: Settings, observer: Observer) -> Finished:
 
 def _begin(runs: Runs, settings: Settings, observer: Observer) -> Finished:
     resolved = resolve(settings.spec, settings.prices, "", settings.seed)
-    run = runs.create(settings.spec.name)
-    resolved = resolved.named(run.id)
-    with _open(run) as ledger:
-        begins = resolved.terms.start
-        run.save_history(resolved.trace.as_of(begins), resolved.capacity.as_of(begins))
-        ledger.note("settings", settings.text())
-        started = e.JobStarted(begins, resolved.terms)
-        state = start(started, resolved.trace, ledger, observer, resolved.capacity)
-        interrupts = Interrupts(ledger, observer)
-        observer.on_start(run, resolved.recording)
+    opened = begin_run(runs, settings, resolved, observer)
+    try:
+        interrupts = Interrupts(opened.ledger, observer)
         try:
-            built = _build(settings, resolved, run, interrupts)
+            if settings.world is WorldKind.REPLAY:
+                built = opened.world(interrupts, VirtualTime(resolved.terms.start))
+            else:
+                time = PacedTime(resolved.terms.start, settings.speed)
+                interrupts.rested = time.rest
+                built = opened.world(interrupts, time)
         except (UsageError, KeyboardInterrupt):
-            run.discard()
+            opened.run.discard()
             raise
         with interrupts.caught():
-            return _drive(state, built, ledger, observer, run)
-
-
-def _build(settings: Settings, resolved: Resolved, run: Run, interrupts: Interrupts) -> BuiltWorld:
-    if settings.world is WorldKind.REPLAY:
-        return replay_world(resolved, interrupts)
-    from spotctl.worlds.local import local_world  # processes and sockets, only where they are wanted
-
-    return local_world(settings, resolved, run, interrupts)
+            return _drive(opened.state, built, opened.ledger, observer, opened.run)
+    finally:
+        opened.ledger.close()
 
 
 def _resume(run: Run, settings: Settings, observer: Observer) -> Finished:
-    from spotctl.worlds.local import resumed_local_world
-
-    with _open(run) as ledger, (interrupts := Interrupts(ledger, observer)).caught():
-        entries = ledger.entries()
-        state = fold(entries, run.load_history(), run.load_capacity())
-        _refuse_ended(run, state)
-        resolved = resolve(settings.spec, settings.prices, run.id, settings.seed)
-        observer.on_start(run, resolved.recording)
-        down = _down(ledger, settings)
-        built = resumed_local_world(settings, resolved, run, interrupts, state, entries, down)
-        for command in unexecuted(entries, state):
-            built.world.execute(command)
-        return _drive(state, built, ledger, observer, run)
+    ledger = Ledger.at(run.ledger_path)
+    try:
+        with (interrupts := Interrupts(ledger, observer)).caught():
+            opened = reopen(run, ledger, settings)
+            _refuse_ended(run, opened.state)
+            observer.on_start(run, opened.resolved.recording)
+            down = _down(ledger, settings)
+            time = PacedTime(down.until, settings.speed)
+            interrupts.rested = time.rest
+            built = opened.resumed_world(interrupts, time, down)
+            return _drive(opened.state, built, ledger, observer, run)
+    finally:
+        ledger.close()
 
 
 def _refuse_ended(run: Run, state: State) -> None:
@@ -229,23 +214,6 @@ def _down(ledger: Ledger, settings: Settings) -> e.ControllerDown:
     at, recorded = last
     gap_s = max(0.0, wall_clock() - recorded)
     return e.ControllerDown(at, Instant(at + int(gap_s * settings.speed)))
-
-
-@contextmanager
-def _open(run: Run) -> Iterator[Ledger]:
-    ledger = Ledger.at(run.ledger_path)
-    try:
-        yield ledger
-    finally:
-        ledger.close()
-
-
-def _settings_of(run: Run) -> Settings:
-    with _open(run) as ledger:
-        text = ledger.noted("settings")
-    if text is None:
-        raise LedgerError(f"{run.folder}: the record does not say what was launched")
-    return Settings.parse(text)
 
 
 def _already_running(runs: Runs, settings: Settings, choice: IfRunning, observer: Observer) -> Finished:

@@ -49,6 +49,8 @@ class Settings:
     speed: float
     prices: PriceOptions
     seed: int
+    queue: str | None = None
+    """The queue that runs the job; None: it is launched alone."""
 
     @classmethod
     def of(cls, spec: JobSpec, options: LaunchOptions) -> Settings:

@@ -15,10 +15,15 @@ from bidbrain.strategies.alone import Deciding
 
 @dataclass(frozen=True, slots=True)
 class Leased:
-    """``strategy`` within ``lease``. ``capped``: bids stay at or below list prices."""
+    """``strategy`` within ``lease``.
+
+    ``leaving``: machines of its markets on their way out, still held. ``capped``: no bid is above
+    the list price.
+    """
 
     strategy: Deciding
     lease: Lease | None
+    leaving: int = 0
     capped: bool = False
 
     def decide(self, observation: Observation) -> Decision:
@@ -35,7 +40,7 @@ class Leased:
         return self.strategy.renew_or_terminate(self._within(observation), holding_id)
 
     def _within(self, observation: Observation) -> Observation:
-        count = 0 if self.lease is None else self.lease.count
+        count = 0 if self.lease is None else max(self.lease.count - self.leaving, 0)
         limits = replace(observation.limits, max_instances=min(observation.limits.max_instances, count))
         offers = closed_outside(observation.offers, self.lease)
         if self.capped:

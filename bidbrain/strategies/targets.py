@@ -30,14 +30,15 @@ class Target:
 
 
 def targets(observation: Observation) -> tuple[Target, ...]:
-    """The most machines the job may have, of every market; ValueError without offers.
+    """The most machines the job may have, of every market where it may rent; ValueError where there is none.
 
     Of markets that are alike on demand (zones, mostly) the first, or the one in which machines are rented.
     """
-    if not observation.offers:
+    rentable = [offer for offer in observation.offers if offer.rentable]
+    if not rentable:
         raise ValueError("a deadline needs a market whose on-demand price is known")
     rented = {holding.market for holding in observation.footprint if holding.on_demand}
-    offers = sorted(observation.offers, key=lambda o: (o.market not in rented, o.market))
+    offers = sorted(rentable, key=lambda o: (o.market not in rented, o.market))
     below = min((o.price / o.cores for o in fair_offers(observation)), default=None)
     kinds: dict[tuple[float, float], Target] = {}
     for offer in offers:

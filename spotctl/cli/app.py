@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
-from spotctl.cli import advise, backtest, jobs, launch, prices, report
+from spotctl.cli import advise, backtest, jobs, launch, prices, queue, report
 from spotctl.errors import SpotctlError
 
 _CTRL_C: Final = 130
@@ -89,6 +89,7 @@ report.add_to(app)
 prices.add_to(app)
 advise.add_to(app)
 backtest.add_to(app)
+queue.add_to(app)
 
 
 @app.command("version", epilog="Example: spotctl version")

@@ -28,6 +28,11 @@ def event(entry: Entry) -> str:
     return line({"schema": _EVENT, "event": type(entry).__name__, **public(entry)})
 
 
+def event_of(job: str, entry: Entry) -> str:
+    """The same of one job among several."""
+    return line({"schema": _EVENT, "event": type(entry).__name__, "job": job, **public(entry)})
+
+
 def line(fields: Mapping[str, Any]) -> str:
     return json.dumps(fields, separators=(",", ":"), allow_nan=False)
 

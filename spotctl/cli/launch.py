@@ -124,8 +124,8 @@ def launch(
 
     chosen = settings.LaunchOptions(
         world=settings.WorldKind(world),
-        speed=_pace(speed),
-        prices=_prices(trace, trace_market, trace_start, rules, availability),
+        speed=pace(speed),
+        prices=prices(trace, trace_market, trace_start, rules, availability),
         if_running=settings.IfRunning(if_running),
         deadline=options.duration("--deadline", deadline),
         budget=options.dollars("--budget", budget),
@@ -162,7 +162,7 @@ def plan(
     from spotctl.settings import LaunchOptions
 
     chosen = LaunchOptions(
-        prices=_prices(trace, trace_market, trace_start, rules, availability),
+        prices=prices(trace, trace_market, trace_start, rules, availability),
         deadline=options.duration("--deadline", deadline),
         budget=options.dollars("--budget", budget),
     )
@@ -180,29 +180,39 @@ def _refuse(cloud: Cloud, detach: bool) -> None:
 
 
 def _job(path: Path, name: str | None, env: list[str] | None) -> JobSpec:
-    from spotctl.jobfile import JOB_NAME, load_job
+    from spotctl.jobfile import load_job
 
-    if name is not None and re.fullmatch(JOB_NAME, name) is None:
-        raise UsageError(f"--name: found {name!r}, expected letters, digits, '.', '_' and '-', at most 64")
+    name = checked_name(name)
     extra = options.variables("--env", env or [])
     spec = load_job(path)
     return replace(spec, name=name or spec.name, envs={**spec.envs, **extra})
 
 
-def _prices(
+def checked_name(name: str | None) -> str | None:
+    """The value of --name. Raises UsageError where no job can be called so."""
+    from spotctl.jobfile import JOB_NAME
+
+    if name is not None and re.fullmatch(JOB_NAME, name) is None:
+        raise UsageError(f"--name: found {name!r}, expected letters, digits, '.', '_' and '-', at most 64")
+    return name
+
+
+def prices(
     trace: Path | None,
     markets: list[str] | None,
     start: str | None,
     rules: str | None,
     availability: Path | None,
 ) -> PriceOptions:
+    """What the options about prices say."""
     from spotctl.resolve import PriceOptions
 
     begin = options.moment("--trace-start", start)
     return PriceOptions(trace, tuple(markets or ()), begin, rules, availability)
 
 
-def _pace(speed: float) -> float:
+def pace(speed: float) -> float:
+    """The value of --speed. Raises UsageError where it is no number."""
     if not math.isfinite(speed):
         raise UsageError(f"--speed: found {speed}, expected a finite number of at least 1")
     return speed

@@ -28,7 +28,21 @@ def decided(state: State) -> e.Decided:
     seen, pledged = observation(state), pledge(state)
     if pledged is None:
         return e.Decided(state.now, strategy(state).decide(seen))
-    return e.Decided(state.now, _kept(state).decide(seen, pledged), look(seen))
+    return e.Decided(state.now, _reserved(state, _kept(state).decide(seen, pledged)), look(seen))
+
+
+def _reserved(state: State, decision: Decision) -> Decision:
+    """A queue left room on demand for the job's most machines; who leaves takes it up until it is gone."""
+    rents = decision.action is Action.ACQUIRE and decision.bid is None
+    if state.terms.queued is None or not rents:
+        return decision
+    room = state.terms.limits.max_instances - state.rented
+    if decision.count <= room:
+        return decision
+    if room > 0:
+        return replace(decision, count=room)
+    why = "The machines on demand that go have to be gone before others come."
+    return replace(decision, action=Action.HOLD, why=why, market=None, count=0)
 
 
 def renewed(state: State, holding: str) -> e.Decided:
@@ -55,18 +69,24 @@ def given_back(state: State, holding: Holding) -> e.Decided:
 
 
 def observation(state: State) -> Observation:
-    """What BidBrain is shown: nothing later than ``state.now``."""
-    terms = state.terms
+    """What BidBrain is shown: nothing later than ``state.now``, and of a queue's job its lease alone."""
+    seen = market_of(state)
+    if state.terms.queued is None:
+        return seen
+    return replace(seen, offers=closed_outside(seen.offers, state.lease))
+
+
+def market_of(state: State) -> Observation:
+    """The whole of the market as the job sees it, whatever it may hold of it."""
+    terms, queued = state.terms, state.terms.queued
     offers, speeds = [], state.speeds()
     for tradable in terms.spot:
         price = state.history.price(tradable.market, state.now)
         if price is not None:
             free = not state.refused_lately(tradable.market)
-            offers.append(
-                Offer(tradable.market, price, tradable.on_demand, speeds[tradable.market.instance_type], free)
-            )
-    if terms.queued is not None:
-        offers = list(closed_outside(tuple(offers), state.lease))
+            rents = queued is None or not queued.promised or tradable.market in queued.rents
+            speed = speeds[tradable.market.instance_type]
+            offers.append(Offer(tradable.market, price, tradable.on_demand, speed, free, rents))
     return Observation(
         now=state.now,
         rules=terms.rules,
@@ -122,7 +142,7 @@ def strategy(state: State) -> Deciding:
     alone = wanted if state.terms.reliable_count else Alone(wanted)
     if state.terms.queued is None:
         return alone
-    return Leased(alone, state.lease, capped=state.allowance is not None)
+    return Leased(alone, state.lease, state.leaving, capped=state.allowance is not None)
 
 
 def _kept(state: State) -> Kept:

@@ -263,6 +263,19 @@ class State:
         return held[-1] if too_many else None
 
     @property
+    def leaving(self) -> int:
+        """Spot machines of its lease's markets that are on their way out, and not gone yet."""
+        markets = () if self.lease is None else self.lease.markets
+        mine = {a.name for a in self.allocations.values() if not a.on_demand and a.market in markets}
+        return sum(1 for i in self.live() if i.allocation in mine and not i.stays)
+
+    @property
+    def rented(self) -> int:
+        """Machines on demand beside the reliable ones, those on their way out included."""
+        mine = {a.name for a in self.allocations.values() if a.on_demand and not a.reliable}
+        return sum(1 for i in self.live() if i.allocation in mine)
+
+    @property
     def parked(self) -> bool:
         """Whether a queue gives it nothing to decide about: no lease, no promise."""
         queued = self.terms.queued

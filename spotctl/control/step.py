@@ -207,7 +207,8 @@ def _drains(state: State) -> bool:
 def _closes(state: State) -> Commands:
     over = state.phase is Phase.CLOSING or state.asked is e.Ask.DOWN
     refused = _reliable_refusal(state)
-    early = state.phase is Phase.STARTING and (state.asked is not None or refused is not None)
+    given_up = state.asked is not None or refused is not None or (state.parked and _over_budget(state))
+    early = state.phase is Phase.STARTING and given_up
     if not (over or early) or any(True for _ in state.live()) or _unanswered(state):
         return
     yield _closing(state, refused)

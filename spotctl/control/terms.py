@@ -42,9 +42,11 @@ class Queued:
 
     ``promised``: its deadline is kept by machines on demand, which the queue left room and money for. Such a
     job begins at once. A deadline that was not promised is the policy's affair, and no decision's.
+    ``rents``: the markets whose machines on demand are kept for it.
     """
 
     promised: bool
+    rents: tuple[Market, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

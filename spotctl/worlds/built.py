@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from spotctl.control.drive import World
 from spotctl.control.state import State
 from spotctl.report.final import Score
+from spotctl.worlds.trace import TraceWorld
 
 
 @dataclass(frozen=True, slots=True)
 class BuiltWorld:
     """A world with its ends."""
 
-    world: World
+    world: TraceWorld
     close: Callable[[], None]
     """The run is closed: let go of everything."""
     leave: Callable[[], None]

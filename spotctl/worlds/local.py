@@ -11,51 +11,49 @@ from agileml.hosts.local import LocalHost
 from spotctl.control import events as e
 from spotctl.control.state import State
 from spotctl.control.terms import Terms
-from spotctl.interrupts import Interrupts
-from spotctl.providers.base import Order
 from spotctl.providers.local import LocalProvider
 from spotctl.providers.simulated import SimulatedProvider
 from spotctl.resolve import Resolved
 from spotctl.runs import Run
 from spotctl.settings import Settings
 from spotctl.simulator.modelled import modelled
-from spotctl.timesource import PacedTime
+from spotctl.timesource import TimeSource
 from spotctl.worlds.agileml import HEARD
 from spotctl.worlds.built import BuiltWorld
 from spotctl.worlds.engines import Engine, engine_of
 from spotctl.worlds.paired import PairedTraining
-from spotctl.worlds.trace import TraceWorld
+from spotctl.worlds.replay import restore
+from spotctl.worlds.trace import Asks, TraceWorld
 from spotctl.worlds.training import Training
 
 
-def local_world(settings: Settings, resolved: Resolved, run: Run, interrupts: Interrupts) -> BuiltWorld:
+def local_world(settings: Settings, resolved: Resolved, run: Run, asks: Asks, time: TimeSource) -> BuiltWorld:
     """The world of a new run. Raises UsageError where the job cannot work on this machine."""
     engine_of(settings, resolved.terms, run).prepare()
-    time = PacedTime(resolved.terms.start, settings.speed)
-    return _Parts.of(settings, resolved, run, interrupts, time, on_record=()).built()
+    return _Parts.of(settings, resolved, run, asks, time, on_record=()).built()
 
 
 def resumed_local_world(
     settings: Settings,
     resolved: Resolved,
     run: Run,
-    interrupts: Interrupts,
+    asks: Asks,
+    time: TimeSource,
     state: State,
     entries: Sequence[e.Entry],
     down: e.ControllerDown,
 ) -> BuiltWorld:
-    """The world of a run that goes on where its ledger ends, ``down.until`` being now."""
+    """The world of a run that goes on where its ledger ends; it is ``down.until`` on ``time`` now."""
     engine = engine_of(settings, resolved.terms, run)
     if not engine.prepared:
         engine.prepare()
-    time = PacedTime(down.until, settings.speed)
-    parts = _Parts.of(settings, resolved, run, interrupts, time, entries)
-    parts.restore(state)
+    parts = _Parts.of(settings, resolved, run, asks, time, entries)
+    restore(parts.market, state)
     tells = [entry for entry in entries if isinstance(entry, get_args(e.Tell))]
     for number, command in enumerate(tells, start=1):
         parts.training.tell(number, command)
     parts.training.poll(0.0)  # a training that has ended says so before its machines are found gone
-    parts.world.resume(state, len(tells), down)
+    parts.world.resume(state, entries, down)
     return parts.built()
 
 
@@ -73,8 +71,8 @@ class _Parts:
         settings: Settings,
         resolved: Resolved,
         run: Run,
-        interrupts: Interrupts,
-        time: PacedTime,
+        asks: Asks,
+        time: TimeSource,
         on_record: Sequence[e.Entry],
     ) -> _Parts:
         terms = resolved.terms
@@ -85,28 +83,9 @@ class _Parts:
             resolved.trace, terms.rules, boot_s, lambda: time.now, resolved.capacity, terms.own_rules
         )
         training = _training(settings, engine, terms, host, on_record)
-        interrupts.rested = time.rest
         provider = LocalProvider(market, host)
-        world = TraceWorld(time, resolved.trace, provider, training, interrupts, terms)
+        world = TraceWorld(time, resolved.trace, provider, training, asks, terms)
         return cls(market, engine, host, training, world)
-
-    def restore(self, state: State) -> None:
-        """The market's side of what is on record: what was granted, and what has ended."""
-        for allocation in state.allocations.values():
-            if not allocation.instances:
-                continue
-            order = Order(
-                allocation.name,
-                allocation.market,
-                allocation.count,
-                allocation.bid,
-                state.terms.tradable(allocation.market).cores,
-                allocation.reliable,
-            )
-            self.market.restore(order, allocation.requested_at)
-            for instance in state.of(allocation.name):
-                if instance.ended_at is not None and instance.end is not None:
-                    self.market.end(instance.name, instance.ended_at, instance.end)
 
     def built(self) -> BuiltWorld:
         def close() -> None:

@@ -1,12 +1,13 @@
-"""A real training whose progress, as far as decisions go, is the modelled one.
+"""Trainings that tell a model's facts: after a restart, or while something real does the work.
 
-For comparing worlds: facts come from the model, at the model's moments, so a local run and a replay take
-the same decisions; nominal time still waits for the real machines.
+``Told`` is a model that goes on where a record ends. ``PairedTraining`` is a real training whose progress, as
+far as decisions go, is the modelled one. For comparing worlds: facts come from the model, at the model's
+moments, so a local run and a replay take the same decisions; nominal time still waits for the real machines.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from pricing_data.units import Instant
@@ -16,6 +17,47 @@ from spotctl.worlds.training import Training
 
 _FINISH_FLOOR_S = 600.0
 """Real seconds that the real training may need longer than the model says."""
+
+
+_MODELLED = (
+    e.MachineJoined,
+    e.SafeToKill,
+    e.Progressed,
+    e.StageEntered,
+    e.RolledBack,
+    e.CheckpointFetched,
+    e.TrainingFinished,
+)
+"""What a model tells."""
+
+
+class Told:
+    """``model``, told everything again: the facts that are among ``on_record`` it keeps to itself."""
+
+    def __init__(self, model: Training, on_record: Iterable[e.Entry]) -> None:
+        self._model = model
+        self._to_skip = sum(isinstance(entry, _MODELLED) for entry in on_record)
+
+    def tell(self, number: int, command: e.Tell) -> None:
+        self._model.tell(number, command)
+
+    def facts(self, now: Instant) -> tuple[e.Fact, ...]:
+        facts = self._model.facts(now)
+        known = min(self._to_skip, len(facts))
+        self._to_skip -= known
+        return facts[known:]
+
+    def next_change(self, after: Instant) -> Instant | None:
+        return self._model.next_change(after)
+
+    def unfinished(self) -> tuple[Effect, ...]:
+        return self._model.unfinished()
+
+    def poll(self, timeout_s: float) -> bool:
+        return self._model.poll(timeout_s)
+
+    def close(self) -> None:
+        self._model.close()
 
 
 class PairedTraining:

@@ -2,21 +2,74 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import ceil
+from typing import get_args
 
+from spotctl.control import events as e
+from spotctl.control.state import State
+from spotctl.providers.base import Order
 from spotctl.providers.simulated import SimulatedProvider
 from spotctl.resolve import Resolved
 from spotctl.simulator.modelled import modelled
-from spotctl.timesource import VirtualTime
+from spotctl.timesource import TimeSource, VirtualTime
 from spotctl.worlds.built import BuiltWorld
+from spotctl.worlds.paired import Told
 from spotctl.worlds.trace import Asks, TraceWorld
 
 
-def replay_world(resolved: Resolved, asks: Asks) -> BuiltWorld:
-    """A world in which the run takes no time and starts no process."""
+def replay_world(resolved: Resolved, asks: Asks, time: TimeSource | None = None) -> BuiltWorld:
+    """A world that starts no process. ``time``: virtual, where none is given; then a run takes none
+    either.
+    """
+    time = VirtualTime(resolved.terms.start) if time is None else time
+    provider = _provider(resolved, time)
+    return _built(TraceWorld(time, resolved.trace, provider, modelled(resolved.terms), asks, resolved.terms))
+
+
+def resumed_replay_world(
+    resolved: Resolved,
+    asks: Asks,
+    time: TimeSource,
+    state: State,
+    entries: Sequence[e.Entry],
+    down: e.ControllerDown,
+) -> BuiltWorld:
+    """The world of a replay that goes on where its ledger ends."""
+    provider = _provider(resolved, time)
+    restore(provider, state)
+    training = Told(modelled(resolved.terms), entries)
+    tells = [entry for entry in entries if isinstance(entry, get_args(e.Tell))]
+    for number, command in enumerate(tells, start=1):
+        training.tell(number, command)
+    world = TraceWorld(time, resolved.trace, provider, training, asks, resolved.terms)
+    world.resume(state, entries, down)
+    return _built(world)
+
+
+def restore(market: SimulatedProvider, state: State) -> None:
+    """The market's side of what is on record: what was granted, and what has ended."""
+    for allocation in state.allocations.values():
+        if not allocation.instances:
+            continue
+        cores = state.terms.tradable(allocation.market).cores
+        order = Order(
+            allocation.name,
+            allocation.market,
+            allocation.count,
+            allocation.bid,
+            cores,
+            allocation.reliable,
+        )
+        market.restore(order, allocation.requested_at)
+        for instance in state.of(allocation.name):
+            if instance.ended_at is not None and instance.end is not None:
+                market.end(instance.name, instance.ended_at, instance.end)
+
+
+def _provider(resolved: Resolved, time: TimeSource) -> SimulatedProvider:
     terms = resolved.terms
-    time = VirtualTime(terms.start)
-    provider = SimulatedProvider(
+    return SimulatedProvider(
         resolved.trace,
         terms.rules,
         ceil(terms.start_s),
@@ -24,7 +77,9 @@ def replay_world(resolved: Resolved, asks: Asks) -> BuiltWorld:
         resolved.capacity,
         terms.own_rules,
     )
-    world = TraceWorld(time, resolved.trace, provider, modelled(terms), asks, terms)
+
+
+def _built(world: TraceWorld) -> BuiltWorld:
     return BuiltWorld(
         world,
         close=world.close,

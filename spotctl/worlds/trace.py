@@ -8,20 +8,21 @@ the alarm. So two worlds that differ in their parts alone tell the same story.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
-from typing import assert_never
+from typing import assert_never, get_args
 
 import numpy as np
 
+from bidbrain.lease import Lease
 from pricing_data.market import Market, PriceHistory, Series
-from pricing_data.units import Instant, UsdPerHour
+from pricing_data.units import Instant, MicroUsd, UsdPerHour
 from spotctl.control import events as e
 from spotctl.control.state import State
 from spotctl.control.terms import Terms
 from spotctl.errors import InstanceNotFound, ProviderError
 from spotctl.providers.base import Order, Provider
-from spotctl.timesource import TimeSource
+from spotctl.timesource import Effect, TimeSource
 from spotctl.worlds.training import Training
 from spotctl.worlds.watch import Watch
 
@@ -53,22 +54,51 @@ class TraceWorld:
         self._alarm: Instant | None = None
         self._tells = count(1)
 
-    def resume(self, state: State, tells: int, down: e.ControllerDown) -> None:
-        """Go on where a ledger ends: ``state`` is its fold, ``tells`` the training commands it holds."""
+    def resume(self, state: State, entries: Sequence[e.Entry], down: e.ControllerDown) -> None:
+        """Go on where a ledger ends: ``state`` is the fold of its ``entries``.
+
+        Whoever died before the first prices were on record left a ledger that could not settle bills: they
+        are told now.
+        """
         self._ready.clear()
+        told = {entry.market for entry in entries if isinstance(entry, e.PriceChanged)}
+        untold = [market for market in self._markets if market not in told]
+        self._ready.extend(_opening(self._trace, untold, state.terms.start))
         self._prices = _PriceFeed(self._trace, {m: _last_step(state, m) for m in self._markets})
         self._watch = Watch.resumed(state)
         self._alarm = state.alarm
-        self._tells = count(tells + 1)
+        self._tells = count(1 + sum(isinstance(entry, get_args(e.Tell)) for entry in entries))
         self._ready.append(down)
 
     def next(self) -> e.Fact:
         """The next fact; waits, jumps or holds until there is one."""
-        while not self._ready:
+        while not self.look():
+            self._time.advance(self.target(), self._outside, self.unfinished)
+        return self.take()
+
+    # ---- in steps, for whoever moves the time of several worlds --------------------------------
+
+    def look(self) -> bool:
+        """Whether there is a fact to take now; never waits."""
+        if not self._ready:
             self._ready.extend(self._news())
-            if not self._ready:
-                self._time.advance(self._target(), self._outside, self._training.unfinished)
+        return bool(self._ready)
+
+    def take(self) -> e.Fact:
+        """The next fact. IndexError where ``look`` says that there is none."""
         return self._ready.popleft()
+
+    def outside(self) -> bool:
+        """Whether anything has come that no schedule says; never waits."""
+        return self._outside(0.0)
+
+    def unfinished(self) -> tuple[Effect, ...]:
+        """Real effects that nominal time may not run past."""
+        return self._training.unfinished()
+
+    def lease(self, lease: Lease | None, allowance: MicroUsd | None) -> None:
+        """Tell the job what it may hold from now on."""
+        self._ready.append(e.Leased(self._time.now, lease, allowance))
 
     def execute(self, command: e.Command) -> None:
         """Carry out a recorded command. Expected refusals become facts; anything else is a bug."""
@@ -111,7 +141,8 @@ class TraceWorld:
         self._ready.extend(self._news())
         return bool(self._ready)
 
-    def _target(self) -> Instant | None:
+    def target(self) -> Instant | None:
+        """When the next thing happens that is known beforehand."""
         now = self._time.now
         moments = (
             self._prices.next(),

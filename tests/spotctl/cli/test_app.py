@@ -50,6 +50,7 @@ VERBS = (
     "version",
     "completion",
     "prices",
+    "queue",
 )
 FINAL_KEYS = {
     *("job", "state", "exit_code", "work_done", "objective", "wall_seconds", "sim_seconds", "cost"),

@@ -68,7 +68,8 @@ def random_terms(seed: int) -> Terms:
     named = [name for name in LIVE if deadline_s is not None or name not in NEED_DEADLINE]
     strategy = str(rng.choice(named)) if rng.random() < 0.5 else DEFAULT
     if np.random.default_rng((seed, 2)).random() < 0.3:
-        of = replace(of, queued=Queued(promised=deadline_s is not None and seed % 2 == 1))
+        rents = tuple(tradable.market for tradable in of.spot[seed % 2 :])
+        of = replace(of, queued=Queued(deadline_s is not None and seed % 2 == 1, rents))
     return replace(of, deadline_s=deadline_s, strategy=strategy, start_s=Seconds(60.0), measure=seed % 2 == 0)
 
 

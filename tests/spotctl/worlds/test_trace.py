@@ -170,7 +170,7 @@ def resumed(state: State, known: Sequence[e.Entry], trace: PriceHistory, down: e
     for number, command in enumerate(tells, start=1):
         parts.training.tell(number, command)
     parts.training.facts(known[-1].at)  # what is on record
-    parts.world.resume(state, len(tells), down)
+    parts.world.resume(state, known, down)
     return parts
 
 

@@ -1,0 +1,185 @@
+"""``queue``: many jobs on one host, under a policy, quotas, a budget and deadlines."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import typer
+
+from spotctl.cli import launch, options, screen
+from spotctl.errors import UsageError
+
+QueueFile: TypeAlias = Annotated[
+    Path, typer.Argument(metavar="QUEUE.yaml", help="The queue file.", show_default=False)
+]
+
+group = typer.Typer(
+    help="Run many jobs under a policy, quotas and a budget.",
+    epilog="Example: spotctl queue run nightly.yaml",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Give ``app`` this group of verbs."""
+    app.add_typer(group, name="queue")
+
+
+@group.command(epilog="Example: spotctl queue add nightly.yaml movies.yaml --deadline 6h")
+def add(
+    queue: QueueFile,
+    job: options.JobFile,
+    deadline: launch.DeadlineOption = None,
+    budget: launch.BudgetOption = None,
+    name: launch.NameOption = None,
+    weight: Annotated[float, typer.Option(min=0.001, help="Its part, beside the other jobs' weights.")] = 1.0,
+    entity: Annotated[str, typer.Option(metavar="NAME", help="Whom the job belongs to.")] = "",
+    priority: Annotated[float, typer.Option(help="The higher, the earlier it counts as having come.")] = 0.0,
+    best_effort: Annotated[
+        bool, typer.Option("--best-effort", help="Run it too if its deadline cannot be promised.")
+    ] = False,
+) -> None:
+    """Add a job: a queue that runs takes it up at its next round, any other when it runs.
+
+    The file of the queue stays as it is.
+    """
+    from spotctl.jobfile import load_job
+    from spotctl.queue.file import load_queue
+    from spotctl.queue.journal import QueueFolder, Request
+    from spotctl.queue.spec import Member, member_text
+
+    spec = load_queue(queue)
+    loaded = load_job(job)
+    own, money = options.duration("--deadline", deadline), options.dollars("--budget", budget)
+    objective = replace(
+        loaded.objective,
+        deadline=loaded.objective.deadline if own is None else own,
+        budget=loaded.objective.budget if money is None else money,
+    )
+    loaded = replace(loaded, name=launch.checked_name(name) or loaded.name, objective=objective)
+    folder = QueueFolder(spec.name)
+    if loaded.name in _names(spec.name, tuple(member.name for member in spec.jobs)):
+        raise UsageError(f"{spec.name} has a job called {loaded.name} already; say --name")
+    member = Member(loaded, weight, entity, priority, best_effort)
+    folder.ask(Request(loaded.name, member_text(member)))
+    when = "at its next round" if folder.is_live() else "when it runs"
+    screen.note(f"{loaded.name}: {spec.name} takes it up {when}")
+
+
+@group.command(epilog="Example: spotctl queue rm nightly.yaml movies")
+def rm(queue: QueueFile, job: options.JobName) -> None:
+    """Remove a job: what runs of it ends gracefully at the next round, and is accounted for.
+
+    Of a queue that does not run: from its next run.
+    """
+    from spotctl.queue.file import load_queue
+    from spotctl.queue.journal import QueueFolder, Request
+    from spotctl.yamlfile import hint
+
+    spec = load_queue(queue)
+    known = _names(spec.name, tuple(member.name for member in spec.jobs))
+    if job not in known:
+        raise UsageError(f"{spec.name} has no job {job!r}{hint(job, known)}; it has {', '.join(known)}")
+    QueueFolder(spec.name).ask(Request(job))
+    screen.note(f"{job}: removed from {spec.name}")
+
+
+def _names(queue: str, of_file: tuple[str, ...]) -> tuple[str, ...]:
+    """The jobs of a queue's file, and those that were added and not removed since."""
+    from spotctl.queue.journal import QueueFolder
+
+    folder = QueueFolder(queue)
+    newest = folder.unfinished()
+    names = dict.fromkeys(of_file)
+    if newest is not None:
+        record = newest.record()
+        names |= dict.fromkeys(record.entered)
+        for name in record.left:
+            names.pop(name, None)
+    for _, request in folder.requests(after=folder.handled()):
+        if request.member:
+            names[request.job] = None
+        else:
+            names.pop(request.job, None)
+    return tuple(names)
+
+
+@group.command(epilog="Example: spotctl queue ls nightly.yaml --json")
+def ls(
+    queue: QueueFile,
+    form: options.FormatOption = options.Format.TABLE,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Show the jobs of a queue: what each is doing, on which machines, and what it has cost.
+
+    Of the run that goes on, or of the last one.
+    """
+    from spotctl.cli import jsonlines, queueview
+    from spotctl.queue.file import load_queue
+    from spotctl.queue.standing import standing
+
+    found = standing(load_queue(queue))
+    if options.wants_json(form, as_json):
+        screen.data(jsonlines.document(queueview.listed(found)))
+    else:
+        screen.show(queueview.list_table(found))
+
+
+@group.command(epilog="Example: spotctl queue run nightly.yaml --yes --json")
+def run(
+    queue: QueueFile,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Start without asking.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show promises and the first round, start nothing.")
+    ] = False,
+    world: launch.WorldOption = launch.World.LOCAL,
+    speed: launch.SpeedOption = 600.0,
+    trace: launch.TraceOption = None,
+    trace_market: launch.TraceMarketOption = None,
+    trace_start: launch.TraceStartOption = None,
+    availability: launch.AvailabilityOption = None,
+    rules: launch.RulesOption = None,
+    seed: launch.SeedOption = None,
+    form: options.FormatOption = options.Format.TABLE,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Run all jobs of a queue to their ends, and say what each has cost.
+
+    Ctrl-C ends all of them gracefully. Killed, the same command goes on where it was. With --json, standard
+    output is one JSON object per line and event, the last being the outcome.
+    """
+    from spotctl.cli import queueflow
+    from spotctl.queue.file import load_queue
+    from spotctl.queue.spec import QueueOptions, QueueSettings
+    from spotctl.settings import WorldKind
+
+    spec = load_queue(queue)
+    chosen = QueueOptions(
+        WorldKind(world),
+        launch.pace(speed),
+        launch.prices(trace, trace_market, trace_start, rules, availability),
+        seed,
+    )
+    settings = QueueSettings(spec, chosen)
+    as_json = options.wants_json(form, as_json)
+    if dry_run:
+        queueflow.show_plan(settings, as_json)
+        return
+    raise typer.Exit(queueflow.run(settings, as_json, ask=not yes))
+
+
+@group.command(epilog="Example: spotctl queue policies --json")
+def policies(
+    form: options.FormatOption = options.Format.TABLE,
+    as_json: options.JsonOption = False,
+) -> None:
+    """List the policies, what each does, and what it can be told in a queue file."""
+    from spotctl.cli import jsonlines, queueview
+
+    if options.wants_json(form, as_json):
+        screen.data(jsonlines.document(queueview.menu()))
+    else:
+        screen.show(queueview.menu_table())

@@ -1,0 +1,119 @@
+"""``queue run`` as a person or a program goes through it: plan, question, run, table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from pricing_data.traces import Recording
+from pricing_data.units import format_instant
+from spotctl.cli import jsonlines, queueview, screen, words
+from spotctl.control import events as e
+from spotctl.control.state import State
+from spotctl.errors import DeadlineInfeasible, NothingToDo, UsageError
+from spotctl.queue.journal import QueueFolder, QueueRun, root_of
+from spotctl.queue.planning import QueuePlan, plan_queue
+from spotctl.queue.running import run_queue
+from spotctl.queue.spec import QueueSettings
+from spotctl.runs import Run
+from spotctl.settings import WorldKind
+
+
+def show_plan(settings: QueueSettings, as_json: bool) -> None:
+    """Print the plan. Nothing is written. Raises DeadlineInfeasible where a run would."""
+    found = plan_queue(settings)
+    if as_json:
+        screen.data(jsonlines.document(queueview.plan_object(found, settings)))
+    else:
+        screen.show(queueview.plan(found, settings))
+    _refuse(found, settings)
+
+
+def run(settings: QueueSettings, as_json: bool, *, ask: bool) -> int:
+    """Run the queue to its end; the exit code."""
+    if ask and not screen.can_ask():
+        raise UsageError("nobody can be asked here whether to start; add --yes")
+    if not _goes_on(settings):
+        found = plan_queue(settings)
+        _refuse(found, settings)
+        if ask:
+            screen.canvas().print(queueview.plan(found, settings))
+            if not typer.confirm("Start it?", err=True):
+                raise NothingToDo("not started")
+    final = run_queue(settings, JsonLines() if as_json else LogLines())
+    if as_json:
+        screen.data(jsonlines.line(final))
+    else:
+        screen.show(queueview.ended(final))
+    return int(final["exit_code"])
+
+
+def _goes_on(settings: QueueSettings) -> bool:
+    """Whether an earlier run of it was never closed: what it promised stands."""
+    world = settings.options.world
+    return (
+        world is not WorldKind.REPLAY
+        and QueueFolder(settings.spec.name, root_of(world)).unfinished() is not None
+    )
+
+
+def _refuse(found: QueuePlan, settings: QueueSettings) -> None:
+    refused = found.refused()
+    if refused:
+        told = "; ".join(f"{name}: {why}" for name, why in refused.items())
+        raise DeadlineInfeasible(
+            f"{settings.spec.name}: nothing was started. Deadlines that cannot be promised: {told}. "
+            "Allow more time, machines or money, or say best_effort: true"
+        )
+
+
+class JsonLines:
+    """For programs: one line per entry of any job's ledger."""
+
+    def on_queue(self, run: QueueRun, settings: QueueSettings) -> None:
+        """The jobs' own entries say all of it."""
+
+    def on_start(self, run: Run, recording: Recording) -> None:
+        """The first entry says all of it."""
+
+    def on_entry(self, state: State, entry: e.Entry) -> None:
+        screen.data(jsonlines.event_of(state.terms.job, entry))
+
+    def on_left(self, job: str, exit_code: int, why: str, final: dict[str, Any] | None) -> None:
+        if final is None:
+            fields = {"schema": "spotctl.queue-event/1", "event": "NeverBegan", "job": job}
+            screen.data(jsonlines.line({**fields, "exit_code": exit_code, "why": why}))
+        else:
+            screen.data(jsonlines.line(final))
+
+
+class LogLines:
+    """For people and logs: a line when a job starts to train, is evicted, and ends."""
+
+    def on_queue(self, run: QueueRun, settings: QueueSettings) -> None:
+        screen.note(f"{settings.spec.name}: {len(settings.spec.jobs)} jobs, record in {run.folder}")
+
+    def on_start(self, run: Run, recording: Recording) -> None:
+        """Told when it trains."""
+
+    def on_entry(self, state: State, entry: e.Entry) -> None:
+        told = self._told(state, entry)
+        if told is not None:
+            screen.note(f"{format_instant(entry.at)} {state.terms.job}: {told}")
+
+    def _told(self, state: State, entry: e.Entry) -> str | None:
+        if isinstance(entry, e.MachineJoined):
+            begins = sum(i.joined for i in state.instances.values()) == 1
+            market = state.allocations[state.instances[entry.instance].allocation].market
+            return f"starts on {words.machines(1, market)}" if begins else None
+        if isinstance(entry, (e.EvictionWarned, e.ControllerDown)):
+            return words.sentence(state, entry)
+        return None
+
+    def on_left(self, job: str, exit_code: int, why: str, final: dict[str, Any] | None) -> None:
+        if final is None:
+            screen.note(f"{job}: {why}")
+            return
+        ending = words.ending(final["state"], why)
+        screen.note(f"{final['ended']} {job}: {ending}, for ${final['cost']['total']}")

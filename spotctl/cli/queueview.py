@@ -1,0 +1,190 @@
+"""Queues as people and programs see them: the plan, the list, the end, and the menu of policies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from bidbrain.policies.menu import MENU
+from pricing_data.units import format_instant, format_micros
+from spotctl.cli import words
+from spotctl.queue.planning import QueuePlan
+from spotctl.queue.spec import QueueSettings
+from spotctl.queue.standing import Row, Standing
+
+
+def plan(found: QueuePlan, settings: QueueSettings) -> RenderableType:
+    """What would be promised, and what the first round would give."""
+    spec = settings.spec
+    quotas = ", ".join(f"{count} x {pool}" for pool, count in spec.quotas.items()) or "none"
+    budget = "none" if spec.budget is None else words.money(spec.budget)
+    head = Text(f"{spec.name}  prices: {found.prices}, {spec.policy.name}", style="bold")
+    about = Text(
+        f"starts {format_instant(found.start)}, the prices' own time; rounds of {words.span(spec.round_s)}; "
+        f"budget {budget}; quotas: {quotas}"
+    )
+    table = _table("job", "first", "share", "deadline", "put aside")
+    for name in found.judged:
+        table.add_row(
+            name,
+            _lease(found, name),
+            _share(found.first.shares.get(name)),
+            _deadline(found, name),
+            "-" if (amount := found.allowances.get(name)) is None else words.money(amount),
+        )
+    for name in found.waiting:
+        table.add_row(name, "waits", "-", f"after {', '.join(found.members[name].after)}", "-")
+    return Group(head, about, Text(), table)
+
+
+def plan_object(found: QueuePlan, settings: QueueSettings) -> dict[str, Any]:
+    """``spotctl.queue-plan/1``."""
+    return {
+        "schema": "spotctl.queue-plan/1",
+        "queue": settings.spec.name,
+        "policy": settings.spec.policy.name,
+        "starts": format_instant(found.start),
+        "prices": found.prices,
+        "jobs": [
+            {
+                "job": name,
+                "promised": one.made,
+                "why_not_promised": one.why or None,
+                "reserved": dict(one.reserved or {}),
+                "put_aside": None if (kept := found.allowances.get(name)) is None else format_micros(kept),
+                "shares": dict(found.first.shares.get(name, {})),
+                "first_lease": None if (lease := found.first.leases.get(name)) is None else lease.count,
+                "markets": [] if lease is None else [str(market) for market in lease.markets],
+            }
+            for name, one in found.judged.items()
+        ],
+        "waiting": list(found.waiting),
+    }
+
+
+def _lease(found: QueuePlan, name: str) -> str:
+    lease = found.first.leases.get(name)
+    if lease is None:
+        return "nothing"
+    return f"{lease.count} x {' or '.join(sorted({m.instance_type for m in lease.markets}))}"
+
+
+def _share(shares: Mapping[str, float] | None) -> str:
+    return f"{sum(shares.values()):.0%}" if shares else "-"
+
+
+def _deadline(found: QueuePlan, name: str) -> str:
+    one = found.judged[name]
+    if one.terms.deadline_s is None:
+        return "none"
+    limit = words.span(one.terms.deadline_s)
+    if one.made:
+        kept = ", ".join(f"{count} x {pool}" for pool, count in (one.reserved or {}).items())
+        return f"{limit} is promised: {kept} on demand kept for it"
+    return f"{limit} CANNOT BE PROMISED: {one.why}"
+
+
+# ---- while and after it runs ---------------------------------------------------------------------
+
+
+def list_table(found: Standing) -> RenderableType:
+    """A line for each job."""
+    table = _table("job", "state", "share", "machines", "done", "cost", "deadline", "finish")
+    for row in found.rows:
+        table.add_row(
+            row.job,
+            row.state,
+            "-" if row.share is None else f"{row.share:.0%}",
+            row.machines or "-",
+            "-" if row.done is None else f"{row.done:.0%}",
+            words.money(row.cost),
+            "promised" if row.promised else "not promised" if row.why_not else "-",
+            "-" if row.finish is None else format_instant(row.finish),
+        )
+    return Group(table, Text(f"{found.queue}, {found.policy}: {words.money(found.cost)}", style="bold"))
+
+
+def listed(found: Standing) -> dict[str, Any]:
+    """``spotctl.queue-list/1``."""
+    return {
+        "schema": "spotctl.queue-list/1",
+        "queue": found.queue,
+        "run": None if found.run is None else found.run.id,
+        "running": found.live,
+        "policy": found.policy,
+        "cost": format_micros(found.cost),
+        "jobs": [_row(row) for row in found.rows],
+    }
+
+
+def _row(row: Row) -> dict[str, Any]:
+    return {
+        "job": row.job,
+        "run": row.run,
+        "state": row.state,
+        "share": row.share,
+        "machines": row.machines,
+        "done": row.done,
+        "cost": format_micros(row.cost),
+        "promised": row.promised,
+        "why_not_promised": row.why_not or None,
+        "finish": None if row.finish is None else format_instant(row.finish),
+        "exit_code": row.exit_code,
+    }
+
+
+def ended(final: Mapping[str, Any]) -> RenderableType:
+    """The table under which a queue ends."""
+    table = _table("job", "ended", "took", "cost", "on-demand alone", "evictions", "deadline")
+    for job in final["jobs"]:
+        if job["run"] is None:
+            table.add_row(job["job"], job["why"], "-", "-", "-", "-", "-")
+            continue
+        baseline = job["cost"]["on_demand_baseline"]
+        table.add_row(
+            job["job"],
+            words.ending(job["state"], job["why"]),
+            words.span(job["sim_seconds"]),
+            f"${job['cost']['total']}",
+            "-" if baseline is None else f"${baseline}",
+            str(job["evictions"]),
+            "promised" if job["promised"] else "not promised" if job["why_not_promised"] else "-",
+        )
+    cost = final["cost"]
+    saved = final["savings_fraction"]
+    against = "" if saved is None else f"; on-demand alone ${cost['on_demand_baseline']}: {saved:.1%} saved"
+    total = f"${cost['total']} = ${cost['spot']} spot + ${cost['on_demand']} on-demand{against}"
+    took = f"{words.span(final['sim_seconds'])} of the prices' time, {final['rounds']} rounds"
+    left = final["instances_left"]
+    rest = f"; {left} MACHINES LEFT, `spotctl gc` ends them" if left else ""
+    return Group(table, Text(f"{total}  ({took}{rest})", style="bold"), Text(words.NOMINAL, style="dim"))
+
+
+# ---- policies ------------------------------------------------------------------------------------
+
+
+def menu_table() -> Table:
+    table = _table("policy", "does", "can be told")
+    for offered in MENU.values():
+        told = "; ".join(f"{name}: {meaning}" for name, meaning in offered.takes.items())
+        table.add_row(offered.name, offered.does, told or "-")
+    return table
+
+
+def menu() -> dict[str, Any]:
+    """``spotctl.policies/1``."""
+    return {
+        "schema": "spotctl.policies/1",
+        "policies": [{"name": o.name, "does": o.does, "parameters": dict(o.takes)} for o in MENU.values()],
+    }
+
+
+def _table(*titles: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for number, title in enumerate(titles):
+        table.add_column(title, no_wrap=number == 0)
+    return table

@@ -1,0 +1,117 @@
+"""Opening a run: its folder and record, its world, and both again after a crash.
+
+What ``launch`` does for one job and a queue for each of its jobs. Whoever calls holds the job's lock, drives
+the world and closes both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from pricing_data.traces import Recording
+from spotctl.control import events as e
+from spotctl.control.drive import fold, start, unexecuted
+from spotctl.control.evolve import begin as begin_state
+from spotctl.control.state import State
+from spotctl.errors import LedgerError
+from spotctl.ledger import Ledger
+from spotctl.resolve import Resolved, resolve
+from spotctl.runs import Run, Runs, default_root
+from spotctl.settings import Settings, WorldKind
+from spotctl.timesource import TimeSource
+from spotctl.worlds.built import BuiltWorld
+from spotctl.worlds.replay import replay_world, resumed_replay_world
+from spotctl.worlds.trace import Asks
+
+
+class Observer(Protocol):
+    """Who watches a run."""
+
+    def on_start(self, run: Run, recording: Recording) -> None: ...
+
+    def on_entry(self, state: State, entry: e.Entry) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A run that is on record: its ledger is open, its world not there yet."""
+
+    run: Run
+    ledger: Ledger
+    settings: Settings
+    resolved: Resolved
+    state: State
+    entries: tuple[e.Entry, ...] = ()
+    """What the ledger held when it was opened again; nothing of a new one."""
+
+    def world(self, asks: Asks, time: TimeSource) -> BuiltWorld:
+        """The world of a new run. Raises UsageError where the job cannot work here."""
+        if self.settings.world is WorldKind.REPLAY:
+            return replay_world(self.resolved, asks, time)
+        from spotctl.worlds.local import local_world  # processes and sockets, only where they are wanted
+
+        return local_world(self.settings, self.resolved, self.run, asks, time)
+
+    def resumed_world(self, asks: Asks, time: TimeSource, down: e.ControllerDown) -> BuiltWorld:
+        """The world of a run that goes on; what its ledger asked for without an answer is asked again."""
+        if self.settings.world is WorldKind.REPLAY:
+            built = resumed_replay_world(self.resolved, asks, time, self.state, self.entries, down)
+        else:
+            from spotctl.worlds.local import resumed_local_world
+
+            built = resumed_local_world(
+                self.settings, self.resolved, self.run, asks, time, self.state, self.entries, down
+            )
+        for command in unexecuted(self.entries, self.state):
+            built.world.execute(command)
+        return built
+
+
+def begin(runs: Runs, settings: Settings, resolved: Resolved, observer: Observer) -> Recorded:
+    """Make a run of ``resolved`` and put its beginning on record."""
+    run = runs.create(settings.spec.name)
+    resolved = resolved.named(run.id)
+    ledger = Ledger.at(run.ledger_path)
+    try:
+        begins = resolved.terms.start
+        run.save_history(resolved.trace.as_of(begins), resolved.capacity.as_of(begins))
+        ledger.note("settings", settings.text())
+        started = e.JobStarted(begins, resolved.terms)
+        state = start(started, resolved.trace, ledger, observer, resolved.capacity)
+    except BaseException:
+        ledger.close()
+        raise
+    observer.on_start(run, resolved.recording)
+    return Recorded(run, ledger, settings, resolved, state)
+
+
+def opening_state(resolved: Resolved) -> State:
+    """How a run of ``resolved`` stands before anything is on record."""
+    started = e.JobStarted(resolved.terms.start, resolved.terms)
+    return begin_state(started, resolved.trace, resolved.capacity)
+
+
+def reopen(run: Run, ledger: Ledger, settings: Settings, recording: Recording | None = None) -> Recorded:
+    """A run as its ledger has it; its terms are those that are on record."""
+    entries = ledger.entries()
+    state = fold(entries, run.load_history(), run.load_capacity())
+    resolved = resolve(settings.spec, settings.prices, run.id, settings.seed, recording)
+    return Recorded(run, ledger, settings, replace(resolved, terms=state.terms), state, entries)
+
+
+def settings_of(run: Run) -> Settings:
+    """What was launched. Raises LedgerError where the record does not say."""
+    ledger = Ledger.at(run.ledger_path)
+    try:
+        text = ledger.noted("settings")
+    finally:
+        ledger.close()
+    if text is None:
+        raise LedgerError(f"{run.folder}: the record does not say what was launched")
+    return Settings.parse(text)
+
+
+def runs_of(world: WorldKind) -> Runs:
+    """Replays cost nothing and are kept apart, so that reports never add them up."""
+    return Runs(default_root() / "replays") if world is WorldKind.REPLAY else Runs()

@@ -1,0 +1,196 @@
+"""The queue file: the one place that reads and checks it.
+
+``load_queue`` returns a ``QueueSpec`` in which every default is filled in and every job file was read, or
+raises JobFileError with all problems of the file. The order of the functions is the order of the file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, TypeVar
+
+import yaml
+
+from pricing_data.units import micros
+from spotctl.errors import JobFileError
+from spotctl.jobfile import JOB_NAME, load_job
+from spotctl.queue.spec import POLICY, ROUND_S, Member, PolicyChoice, QueueSpec
+from spotctl.yamlfile import (
+    Document,
+    Mismatch,
+    Reader,
+    Section,
+    duration,
+    hint,
+    list_of,
+    number,
+    open_document,
+    read_text,
+    shown,
+    switch,
+    whole,
+    word,
+)
+
+T = TypeVar("T")
+
+_POOL: Final = r"[A-Za-z0-9][\w.-]*(@[\w-]+)?"
+_LARGEST_BUDGET: Final = 1e9
+_NOBODY: Final[tuple[str, ...]] = ()
+_NAME: Final = word("letters, digits, '.', '_' and '-', at most 64", JOB_NAME)
+_WEIGHT: Final = number("a number above 0", lambda value: value > 0)
+_PRIORITY: Final = number("a number", lambda _: True)
+_BUDGET: Final = number("dollars above 0, like 5.00", lambda value: 0 < value < _LARGEST_BUDGET)
+
+
+def load_queue(path: Path) -> QueueSpec:
+    """Read and check a queue file and the jobs it names. Raises JobFileError with every problem in it."""
+    text, file, folder = read_text(path), str(path), path.resolve().parent
+    document, root = open_document(text, file)
+    with root:
+        budget = root.get("budget", _BUDGET, None)
+        spec = QueueSpec(
+            name=root.get("name", _NAME, path.stem),
+            policy=_policy(root),
+            round_s=root.get("round", duration(positive=True), ROUND_S),
+            budget=None if budget is None else micros(budget),
+            quotas=_numbers(
+                root.section("quotas"), whole(1), "an instance type, or one in a zone: TYPE@ZONE"
+            ),
+            entities=_numbers(root.section("entities"), _WEIGHT, "an entity"),
+            jobs=_jobs(document, root, folder),
+        )
+        _check(root, spec)
+    document.raise_if_wrong()
+    return spec
+
+
+def _policy(root: Section) -> PolicyChoice:
+    """A name, or a mapping with a name and what the policy is told."""
+    from bidbrain.policies.menu import MENU, BadParameter, policy
+
+    def read(node: yaml.Node) -> PolicyChoice:
+        if isinstance(node, yaml.MappingNode):
+            entries = {str(key.value): value for key, value in node.value}
+            name = _word(entries.pop("name", node), "the name of a policy")
+            parameters = {key: _parameter(value) for key, value in entries.items()}
+        else:
+            name, parameters = _word(node, "the name of a policy"), {}
+        if name not in MENU:
+            raise Mismatch(node, f"found {name!r}, expected one of {', '.join(MENU)}{hint(name, MENU)}")
+        if name == "makespan-within" and "budget" not in parameters and "budget" in root:
+            return PolicyChoice(name, parameters)  # what is left of the queue's
+        try:
+            policy(name, parameters)
+        except BadParameter as error:
+            raise Mismatch(node, str(error)) from error
+        return PolicyChoice(name, parameters)
+
+    return root.get("policy", read, PolicyChoice(POLICY))
+
+
+def _word(node: yaml.Node, expected: str) -> str:
+    return word(expected)(node)
+
+
+def _parameter(node: yaml.Node) -> float | str | bool:
+    text = _word(node, "a number, a word, true or false")
+    if text in ("true", "false"):
+        return text == "true"
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _numbers(section: Section, read: Reader[T], expected: str) -> dict[str, T]:
+    found: dict[str, T] = {}
+    with section:
+        for key in section.names:
+            if re.fullmatch(_POOL, key) is None:
+                section.reject(key, f"found the key {key!r}, expected {expected}")
+            value = section.get(key, read, None)
+            if value is not None:
+                found[key] = value
+    return found
+
+
+# ---- jobs ---------------------------------------------------------------------------------------
+
+
+def _jobs(document: Document, root: Section, folder: Path) -> tuple[Member, ...]:
+    def read(node: yaml.Node) -> tuple[Member, ...]:
+        if not isinstance(node, yaml.SequenceNode) or not node.value:
+            raise Mismatch(
+                node, f"found {shown(node)}, expected a list of jobs, each like {{job: movies.yaml}}"
+            )
+        return tuple(_member(document, element, folder) for element in node.value)
+
+    return root.get("jobs", read, ())
+
+
+def _member(document: Document, node: yaml.Node, folder: Path) -> Member:
+    if not isinstance(node, yaml.MappingNode):
+        raise Mismatch(node, f"found {shown(node)}, expected a mapping like {{job: movies.yaml}}")
+    with Section(document, "jobs", node, silent=False) as section:
+        file = section.need("job", word("a job file"), "", "a job file, like movies.yaml")
+        name = section.get("name", _NAME, None)
+        deadline = section.get("deadline", duration(positive=True), None)
+        budget = section.get("budget", _BUDGET, None)
+        weight = section.get("weight", _WEIGHT, 1.0)
+        entity = section.get("entity", word("whom the job belongs to"), "")
+        priority = section.get("priority", _PRIORITY, 0.0)
+        best_effort = section.get("best_effort", switch(), False)
+        after = section.get("after", list_of(_NAME, "a list of jobs of this queue"), _NOBODY)
+    if not file:
+        raise Mismatch(node, "found a job without a file, expected {job: FILE.yaml}")
+    try:
+        spec = load_job(folder / Path(file).expanduser())
+    except JobFileError:
+        document.raise_if_wrong()
+        raise
+    objective = replace(
+        spec.objective,
+        deadline=spec.objective.deadline if deadline is None else deadline,
+        budget=spec.objective.budget if budget is None else micros(budget),
+    )
+    spec = replace(spec, name=name or spec.name, objective=objective)
+    return Member(spec, weight, entity, priority, best_effort, after)
+
+
+def _check(root: Section, spec: QueueSpec) -> None:
+    """What no single key can be wrong in."""
+    types = {pool for pool in spec.quotas if "@" not in pool}
+    for pool in spec.quotas:
+        if "@" in pool and pool.partition("@")[0] in types:
+            root.reject(
+                "quotas", f"{pool} is counted twice, as {pool.partition('@')[0]} too; expected one of them"
+            )
+    problem = problem_of(spec.jobs)
+    if problem is not None:
+        root.reject("jobs", problem)
+
+
+def problem_of(jobs: Sequence[Member]) -> str | None:
+    """What is wrong with jobs taken together; None where nothing is."""
+    names = [member.name for member in jobs]
+    for name in names:
+        if names.count(name) > 1:
+            return f"found {names.count(name)} jobs called {name}, expected names that differ (name: ...)"
+    done: set[str] = set()
+    for member in jobs:
+        unknown = [name for name in member.after if name not in names]
+        if unknown:
+            return f"{member.name} waits for {unknown[0]}, which is no job here{hint(unknown[0], names)}"
+        if member.after and member.spec.objective.deadline is not None and not member.best_effort:
+            return (
+                f"{member.name} waits for {', '.join(member.after)}, so its deadline cannot be promised; "
+                "expected best_effort: true, or no deadline"
+            )
+    while ready := [m.name for m in jobs if m.name not in done and done.issuperset(m.after)]:
+        done.update(ready)
+    waiting = [name for name in names if name not in done]
+    return f"{', '.join(waiting)} wait for each other" if waiting else None

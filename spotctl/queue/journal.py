@@ -1,0 +1,277 @@
+"""What a queue writes down of itself, and what others ask of it. Its jobs have ledgers of their own.
+
+ROOT/queues/NAME/lock              held by the process that runs the queue
+ROOT/queues/NAME/requests.jsonl    jobs to be added and removed, by whatever process, numbered by their lines
+ROOT/queues/NAME/RUN/journal.jsonl one run of the queue
+
+Lines are JSON, whole or not there: each is on the disk before anything follows from it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import fcntl
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, Self, TypeAlias
+
+from bidbrain.lease import Lease
+from pricing_data.units import Instant, MicroUsd
+from spotctl.codec import from_json, to_json
+from spotctl.command.mailbox import Inbox
+from spotctl.errors import LedgerError, NothingToDo
+from spotctl.runs import default_root
+from spotctl.settings import WorldKind
+from spotctl.timesource import wall_clock
+
+_NEVER: Final = Instant(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    at: Instant
+    settings: str
+
+
+@dataclass(frozen=True, slots=True)
+class Entered:
+    """A job is the queue's from now on, as its run ``run``.
+
+    ``why``: what speaks against a promise, "" where it was made or nobody asked for one. ``allowance``:
+    what it may spend of the queue's budget, where that is put aside for its promise. ``reserved``:
+    machines on demand that are kept for it. ``member``: as it was added; "" for one of the queue's file.
+    """
+
+    at: Instant
+    job: str
+    run: str
+    promised: bool
+    why: str
+    allowance: MicroUsd | None
+    reserved: Mapping[str, int]
+    member: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Dealt:
+    """A round: each job's shares of time by pool, and seconds it has had lately (faded, with this round)."""
+
+    at: Instant
+    shares: Mapping[str, Mapping[str, float]]
+    received: Mapping[str, Mapping[str, float]]
+    leases: Mapping[str, Lease | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A job has ended, or never began (``run`` ""), or was removed before it did."""
+
+    at: Instant
+    job: str
+    run: str
+    exit_code: int
+    why: str
+    removed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Handled:
+    """Requests up to this number have been dealt with."""
+
+    at: Instant
+    request: int
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    at: Instant
+    exit_code: int
+
+
+Note: TypeAlias = Began | Entered | Dealt | Left | Handled | Closed
+_KINDS: Final[Mapping[str, type]] = {
+    kind.__name__: kind for kind in (Began, Entered, Dealt, Left, Handled, Closed)
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The fold of a journal."""
+
+    settings: str = ""
+    at: Instant = _NEVER
+    began: Instant = _NEVER
+    entered: Mapping[str, Entered] = field(default_factory=dict)
+    left: Mapping[str, Left] = field(default_factory=dict)
+    last: Dealt | None = None
+    rounds: int = 0
+    stale: bool = True
+    """Whether jobs came or went since the last round."""
+    handled: int = 0
+    closed: Closed | None = None
+
+    def after(self, note: Note) -> Self:
+        """The record with one more note."""
+        record = replace(self, at=max(self.at, note.at))
+        match note:
+            case Began():
+                return replace(record, settings=note.settings, began=note.at, at=note.at)
+            case Entered():
+                return replace(record, entered={**record.entered, note.job: note}, stale=True)
+            case Dealt():
+                return replace(record, last=note, rounds=record.rounds + 1, stale=False)
+            case Left():
+                return replace(record, left={**record.left, note.job: note}, stale=True)
+            case Handled():
+                return replace(record, handled=note.request)
+            case Closed():
+                return replace(record, closed=note)
+
+    def received(self, job: str) -> Mapping[str, float]:
+        """Seconds by pool."""
+        return {} if self.last is None else self.last.received.get(job, {})
+
+    def reserved(self, job: str) -> Counter[str]:
+        entered = self.entered.get(job)
+        return Counter() if entered is None else Counter(entered.reserved)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRun:
+    """One run of a queue: a folder."""
+
+    folder: Path
+
+    @property
+    def id(self) -> str:
+        return self.folder.name
+
+    @property
+    def journal(self) -> Path:
+        return self.folder / "journal.jsonl"
+
+    def record(self) -> Record:
+        """The fold of its journal. Raises LedgerError where it cannot be read."""
+        record = Record()
+        try:
+            for _, line in Inbox(self.journal).receive():
+                record = record.after(_note(line))
+        except (ValueError, KeyError, TypeError) as error:
+            raise LedgerError(f"{self.journal} cannot be read: {error}") from error
+        return record
+
+
+class Journal:
+    """The one writer of a run's journal; ``record`` is the fold of what is on the disk."""
+
+    def __init__(self, run: QueueRun) -> None:
+        self.run = run
+        self.record = run.record()
+        whole = run.journal.read_bytes().rfind(b"\n") + 1 if run.journal.exists() else 0
+        self._file = run.journal.open("ab")
+        self._file.truncate(whole)  # what a killed writer left unfinished was never written
+
+    def write(self, note: Note) -> None:
+        """Put a note on record: it is on the disk when this returns."""
+        line = json.dumps({"note": type(note).__name__, **to_json(note)})
+        self._file.write(line.encode() + b"\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self.record = self.record.after(note)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Something asked of a queue: ``member`` is to be added (as JSON), or ``job`` removed."""
+
+    job: str
+    member: str = ""
+
+
+class QueueFolder:
+    """All runs of one queue, and what is asked of it."""
+
+    def __init__(self, name: str, root: Path | None = None) -> None:
+        self.name = name
+        self._folder = (root or default_root()) / "queues" / name
+
+    def newest(self) -> QueueRun | None:
+        """The run that began last; None where none has."""
+        found = sorted(self._folder.glob("*/journal.jsonl"))
+        return QueueRun(found[-1].parent) if found else None
+
+    def unfinished(self) -> QueueRun | None:
+        """The newest run, where it was never closed."""
+        newest = self.newest()
+        record = None if newest is None else newest.record()
+        return None if record is None or record.closed is not None or not record.settings else newest
+
+    def create(self) -> QueueRun:
+        """A new run, named after the moment it was made, UTC."""
+        stamp = dt.datetime.fromtimestamp(wall_clock(), dt.UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+        folder = self._folder / stamp
+        folder.mkdir(parents=True)
+        return QueueRun(folder)
+
+    def ask(self, request: Request) -> None:
+        """Leave a request: a queue that runs takes it up at its next round, any other when it runs."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with (self._folder / "requests.lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            with self._requests.open("ab+") as file:
+                file.seek(0)
+                file.truncate(file.read().rfind(b"\n") + 1)
+                file.write(json.dumps(to_json(request)).encode() + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+
+    def requests(self, after: int) -> tuple[tuple[int, Request], ...]:
+        """Requests with a number above ``after``."""
+        return tuple((n, from_json(Request, line)) for n, line in Inbox(self._requests, after).receive())
+
+    def handled(self) -> int:
+        """Up to what number requests have been dealt with, by whatever run."""
+        newest = self.newest()
+        return 0 if newest is None else newest.record().handled
+
+    def is_live(self) -> bool:
+        """Whether a process runs the queue now."""
+        try:
+            with self.lock():
+                return False
+        except NothingToDo:
+            return True
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Be the one process that runs the queue. Raises NothingToDo where another one does."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with (self._folder / "lock").open("a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise NothingToDo(f"the queue {self.name} runs already; nothing was started") from None
+            yield
+
+    @property
+    def _requests(self) -> Path:
+        return self._folder / "requests.jsonl"
+
+
+def root_of(world: WorldKind) -> Path:
+    """Replays are kept apart."""
+    return default_root() / "replays" if world is WorldKind.REPLAY else default_root()
+
+
+def _note(line: Mapping[str, Any]) -> Note:
+    fields = dict(line)
+    note: Note = from_json(_KINDS[fields.pop("note")], fields)
+    return note

@@ -1,0 +1,161 @@
+"""One job of a running queue: its record, its world, and how it stands. A run like any other."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from bidbrain.lease import Lease
+from pricing_data.traces import Recording
+from pricing_data.units import MicroUsd, later
+from spotctl.control import events as e
+from spotctl.control.drive import record
+from spotctl.control.state import Phase, State
+from spotctl.interrupts import Answer, Interrupts
+from spotctl.opening import Recorded
+from spotctl.queue.dealing import Holder
+from spotctl.queue.pools import Pools, use
+from spotctl.queue.rounds import Wanting
+from spotctl.queue.spec import Member
+from spotctl.report.final import final_object
+from spotctl.runs import Run
+from spotctl.timesource import TimeSource, wall_clock
+from spotctl.worlds.built import BuiltWorld
+from spotctl.worlds.trace import TraceWorld
+
+NOTHING: Final = MicroUsd(0)
+
+
+class Watcher(Protocol):
+    """Who watches a queue."""
+
+    def on_start(self, run: Run, recording: Recording) -> None: ...
+
+    def on_entry(self, state: State, entry: e.Entry) -> None: ...
+
+    def on_left(self, job: str, exit_code: int, why: str, final: dict[str, Any] | None) -> None:
+        """A job has ended; ``final`` is the object of ``launch --json``, None where it never began."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    """What ``Interrupts`` needs to be told; signals are the queue's affair."""
+
+    def ask_interrupt(self) -> Answer:
+        return "cancel"
+
+
+class OpenJob:
+    """A job that is not closed. ``asks`` waits for the world to take it up."""
+
+    def __init__(
+        self, member: Member, opened: Recorded, allowance: MicroUsd | None, watcher: Watcher
+    ) -> None:
+        self.member = member
+        self.run = opened.run
+        self.ledger = opened.ledger
+        self.state = opened.state
+        self.removed = False
+        self._opened: Recorded | None = opened
+        self._allowance = allowance
+        self._watcher = watcher
+        self._asks: list[e.Ask] = []
+        self._began = wall_clock()
+        self._interrupts = Interrupts(opened.ledger, _Watched())
+        self._built: BuiltWorld | None = None
+
+    def build(self, time: TimeSource, down: e.ControllerDown | None) -> None:
+        """Make its world; ``down``: for how long nobody was there, None for a new run.
+
+        Raises UsageError where the job cannot work here.
+        """
+        opened = self._opened
+        assert opened is not None
+        if down is None:
+            self._built = opened.world(self._pending, time)
+        else:
+            self._built = opened.resumed_world(self._pending, time, down)
+        self._opened = None  # its entries are folded
+        if down is None and self._allowance is not None:
+            self.world.lease(None, self._allowance)
+
+    @property
+    def name(self) -> str:
+        return self.member.name
+
+    @property
+    def world(self) -> TraceWorld:
+        assert self._built is not None
+        return self._built.world
+
+    @property
+    def promised(self) -> bool:
+        queued = self.state.terms.queued
+        return queued is not None and queued.promised
+
+    @property
+    def closed(self) -> bool:
+        return self.state.phase is Phase.CLOSED
+
+    def ask(self, ask: e.Ask) -> None:
+        self._asks.append(ask)
+
+    def lease(self, lease: Lease | None, allowance: MicroUsd | None) -> None:
+        self.world.lease(lease, self._allowance if self.promised else allowance)
+
+    def drain(self, moved: Callable[[e.Fact], None]) -> bool:
+        """Take up everything that is known by now; whether there was anything."""
+        any_news = False
+        while not self.closed and self.world.look():
+            fact = self.world.take()
+            self.state, commands = record(self.state, fact, self.ledger, self._watcher)
+            for command in commands:
+                self.world.execute(command)
+            moved(fact)
+            any_news = True
+        return any_news
+
+    def holder(self, pools: Pools, reserved: Counter[str]) -> Holder:
+        """As the dealer sees it."""
+        state, begins = self.state, Counter[str]()
+        terms = state.terms
+        if terms.reliable_count and not state.allocations and not self.promised:
+            begins[pools.of(terms.reliable.market)] += terms.reliable_count
+        held = use(state, pools)
+        kept = reserved if self.promised else Counter(held.rented)
+        elastic = terms.reliable_count > 0
+        return Holder(self.name, held, state.lease, kept, begins, elastic)
+
+    def wanting(self, pools: Pools, reserved: Counter[str], received: dict[str, float]) -> Wanting | None:
+        """As a round sees it; None where machines are no use to it any more."""
+        state = self.state
+        if state.phase not in (Phase.STARTING, Phase.TRAINING) or state.asked is not None:
+            return None
+        deadline = state.terms.deadline_s
+        due = None if deadline is None else later(state.terms.start, deadline)
+        member, holder = self.member, self.holder(pools, reserved)
+        return Wanting(state, holder, member.weight, member.entity, due, received)
+
+    def finish(self) -> dict[str, Any]:
+        """It is closed: let go of everything; the final object."""
+        assert self._built is not None
+        self.ledger.commit()
+        self._built.close()
+        wall_s, left = wall_clock() - self._began, self._built.machines_left()
+        score = self._built.score(self.state)
+        final = final_object(self.state, self.run.ledger_path, wall_s, left, score)
+        self.ledger.close()
+        return final
+
+    def abandon(self) -> None:
+        """Something is broken: take its machines away."""
+        if self._built is not None:
+            self._built.abandon()
+        self.ledger.close()
+
+    def _pending(self) -> tuple[e.Ask, ...]:
+        asks, self._asks = tuple(self._asks), []
+        return (*self._interrupts(), *asks)

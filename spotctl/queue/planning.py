@@ -1,0 +1,78 @@
+"""What a queue would promise, and what its first round would give: for showing, before anything is begun."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import inf
+
+from bidbrain.policies.menu import policy
+from pricing_data.units import Instant, MicroUsd, later
+from spotctl.control.spending import MICROS_PER_USD
+from spotctl.opening import opening_state
+from spotctl.queue.dealing import Holder
+from spotctl.queue.pools import Pools, use
+from spotctl.queue.promises import Promised, allowances, judge_all
+from spotctl.queue.rounds import Hand, Table, Wanting, deal
+from spotctl.queue.running import in_order, start_of, starting_at
+from spotctl.queue.spec import Member, QueueSettings
+from spotctl.resolve import resolve
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePlan:
+    """``judged``: of every job that would begin at once; ``waiting``: the others."""
+
+    start: Instant
+    prices: str
+    judged: Mapping[str, Promised]
+    allowances: Mapping[str, MicroUsd | None]
+    waiting: tuple[str, ...]
+    first: Hand
+    members: Mapping[str, Member]
+
+    def refused(self) -> Mapping[str, str]:
+        """Jobs whose deadlines cannot be promised and must be, with the reasons."""
+        return {n: one.why for n, one in self.judged.items() if one.why and not self.members[n].best_effort}
+
+
+def plan_queue(settings: QueueSettings) -> QueuePlan:
+    """The plan of a queue that starts now, in the trace's time. Writes and starts nothing."""
+    start = start_of(settings)
+    settled = starting_at(settings, start)
+    pools = Pools(settings.spec.quotas)
+    members = {member.name: member for member in in_order(settings.spec.jobs)}
+    resolved = {
+        name: resolve(member.spec, settled.options.prices, "plan", 0)
+        for name, member in members.items()
+        if not member.after
+    }
+    states = {name: opening_state(of) for name, of in resolved.items()}
+    judgements = judge_all(states, pools, {}, settings.spec.budget)
+    made = {name: one for name, one in judgements.items() if one.made}
+    given = allowances(made, settings.spec.budget) if made else {}
+    wanting = []
+    for name, state in states.items():
+        one, member = judgements[name], members[name]
+        state = replace(state, terms=one.terms)
+        begins = Counter[str]()
+        if state.terms.reliable_count and not one.made:
+            begins[pools.of(state.terms.reliable.market)] += state.terms.reliable_count
+        elastic = state.terms.reliable_count > 0
+        holder = Holder(name, use(state, pools), None, Counter(one.reserved or {}), begins, elastic)
+        deadline = state.terms.deadline_s
+        due = None if deadline is None else later(state.terms.start, deadline)
+        wanting.append(Wanting(state, holder, member.weight, member.entity, due, {}))
+    budget = settings.spec.budget
+    purse = inf if budget is None else float(budget - sum(amount or 0 for amount in given.values()))
+    choice = settings.spec.policy
+    parameters = dict(choice.parameters)
+    if choice.name == "makespan-within" and "budget" not in parameters:
+        parameters["budget"] = max(purse / MICROS_PER_USD, 1e-6)
+    chosen = policy(choice.name, parameters)
+    table = Table(start, settings.spec.round_s, pools, chosen, settings.spec.entities, purse)
+    hand = deal(wanting, table)
+    prices = next((of.terms.prices for of in resolved.values()), "")
+    waiting = tuple(name for name in members if name not in resolved)
+    return QueuePlan(start, prices, judgements, given, waiting, hand, members)

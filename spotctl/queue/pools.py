@@ -1,0 +1,72 @@
+"""Pools of machines, and who holds how many of them: what quotas count. Pure.
+
+A quota is of an instance type wherever it is, or of one in one zone. Markets that one quota counts are one
+pool; a type without a quota is a pool too, without a limit. A machine counts from the moment it is asked for
+until it has ended, on demand or spot, reliable or not.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from pricing_data.market import Market
+from spotctl.control.state import Allocation, Phase, State
+
+
+@dataclass(frozen=True, slots=True)
+class Pools:
+    """``limits``: machines at once, by TYPE or TYPE@ZONE."""
+
+    limits: Mapping[str, int] = field(default_factory=dict)
+
+    def of(self, market: Market) -> str:
+        """The pool that a market's machines count in."""
+        return str(market) if str(market) in self.limits else market.instance_type
+
+    def limit(self, pool: str) -> int | None:
+        """None: as many as are wanted."""
+        return self.limits.get(pool)
+
+    def markets(self, state: State) -> Mapping[str, tuple[Market, ...]]:
+        """The job's markets by pool, in order."""
+        found: dict[str, list[Market]] = {}
+        for tradable in state.terms.spot:
+            found.setdefault(self.of(tradable.market), []).append(tradable.market)
+        return {pool: tuple(markets) for pool, markets in found.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """Machines of one job, by pool."""
+
+    spot: Counter[str]
+    rented: Counter[str]
+    """On demand, reliable ones included."""
+
+
+def use(state: State, pools: Pools) -> Use:
+    """What a job holds now."""
+    spot: Counter[str] = Counter()
+    rented: Counter[str] = Counter()
+    for allocation in state.allocations.values():
+        held = _held(state, allocation)
+        if held:
+            (rented if allocation.on_demand else spot)[pools.of(allocation.market)] += held
+    return Use(spot, rented)
+
+
+def _held(state: State, allocation: Allocation) -> int:
+    if state.phase is Phase.CLOSED:
+        return 0
+    return allocation.count if allocation.unanswered else sum(i.live for i in state.of(allocation.name))
+
+
+def over(states: Iterable[State], pools: Pools) -> Mapping[str, int]:
+    """By how much quotas are exceeded; empty where none is."""
+    total: Counter[str] = Counter()
+    for state in states:
+        held = use(state, pools)
+        total += held.spot + held.rented
+    return {p: n - limit for p, n in total.items() if (limit := pools.limit(p)) is not None and n > limit}

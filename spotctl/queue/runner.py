@@ -1,0 +1,376 @@
+"""The loop of a queue: one time, many jobs, a round every few minutes.
+
+    take up what happened in each job, in the order of the queue
+    a round is due?  take up requests, let jobs in, deal leases
+    machines are gone?  give the leases that there is room for now
+    nothing left to do now: move the time on
+
+Everything about a job is in its own ledger; the queue's journal has what is about all of them. Restarted,
+it goes on from both: who holds what follows from the ledgers, and the round that comes first sees to the
+rest.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from math import inf
+from typing import Any
+
+from bidbrain.lease import Lease
+from bidbrain.policies.base import Infeasible, Policy
+from bidbrain.policies.fairness import Makespan
+from bidbrain.policies.menu import policy
+from pricing_data.units import Instant, MicroUsd
+from spotctl.control import events as e
+from spotctl.control.spending import MICROS_PER_USD, sure
+from spotctl.errors import DeadlineInfeasible, NothingToDo, SpotctlError, UsageError
+from spotctl.opening import Recorded, begin, opening_state, reopen, settings_of
+from spotctl.queue import journal as j
+from spotctl.queue.clock import SharedTime
+from spotctl.queue.dealing import changes
+from spotctl.queue.file import problem_of
+from spotctl.queue.member import OpenJob, Watcher
+from spotctl.queue.pools import Pools
+from spotctl.queue.promises import Promised, allowances, judge_all
+from spotctl.queue.rounds import Hand, Table, Wanting, deal
+from spotctl.queue.spec import Member, QueueSettings, member_text, parse_member
+from spotctl.resolve import Resolved, resolve
+from spotctl.runs import JobLocked, Runs
+from spotctl.settings import WorldKind
+from spotctl.timesource import TimeSource
+
+
+class Runner:
+    """Runs what ``journal`` says of a queue, to the end of all its jobs."""
+
+    def __init__(
+        self,
+        settings: QueueSettings,
+        folder: j.QueueFolder,
+        journal: j.Journal,
+        runs: Runs,
+        time: TimeSource,
+        watcher: Watcher,
+    ) -> None:
+        self._settings = settings
+        self._spec = settings.spec
+        self._folder = folder
+        self._journal = journal
+        self._runs = runs
+        self._time = SharedTime(time)
+        self._watcher = watcher
+        self._pools = Pools(settings.spec.quotas)
+        self._waiting: dict[str, Member] = {}
+        self._open: dict[str, OpenJob] = {}
+        self._locks = ExitStack()
+        self._wanted: Mapping[str, Lease | None] = {}
+        self._round_at = time.now
+        self._unsettled = True
+        self._spent = MicroUsd(0)
+        """By jobs that have ended."""
+        self._interrupted = False
+        self.finals: dict[str, dict[str, Any]] = {}
+
+    # ---- the loop -------------------------------------------------------------------------------
+
+    def interrupt(self) -> None:
+        """End all jobs gracefully, as soon as the loop comes by."""
+        self._interrupted = True
+
+    def run(self) -> None:
+        """Until every job has ended. Whatever breaks, no machine is left behind."""
+        try:
+            with self._locks:
+                while self._open or self._waiting:
+                    self._step()
+        except BaseException:
+            for job in self._open.values():
+                job.abandon()
+            raise
+
+    def _step(self) -> None:
+        if self._interrupted:
+            self._cancel_all()
+        if self._drain():
+            return
+        if self._time.now >= self._round_at:
+            self._round()
+        elif self._unsettled and self._settle():
+            return
+        elif self._open:
+            worlds = {name: job.world for name, job in self._open.items()}
+            self._time.advance(worlds, self._round_at, lambda: self._interrupted)
+        else:
+            self._round_at = self._time.now
+
+    def _drain(self) -> bool:
+        any_news = False
+        for job in list(self._open.values()):
+            any_news |= job.drain(self._moved)
+            if job.closed:
+                self._left(job)
+        return any_news
+
+    def _moved(self, fact: e.Fact) -> None:
+        if isinstance(fact, (e.InstancesEnded, e.TrainingFinished, e.TrainingFailed)):
+            self._unsettled = True
+
+    def _cancel_all(self) -> None:
+        self._interrupted = False
+        for job in self._open.values():
+            job.ask(e.Ask.CANCEL)
+        for name in list(self._waiting):
+            self._never_began(name, 7, "it was cancelled before it began")
+
+    # ---- jobs come and go -------------------------------------------------------------------------
+
+    def admit(self, members: Sequence[Member], *, begun: bool = True) -> None:
+        """Let jobs in, in the order of their arrival; those that wait for others wait.
+
+        ``begun``: whether the queue runs already. Raises DeadlineInfeasible where it does not, and a deadline
+        cannot be promised that must be; where it does, that job does not begin.
+        """
+        ready = [m for m in members if all(name in self._journal.record.left for name in m.after)]
+        resolved = {m.name: self._resolved(m) for m in ready}
+        judgements = self._judged(resolved)
+        refused = [m for m in ready if judgements[m.name].why and not m.best_effort]
+        if refused and not begun:
+            told = "; ".join(f"{m.name}: {judgements[m.name].why}" for m in refused)
+            raise DeadlineInfeasible(
+                f"{self._spec.name}: nothing was started. Deadlines that cannot be promised: {told}. "
+                "Allow more time, machines or money, or say best_effort: true"
+            )
+        made = {name: one for name, one in judgements.items() if one.made}
+        given = allowances(made, self._uncommitted()) if made else {}
+        for member in members:
+            if member not in ready:
+                self._waiting[member.name] = member
+            elif member in refused:
+                self._never_began(member.name, 6, judgements[member.name].why)
+            else:
+                self._enter(member, resolved[member.name], judgements[member.name], given.get(member.name))
+
+    def _resolved(self, member: Member) -> Resolved:
+        """Its terms, from now on, at the prices that the whole queue sees."""
+        settings = self._settings.of(member)
+        resolved = resolve(settings.spec, settings.prices, "", settings.seed)
+        return replace(resolved, terms=replace(resolved.terms, start=self._time.now))
+
+    def _judged(self, resolved: Mapping[str, Resolved]) -> Mapping[str, Promised]:
+        taken = Counter[str]()
+        for name in self._open:
+            taken += self._journal.record.reserved(name)
+        return judge_all(
+            {name: opening_state(of) for name, of in resolved.items()},
+            self._pools,
+            taken,
+            self._uncommitted(),
+        )
+
+    def _enter(
+        self, member: Member, resolved: Resolved, judgement: Promised, allowance: MicroUsd | None
+    ) -> None:
+        settings = self._settings.of(member)
+        self._lock(member.name)
+        resolved = replace(resolved, terms=judgement.terms)
+        unfinished = None if settings.world is WorldKind.REPLAY else self._runs.unfinished(member.name)
+        if unfinished is not None:
+            if settings_of(unfinished) != settings:
+                raise UsageError(
+                    f"{member.name} has an unfinished run of its own ({unfinished.folder}); end it first: "
+                    f"spotctl down {member.name}"
+                )
+            opened = reopen(unfinished, unfinished.ledger(), settings)
+            down: e.ControllerDown | None = e.ControllerDown(opened.state.now, self._time.now)
+        else:
+            opened, down = begin(self._runs, settings, resolved, self._watcher), None
+        self._journal.write(
+            j.Entered(
+                self._time.now,
+                member.name,
+                opened.run.id,
+                judgement.made,
+                judgement.why,
+                allowance,
+                dict(judgement.reserved or {}),
+                "" if member in self._spec.jobs else member_text(member),
+            )
+        )
+        self._build(OpenJob(member, opened, allowance, self._watcher), down)
+
+    def go_on(self) -> None:
+        """With the round that was going on, where nobody came or went since it was dealt."""
+        record = self._journal.record
+        if record.last is not None and not record.stale:
+            self._wanted = record.last.leases
+            self._round_at = Instant(int(record.last.at + self._spec.round_s))
+
+    def reenter(self, member: Member, opened: Recorded) -> None:
+        """Take a job up again that an earlier process ran."""
+        self._lock(member.name)
+        entered = self._journal.record.entered[member.name]
+        down = e.ControllerDown(opened.state.now, self._time.now)
+        self._watcher.on_start(opened.run, opened.resolved.recording)
+        self._build(OpenJob(member, opened, entered.allowance, self._watcher), down)
+
+    def _build(self, job: OpenJob, down: e.ControllerDown | None) -> None:
+        try:
+            job.build(self._time.seen_by(job.name), down)
+        except UsageError as error:
+            job.abandon()
+            if down is None:
+                job.run.discard()
+            self._journal.write(j.Left(self._time.now, job.name, "", error.exit_code, str(error)))
+            self._watcher.on_left(job.name, error.exit_code, str(error), None)
+            return
+        self._open[job.name] = job
+        self._round_at = self._time.now
+
+    def _lock(self, name: str) -> None:
+        try:
+            self._locks.enter_context(self._runs.lock(name))
+        except JobLocked:
+            raise NothingToDo(f"{name} is running already, by another process") from None
+
+    def _left(self, job: OpenJob) -> None:
+        """A job has ended: nothing of it is kept in memory but its final object."""
+        del self._open[job.name]
+        closed = job.state.closed
+        assert closed is not None
+        self._spent = MicroUsd(self._spent + sure(job.state))
+        final = self.finals[job.name] = job.finish()
+        self._journal.write(
+            j.Left(self._time.now, job.name, job.run.id, closed.exit_code, closed.why, job.removed)
+        )
+        self._watcher.on_left(job.name, closed.exit_code, closed.why, final)
+        self._round_at = self._time.now
+        self._unsettled = True
+
+    def left_before(self, final: dict[str, Any], spent: MicroUsd) -> None:
+        """A job that had ended when the queue was taken up again."""
+        self.finals[str(final["job"])] = final
+        self._spent = MicroUsd(self._spent + spent)
+
+    def _never_began(self, name: str, exit_code: int, why: str, removed: bool = False) -> None:
+        self._waiting.pop(name, None)
+        self._journal.write(j.Left(self._time.now, name, "", exit_code, why, removed))
+        self._watcher.on_left(name, exit_code, why, None)
+
+    # ---- a round ----------------------------------------------------------------------------------
+
+    def _round(self) -> None:
+        self._round_at = Instant(int(self._time.now + self._spec.round_s))
+        self._take_up_requests()
+        self._let_in()
+        jobs = self._wanting()
+        money = self._uncommitted()
+        purse = inf if money is None else float(money) - sum(self._owed(job) for job in self._open.values())
+        table = Table(
+            self._time.now, self._spec.round_s, self._pools, self._policy(purse), self._spec.entities, purse
+        )
+        hand = _dealt(jobs, table)
+        self._wanted = hand.leases
+        self._end_the_broke(hand)
+        self._journal.write(j.Dealt(self._time.now, hand.shares, hand.received, hand.leases))
+        self._settle()
+
+    def _wanting(self) -> list[Wanting]:
+        """Jobs that can use machines, in the order of their arrival."""
+        record, found = self._journal.record, []
+        for job in sorted(self._open.values(), key=lambda job: -job.member.priority):
+            one = job.wanting(self._pools, record.reserved(job.name), dict(record.received(job.name)))
+            if one is not None:
+                found.append(one)
+        return found
+
+    def _policy(self, purse: float) -> Policy:
+        choice = self._spec.policy
+        parameters = dict(choice.parameters)
+        if choice.name == "makespan-within" and "budget" not in parameters:
+            parameters["budget"] = max(purse / MICROS_PER_USD, 1e-6)
+        return policy(choice.name, parameters)
+
+    def _settle(self) -> bool:
+        """Give the leases that there is room for, take back the others; whether anything changed."""
+        self._unsettled = False
+        record = self._journal.record
+        holders = [job.holder(self._pools, record.reserved(job.name)) for job in self._open.values()]
+        wanted = {name: lease for name, lease in self._wanted.items() if name in self._open}
+        last = {change.job: change.lease for change in changes(wanted, holders, self._pools)}
+        for name, lease in last.items():
+            self._open[name].lease(lease, self._spec.budget)
+        return bool(last)
+
+    def _end_the_broke(self, hand: Hand) -> None:
+        """Jobs that live on money that is all spent end, and are paid for; those that were promised go on."""
+        starving = [job for job in self._open.values() if not job.promised and job.name in hand.leases]
+        nothing_runs = not any(hand.leases.values()) and not any(job.promised for job in self._open.values())
+        idle = nothing_runs and not any(True for job in starving for _ in job.state.live())
+        poor = self._spec.budget is not None and idle
+        for job in starving:
+            if job.name in hand.broke or poor:
+                job.lease(None, MicroUsd(0))
+
+    # ---- money ------------------------------------------------------------------------------------
+
+    def _uncommitted(self) -> MicroUsd | None:
+        """Of the budget: neither owed by ended jobs nor put aside for promised ones."""
+        if self._spec.budget is None:
+            return None
+        entered = self._journal.record.entered
+        aside = sum(entered[name].allowance or 0 for name, job in self._open.items() if job.promised)
+        return MicroUsd(self._spec.budget - self._spent - aside)
+
+    def _owed(self, job: OpenJob) -> int:
+        """What it owes that no promise covers."""
+        return 0 if job.promised else sure(job.state)
+
+    # ---- requests ---------------------------------------------------------------------------------
+
+    def _take_up_requests(self) -> None:
+        for number, request in self._folder.requests(after=self._journal.record.handled):
+            if request.member:
+                self._add(parse_member(request.member))
+            else:
+                self._remove(request.job)
+            self._journal.write(j.Handled(self._time.now, number))
+
+    def _add(self, member: Member) -> None:
+        known = [*(job.member for job in self._open.values()), *self._waiting.values()]
+        problem = problem_of([replace(one, after=()) for one in (*known, member)])
+        if problem is not None:
+            self._watcher.on_left(member.name, 2, problem, None)
+            return
+        try:
+            self.admit([member])
+        except SpotctlError as error:
+            self._never_began(member.name, error.exit_code, str(error))
+
+    def _remove(self, name: str) -> None:
+        if name in self._waiting:
+            self._never_began(name, 0, "it was removed before it began", removed=True)
+        elif name in self._open:
+            self._open[name].removed = True
+            self._open[name].ask(e.Ask.CANCEL)
+
+    def _let_in(self) -> None:
+        """Jobs whose predecessors are done; those whose predecessors failed never begin."""
+        left = self._journal.record.left
+        for name, member in list(self._waiting.items()):
+            failed = [before for before in member.after if before in left and left[before].exit_code != 0]
+            if failed:
+                self._never_began(name, 1, f"it was to come after {failed[0]}, which was not done")
+            elif all(before in left for before in member.after):
+                del self._waiting[name]
+                self.admit([member])
+
+
+def _dealt(jobs: Sequence[Wanting], table: Table) -> Hand:
+    """A budget that no policy can work with is told when it is spent; until then jobs go on."""
+    try:
+        return deal(jobs, table)
+    except Infeasible:
+        return deal(jobs, replace(table, policy=Makespan()))

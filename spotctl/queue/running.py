@@ -1,0 +1,198 @@
+"""Running a queue, from its settings to its final object: the lock, the journal, the time, and the loop.
+
+A queue whose process was killed is gone on with by the same command: its jobs' ledgers and its journal say
+where.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from types import FrameType
+from typing import Any, Protocol
+
+from pricing_data.units import Instant
+from spotctl.control.spending import sure
+from spotctl.errors import LedgerError, UsageError
+from spotctl.opening import Recorded, reopen, runs_of, settings_of
+from spotctl.queue import journal as j
+from spotctl.queue.file import problem_of
+from spotctl.queue.member import Watcher
+from spotctl.queue.outcome import exit_code, outcome
+from spotctl.queue.runner import Runner
+from spotctl.queue.spec import Member, QueueSettings, parse_member
+from spotctl.report.final import final_object
+from spotctl.resolve import resolve
+from spotctl.runs import Runs
+from spotctl.settings import WorldKind
+from spotctl.timesource import PacedTime, TimeSource, VirtualTime, wall_clock
+
+
+class Observer(Watcher, Protocol):
+    """Who watches a queue's run."""
+
+    def on_queue(self, run: j.QueueRun, settings: QueueSettings) -> None: ...
+
+
+def run_queue(settings: QueueSettings, observer: Observer) -> dict[str, Any]:
+    """Run a queue to its end, going on with its last run where that was never closed; its final object.
+
+    Raises NothingToDo where another process runs it, DeadlineInfeasible where it is not begun.
+    """
+    folder = j.QueueFolder(settings.spec.name, j.root_of(settings.options.world))
+    with folder.lock():
+        unfinished = None if settings.options.world is WorldKind.REPLAY else folder.unfinished()
+        if unfinished is None:
+            return _begun(settings, folder, observer)
+        if unfinished.record().settings != settings.text():
+            raise UsageError(
+                f"{settings.spec.name} has an unfinished run with other settings ({unfinished.folder}); "
+                "run it as before to go on with it"
+            )
+        return go_on_with(settings, folder, unfinished, observer)
+
+
+def _begun(settings: QueueSettings, folder: j.QueueFolder, observer: Observer) -> dict[str, Any]:
+    start = start_of(settings)
+    settled = starting_at(settings, start)
+    members, handled = _asked_for(settings, folder)
+    journal = j.Journal(folder.create())
+    try:
+        journal.write(j.Began(start, settings.text()))
+        journal.write(j.Handled(start, handled))
+        observer.on_queue(journal.run, settings)
+        runner = Runner(
+            settled, folder, journal, runs_of(settings.options.world), _time(settings, start), observer
+        )
+        try:
+            runner.admit(in_order(members), begun=False)
+        except BaseException:
+            if not journal.record.entered:
+                journal.write(j.Closed(start, 6))
+            raise
+        return _driven(settings, journal, runner)
+    finally:
+        journal.close()
+
+
+def go_on_with(
+    settings: QueueSettings, folder: j.QueueFolder, run: j.QueueRun, observer: Observer
+) -> dict[str, Any]:
+    """Run a queue from where another process left it to its end; its final object."""
+    journal = j.Journal(run)
+    try:
+        record = journal.record
+        observer.on_queue(run, settings)
+        settled = starting_at(settings, record.began)
+        runs = runs_of(settings.options.world)
+        opened = {name: _opened(runs, entered) for name, entered in record.entered.items()}
+        now = _now(record, settings, opened)
+        runner = Runner(settled, folder, journal, runs, _time(settings, now), observer)
+        members = {member.name: member for member in _members(settings, record)}
+        for name, one in opened.items():
+            if name in record.left and one.state.closed is not None:
+                final = final_object(one.state, one.run.ledger_path, 0.0, 0, None)
+                one.ledger.close()
+                runner.left_before(final, sure(one.state))
+            else:
+                runner.reenter(members[name], one)
+        fresh = [m for m in members.values() if m.name not in record.entered and m.name not in record.left]
+        runner.admit(in_order(fresh))
+        runner.go_on()
+        return _driven(settings, journal, runner)
+    finally:
+        journal.close()
+
+
+def _driven(settings: QueueSettings, journal: j.Journal, runner: Runner) -> dict[str, Any]:
+    with _caught(runner):
+        runner.run()
+    journal.write(j.Closed(journal.record.at, exit_code(journal.record)))
+    return outcome(settings, journal.run.id, journal.record, runner.finals)
+
+
+def _asked_for(settings: QueueSettings, folder: j.QueueFolder) -> tuple[list[Member], int]:
+    """The jobs of the file, with what was asked for since the last run; and the number of the last request.
+
+    Raises UsageError where they do not go together.
+    """
+    members = {member.name: member for member in settings.spec.jobs}
+    handled = folder.handled()
+    for number, request in folder.requests(after=handled):
+        handled = number
+        if request.member:
+            members[request.job] = parse_member(request.member)
+        else:
+            members.pop(request.job, None)
+    problem = problem_of(list(members.values()))
+    if problem is not None:
+        raise UsageError(f"{settings.spec.name}: {problem}")
+    return list(members.values()), handled
+
+
+def _members(settings: QueueSettings, record: j.Record) -> Iterator[Member]:
+    yield from settings.spec.jobs
+    yield from (parse_member(entered.member) for entered in record.entered.values() if entered.member)
+
+
+def in_order(members: Sequence[Member]) -> list[Member]:
+    """As they count as having come."""
+    return sorted(members, key=lambda member: -member.priority)
+
+
+def start_of(settings: QueueSettings) -> Instant:
+    """When all jobs can begin: each has its history of prices by then."""
+    given = settings.options.prices.start
+    if given is not None or not settings.spec.jobs:
+        return given or Instant(0)
+    return max(resolve(m.spec, settings.options.prices, "", 0).terms.start for m in settings.spec.jobs)
+
+
+def starting_at(settings: QueueSettings, start: Instant) -> QueueSettings:
+    """The same with its start said, so that every job sees the same prices."""
+    prices = replace(settings.options.prices, start=start)
+    return replace(settings, options=replace(settings.options, prices=prices))
+
+
+def _time(settings: QueueSettings, now: Instant) -> TimeSource:
+    if settings.options.world is WorldKind.REPLAY:
+        return VirtualTime(now)
+    return PacedTime(now, settings.options.speed)
+
+
+def _opened(runs: Runs, entered: j.Entered) -> Recorded:
+    run = next((run for run in runs.all() if (run.name, run.id) == (entered.job, entered.run)), None)
+    if run is None:
+        raise LedgerError(f"{entered.job}: the record of its run {entered.run} is gone")
+    return reopen(run, run.ledger(), settings_of(run))
+
+
+def _now(record: j.Record, settings: QueueSettings, opened: dict[str, Recorded]) -> Instant:
+    """The nominal moment at which an interrupted queue goes on: what has passed since, at its speed
+    (decision 4).
+    """
+    last = [one.ledger.last() for name, one in opened.items() if name not in record.left]
+    known = [at for at in last if at is not None]
+    stopped = max((at for at, _ in known), default=record.at)
+    recorded = max((when for _, when in known), default=wall_clock())
+    if settings.options.world is WorldKind.REPLAY:
+        return max(stopped, record.at)  # nothing passes there while nobody looks
+    gap_s = max(0.0, wall_clock() - recorded)
+    return Instant(int(max(stopped, record.at) + gap_s * settings.options.speed))
+
+
+@contextmanager
+def _caught(runner: Runner) -> Iterator[None]:
+    """While inside, SIGINT and SIGTERM end all jobs gracefully."""
+
+    def stop(_: int, __: FrameType | None) -> None:
+        runner.interrupt()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,124 @@
+"""How the jobs of a queue stand, read from its journal and their ledgers; for anybody, at any time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bidbrain.lease import Lease
+from pricing_data.units import Instant, MicroUsd, later
+from spotctl.control.state import State
+from spotctl.opening import runs_of
+from spotctl.queue.journal import QueueFolder, QueueRun, Record, root_of
+from spotctl.queue.spec import QueueSpec, parse_member
+from spotctl.report.fold import account
+from spotctl.runs import Run
+from spotctl.settings import WorldKind
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One job. ``state``: "waiting" before it begins. ``share``: of its time that the policy would have it
+    run.
+
+    ``finish``: when it ended, or will if it goes on as it did; None where that cannot be said.
+    """
+
+    job: str
+    run: str | None
+    state: str
+    share: float | None
+    machines: str | None
+    cost: MicroUsd
+    promised: bool
+    why_not: str
+    finish: Instant | None
+    exit_code: int | None
+    done: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A queue. ``run``: the one shown; None where it never ran."""
+
+    queue: str
+    run: QueueRun | None
+    live: bool
+    policy: str
+    rows: tuple[Row, ...]
+
+    @property
+    def cost(self) -> MicroUsd:
+        return MicroUsd(sum(row.cost for row in self.rows))
+
+
+def standing(spec: QueueSpec, world: WorldKind = WorldKind.LOCAL) -> Standing:
+    """Of the run that goes on, or of the last one. Raises LedgerError where a record cannot be read."""
+    folder = QueueFolder(spec.name, root_of(world))
+    newest = folder.newest()
+    record = Record() if newest is None else newest.record()
+    runs = {(run.name, run.id): run for run in runs_of(world).all()} if record.entered else {}
+    names = dict.fromkeys(member.name for member in spec.jobs) if newest is None else {}
+    names |= dict.fromkeys([*record.entered, *record.left])
+    if record.closed is None:
+        names |= dict.fromkeys(member.name for member in spec.jobs)
+        for _, request in folder.requests(after=record.handled):
+            if request.member:
+                names |= {parse_member(request.member).name: None}
+    live = folder.is_live()
+    rows = tuple(_row(name, record, _state(runs, record, name)) for name in names)
+    return Standing(spec.name, newest, live, spec.policy.name, rows)
+
+
+def _state(runs: Mapping[tuple[str, str], Run], record: Record, name: str) -> State | None:
+    entered = record.entered.get(name)
+    run = None if entered is None else runs.get((name, entered.run))
+    return None if run is None else run.state()
+
+
+def _row(name: str, record: Record, state: State | None) -> Row:
+    entered, left = record.entered.get(name), record.left.get(name)
+    shares = {} if record.last is None or left is not None else record.last.shares.get(name, {})
+    return Row(
+        job=name,
+        run=None if entered is None else entered.run,
+        state=_word(state, left is not None),
+        share=sum(shares.values()) if shares else None,
+        machines=None if record.last is None or left is not None else _machines(record.last.leases.get(name)),
+        cost=MicroUsd(0) if state is None else account(state).spending.total,
+        promised=entered is not None and entered.promised,
+        why_not="" if entered is None else entered.why,
+        finish=None if state is None else _finish(state),
+        exit_code=None if left is None else left.exit_code,
+        done=None if state is None or state.work_left is None else _done(state),
+    )
+
+
+def _machines(lease: Lease | None) -> str | None:
+    if lease is None:
+        return None
+    return f"{lease.count} x {' or '.join(sorted({market.instance_type for market in lease.markets}))}"
+
+
+def _word(state: State | None, left: bool) -> str:
+    if state is None:
+        return "never began" if left else "waiting"
+    if state.closed is not None:
+        return state.closed.outcome.value
+    return "parked" if state.parked and not any(True for _ in state.live()) else state.phase.value
+
+
+def _done(state: State) -> float:
+    left = state.work_left
+    assert left is not None
+    whole = state.work_done + left
+    return state.work_done / whole if whole else 1.0
+
+
+def _finish(state: State) -> Instant | None:
+    if state.closed is not None:
+        return state.training_over_at or state.now
+    left, done = state.work_left, state.work_done
+    if left is None or done <= 0:
+        return None
+    return later(state.now, left / done * (state.now - state.terms.start))
