@@ -177,9 +177,13 @@ def _ended(state: State, entry: e.InstancesEnded) -> State:
 
 
 def _fatal(state: State, lost: Iterable[Instance]) -> str | None:
-    """Why the run cannot go on after an end that nobody asked for; None where it can."""
+    """Why the run cannot go on after an end that nobody asked for; None where it can.
+
+    While another reliable machine lives the training may have a copy there: whether it can go on, it says.
+    """
     reliable = next((instance for instance in lost if state.is_reliable(instance)), None)
-    if reliable is not None:
+    others = any(state.is_reliable(instance) and instance.joined for instance in state.live())
+    if reliable is not None and not others:
         return f"the reliable machine {reliable.name} was lost with the only safe copy of the model"
     starting = state.phase is Phase.STARTING and state.terms.reliable_count > 0
     if starting and state.asked is None and not any(state.live()):

@@ -183,6 +183,13 @@ class State:
     def cores(self, instance: Instance) -> int:
         return self.terms.tradable(self.allocations[instance.allocation].market).cores
 
+    def reliable_missing(self) -> int:
+        """How many of the reliable machines are neither there nor asked for."""
+        mine = [allocation for allocation in self.allocations.values() if allocation.reliable]
+        there = sum(1 for allocation in mine for i in self.of(allocation.name) if i.live)
+        asked = sum(allocation.count for allocation in mine if allocation.unanswered)
+        return max(self.terms.reliable_count - there - asked, 0)
+
     def speeds(self) -> Mapping[str, float]:
         """nu, work per second of one machine, by instance type: its cores, or what was measured."""
         if self.measured is not None:

@@ -22,7 +22,7 @@ from spotctl.control.deciding import decided, given_back, renewed
 from spotctl.control.evolve import RELEASE_LEAD_S, evolve
 from spotctl.control.lifecycle import Life
 from spotctl.control.spending import sure
-from spotctl.control.state import Allocation, Instance, Phase, State
+from spotctl.control.state import REFUSED_REST_S, Allocation, Instance, Phase, State
 
 Commands = Iterator[e.Command]
 
@@ -56,10 +56,21 @@ def plan_after(fact: e.Fact, state: State) -> tuple[e.Command, ...]:
 
 
 def _reliable(state: State) -> Commands:
-    """Reliable machines come first and are never given up (Harlap 4.3.2)."""
-    terms = state.terms
-    if terms.reliable_count and not state.allocations and state.asked is None and not state.parked:
-        yield e.Acquire(state.now, "r1", terms.reliable.market, terms.reliable_count, None, reliable=True)
+    """Reliable machines come first and are never given up (Harlap 4.3.2); one that is lost is replaced."""
+    missing, resting = state.reliable_missing(), _resting(state)
+    wanted = state.phase in (Phase.STARTING, Phase.TRAINING) and state.asked is None and not state.parked
+    blind = state.blind_until is not None and state.now < state.blind_until
+    if missing and wanted and resting is None and not blind:
+        number = 1 + sum(1 for allocation in state.allocations.values() if allocation.reliable)
+        market = state.terms.reliable.market
+        yield e.Acquire(state.now, f"r{number}", market, missing, None, reliable=True)
+
+
+def _resting(state: State) -> Instant | None:
+    """Until when no reliable machine is asked for, since none could be had; None where one may be."""
+    refused = [a.requested_at for a in state.allocations.values() if a.reliable and a.refused is not None]
+    until = max(refused, default=state.now - REFUSED_REST_S) + REFUSED_REST_S
+    return Instant(until) if state.now < until else None
 
 
 # ---- what the training has to know --------------------------------------------------------------
@@ -219,6 +230,9 @@ def _unanswered(state: State) -> bool:
 
 
 def _reliable_refusal(state: State) -> str | None:
+    """Why the run could not begin. Later, another reliable machine is waited for."""
+    if state.training_started_at is not None:
+        return None
     return next((a.refused for a in state.allocations.values() if a.reliable and a.refused), None)
 
 
@@ -262,6 +276,9 @@ def _moments(state: State) -> Iterator[Instant]:
         yield state.blind_until
     if state.decide_from is not None and _deciding(state):
         yield state.decide_from
+    resting = _resting(state)
+    if resting is not None and state.phase is Phase.TRAINING and state.reliable_missing():
+        yield resting
     stop, started = state.terms.stop, state.training_started_at
     if stop.seconds is not None and started is not None and state.phase is Phase.TRAINING:
         yield later(started, stop.seconds)

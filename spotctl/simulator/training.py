@@ -7,7 +7,7 @@ worlds that give it the same commands get the same facts.
 The model: joined machines work at nu per core, together at the efficiency that phi says; reliable
 machines do not work in stage 3; a machine works sigma seconds after it was told to join; a warned one
 works until it is drained; an eviction costs lambda without progress; a loss redoes the clock that the
-backups did not have yet.
+backups did not have yet, and ends the training where nobody else has what was on the machine.
 """
 
 from __future__ import annotations
@@ -110,6 +110,13 @@ class ModelledTraining:
         self._restage(command.at)
 
     def _lose(self, command: e.TellLost) -> None:
+        """In stage 1 the reliable machines have the only copies; later they have backups, made again."""
+        last = [n for n in command.instances if n in self._machines and self._machines[n].reliable]
+        if last and self._stage == 1:
+            self._over, self._scheduled = True, []
+            why = f"the reliable machine {last[0]} was lost with the only copy of its part of the model"
+            self._news.append(e.TrainingFailed(command.at, why))
+            return
         self._drop(command.instances)
         redone = min(_CLOCKS_AT_RISK, self._clock)
         self._clock -= redone

@@ -158,6 +158,25 @@ def test_losing_the_only_reliable_machine_ends_the_job_and_leaves_nothing(tmp_pa
         job.check_record(final)
 
 
+def test_one_of_two_reliable_machines_is_survived_and_replaced(tmp_path: Path) -> None:
+    """Those that serve send copies of its backups to the other one; a third machine takes its place."""
+    with product(tmp_path) as job:
+        text = (tmp_path / "scenario.yaml").read_text()
+        text = text.replace("reliable: {instance", "reliable: {instances: 2, instance")
+        (tmp_path / "scenario.yaml").write_text(text.replace("stage2_above: 1", "stage2_above: 0.4"))
+        job.launch()
+        job.reach_stage(2)
+        job.kill_role("agent", "r1-2")
+        final = job.end()
+        assert (final["state"], final["exit_code"], final["clocks"]) == ("done", 0, CLOCKS), job.chatter
+        assert final["failures"] == 1
+        requests = [entry for entry in job.all(e.Acquire) if entry.reliable]
+        assert [(entry.allocation, entry.count) for entry in requests] == [("r1", 2), ("r2", 1)]
+        job.check_model(CLOCKS)
+        job.check_nothing_left()
+        job.check_record(final)
+
+
 def test_backups_that_die_are_made_again_from_those_who_serve(tmp_path: Path, undisturbed: bytes) -> None:
     with product(tmp_path) as job:
         job.launch()

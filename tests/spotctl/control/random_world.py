@@ -215,7 +215,8 @@ class RandomWorld:
                     within = max(1, command.ends_at - self.now)
                     self._after(self._delay(0, 1.1 * within), self._safe(name))
             case e.TellLost():
-                self._after(self._delay(0, 3), self._roll_back)
+                fails = self._chance(0.3) and any(name.startswith("r") for name in command.instances)
+                self._after(self._delay(0, 3), self._fail if fails else self._roll_back)
             case e.TellReleased():
                 pass
             case e.TellStop():
@@ -227,6 +228,9 @@ class RandomWorld:
                 return
             if not self._joined:
                 self._after(self._delay(20, 90), self._progress)
+                if self._chance(0.2):
+                    self._clock = int(self._rng.integers(self._terms.stop.clocks or 1))
+                    yield e.TrainingResumed(at, self._clock, "checkpoints/before")
             self._joined.add(name)
             yield e.MachineJoined(at, name)
             if self._stored_by is not None and self._chance(0.7):
@@ -265,6 +269,10 @@ class RandomWorld:
             yield e.ObjectiveReported(at, self._clock, self._delay(0, 1))
         if self._chance(0.2):
             yield from self._store(at)
+        if self._chance(0.2):
+            yield e.Checkpointed(at, self._clock, "checkpoints/now")
+        elif self._chance(0.1):
+            yield e.CheckpointFailed(at, self._clock, "no space left")
         if self._clock == self._terms.stop.clocks:
             yield from self._finish(at)
         else:
@@ -275,6 +283,12 @@ class RandomWorld:
             return
         self._clock -= 1
         yield e.RolledBack(at, self._clock, 1)
+
+    def _fail(self, at: Instant) -> Iterator[e.Fact]:
+        """Of a reliable machine, the only copy may have gone."""
+        if not self._training_over:
+            self._training_over = True
+            yield e.TrainingFailed(at, "no copy is left")
 
     def _finish(self, at: Instant) -> Iterator[e.Fact]:
         if not self._training_over:

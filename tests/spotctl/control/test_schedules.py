@@ -162,6 +162,10 @@ class Checks:
         assert owed.total == owed.spot + owed.on_demand + owed.egress
         left = [f for f in state.fetched if f.here.region == f.there.region]
         assert not left, "nothing is owed within a region"
+        mine = [a for a in state.allocations.values() if a.reliable]
+        wanted = sum(1 for a in mine for i in state.of(a.name) if i.live)
+        wanted += sum(a.count for a in mine if a.unanswered)
+        assert wanted <= state.terms.reliable_count, "more reliable machines than the job has"
         for on_demand in (False, True):  # while one takes over from the other there may be both
             mine = [a for a in state.allocations.values() if a.on_demand is on_demand and not a.reliable]
             wanted = sum(1 for a in mine for i in state.of(a.name) if i.stays)

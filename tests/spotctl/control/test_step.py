@@ -150,6 +150,59 @@ def test_one_of_two_is_enough_to_begin_with() -> None:
     assert core.state.phase is Phase.TRAINING
 
 
+# ---- reliable machines that are lost ---------------------------------------------------------------
+
+
+def of_two() -> Core:
+    """Both reliable machines take part."""
+    core = Core(replace(terms(), reliable_count=2))
+    core.tell(e.Granted(START, "r1", ("r1-1", "r1-2")), e.InstancesRunning(after(60), ("r1-1", "r1-2")))
+    core.tell(e.MachineJoined(after(75), "r1-1"), e.MachineJoined(after(75), "r1-2"))
+    return core
+
+
+def test_one_of_two_is_told_as_lost_and_replaced() -> None:
+    said = of_two().tell(e.InstancesEnded(after(300), ("r1-2",), End.FAILED))
+    (asked,) = (c for c in said if isinstance(c, e.Acquire) and c.reliable)
+    assert (asked.allocation, asked.count, asked.bid) == ("r2", 1, None)
+    assert only(e.TellLost, said) == [e.TellLost(after(300), ("r1-2",))]
+    assert not only(e.Close, said)
+
+
+def test_whether_it_can_go_on_the_training_says() -> None:
+    core = of_two()
+    core.tell(e.InstancesEnded(after(300), ("r1-2",), End.FAILED))
+    core.tell(e.TrainingFailed(after(303), "no copy is left"))
+    assert core.state.phase is Phase.CLOSING
+    assert core.state.failure == "no copy is left"
+
+
+def test_without_any_reliable_machine_the_run_is_over() -> None:
+    core = of_two()
+    core.tell(e.InstancesEnded(after(300), ("r1-2",), End.FAILED))
+    core.tell(e.InstancesEnded(after(310), ("r1-1",), End.FAILED))
+    assert core.state.failure == "the reliable machine r1-1 was lost with the only safe copy of the model"
+
+
+def test_a_replacement_that_is_refused_is_asked_for_again_later_and_its_want_fails_nothing() -> None:
+    core = of_two()
+    core.tell(e.InstancesEnded(after(300), ("r1-2",), End.FAILED))
+    core.tell(e.Refused(after(301), "r2", "CapacityUnavailable", "no machines"))
+    assert core.state.reliable_missing() == 1
+    core.tell(e.PriceChanged(after(300 + REFUSED_REST_S - 1), MARKETS[0], UsdPerHour(0.036)))
+    assert "r3" not in core.state.allocations
+    core.tell(e.PriceChanged(after(300 + REFUSED_REST_S + 1), MARKETS[0], UsdPerHour(0.035)))
+    assert core.state.allocations["r3"].requested_at == after(300 + REFUSED_REST_S)
+    core.tell(e.Refused(after(302 + REFUSED_REST_S), "r3", "CapacityUnavailable", "no machines"))
+    core.tell(e.TrainingFinished(after(1000), 60, "model.npz"))
+    live = tuple(i.name for i in core.state.live())
+    core.tell(e.InstancesEnded(after(1001), live, End.RELEASED))
+    for allocation in [a for a in core.state.allocations.values() if a.unanswered]:
+        core.tell(e.Refused(after(1002), allocation.name, "CapacityUnavailable", "no machines"))
+    assert core.state.closed is not None
+    assert (core.state.closed.outcome, core.state.closed.exit_code) == (e.Outcome.DONE, 0)
+
+
 # ---- ends ------------------------------------------------------------------------------------------
 
 
