@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from agileml.messages import Matrix, Patch, PendingDelta, ProtocolError, Rows, ShardDelta, Undo
-from agileml.rows import index, merge, overlay, sum_in_order, union
+from agileml.rows import added, index, merge, overlay, union
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +170,7 @@ class PartitionState:
         if len(self._pending.get(self.clock + 1, ())) < self._shards:
             return False
         deltas = self._pending.pop(self.clock + 1)
-        total = sum_in_order([patch for _, patch in sorted(deltas.items())], len(self.values))
-        after = Patch(total.rows, self.values[index(total.rows)] + total.values)
+        after = added(self.values, [patch for _, patch in sorted(deltas.items())])
         self._set(after, self.clock + 1, given_out=False)
         if not keep:
             self._loose.add(self.clock)

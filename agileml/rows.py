@@ -8,6 +8,7 @@ are looked up in tables as long as the partition, which beats sorting and search
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -66,6 +67,35 @@ def sum_in_order(deltas: Sequence[Patch], extent: int) -> Patch:
         where = index(delta.rows)
         total[where if place is None else place[where]] += delta.values
     return Patch(rows, total)
+
+
+def added(values: Matrix, deltas: Sequence[Patch]) -> Patch:
+    """The rows that deltas touch, with ``values`` and all deltas added there in the order given.
+
+    Deltas of neighbouring runs, as of shards that have rows of their own, are added each to its part of the
+    values in one pass. A new array; ``values`` holds no -0.0, so it is the same to the last bit.
+    """
+    runs = _neighbours(deltas)
+    if runs is not None:
+        rows = np.arange(runs[0].start, runs[-1].stop, dtype=np.int64)
+        after = np.empty((len(rows), values.shape[1]), np.float32)
+        for delta in deltas:
+            first, end = int(delta.rows[0]), int(delta.rows[-1]) + 1
+            np.add(values[first:end], delta.values, out=after[first - rows[0] : end - rows[0]])
+        return Patch(rows, after)
+    total = sum_in_order(deltas, len(values))
+    own = total.values if len(deltas) > 1 else None
+    return Patch(total.rows, np.add(values[index(total.rows)], total.values, out=own))
+
+
+def _neighbours(deltas: Sequence[Patch]) -> list[slice] | None:
+    """Their runs in order, where each begins at the end of the last."""
+    runs = [span(delta.rows) for delta in deltas if len(delta.rows)]
+    known = sorted((run for run in runs if run is not None), key=lambda run: int(run.start))
+    if not 1 < len(known) == len(deltas):
+        return None
+    meet = all(before.stop == after.start for before, after in pairwise(known))
+    return known if meet else None
 
 
 def overlay(below: Matrix, rows: Rows, top: Patch, extent: int) -> Matrix:

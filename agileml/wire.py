@@ -71,6 +71,23 @@ def decode(frames: Sequence[Buffer]) -> Message:
     return message
 
 
+def decode_all(frames: Sequence[Buffer]) -> Iterator[Message]:
+    """The messages that were sent together, in order. Raises WireError."""
+    first = 0
+    while first < len(frames):
+        after = first + 1 + _count(frames[first])
+        yield decode(frames[first:after])
+        first = after
+
+
+def _count(frame: Buffer) -> int:
+    """How many arrays follow this head."""
+    if len(frame) < _HEADER.size:
+        raise WireError("too short for a header")
+    count: int = _HEADER.unpack_from(frame)[3]
+    return count
+
+
 def encode_packet(packet: Packet[Control]) -> bytes:
     payloads = [control_to_json(payload) for payload in packet.payloads]
     meta = {"confirmed": packet.confirmed, "first": packet.first, "payloads": payloads}

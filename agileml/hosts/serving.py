@@ -67,6 +67,7 @@ class ServerProcess:
     def run(self) -> None:
         while True:
             self._control.flush()
+            self._data.flush()
             self._poller.poll(self._control.wait_ms())
             for command in self._control.receive():
                 self._command(command)
@@ -105,7 +106,7 @@ class ServerProcess:
                 self._meter.sent(item)
             match item:
                 case Send() | Reply():
-                    self._data.send(item)
+                    self._data.put(item)
                 case Save():
                     self._control.tell(self._save(item))
                 case Snapshot():

@@ -19,7 +19,7 @@ from agileml.hosts.keys import Doorkeeper, Keys
 from agileml.link import Link
 from agileml.messages import Message, Peer, Reply, Send
 from agileml.telemetry import ObjectiveReport
-from agileml.wire import Control, decode, decode_packet, encode, encode_packet
+from agileml.wire import Control, decode_all, decode_packet, encode, encode_packet
 
 _LOOK_AGAIN_MS: Final = 50
 _CAN_WAIT: Final = (ClockCompleted, ObjectiveReport)
@@ -188,27 +188,40 @@ class DataEnd:
         self._keys = keys
         self._peers: dict[str, zmq.Socket[bytes]] = {}
         self._opened = 0
+        self._unsent: dict[Peer | str, list[Any]] = {}
         self._listener = None if listen is None else Listener(context, listen, keys, poller)
         self.endpoint = "" if self._listener is None else self._listener.endpoint
 
-    def send(self, outgoing: Send | Reply) -> None:
-        frames: list[Any] = list(encode(outgoing.message))
-        if isinstance(outgoing, Send):
-            self._to(outgoing.peer).send_multipart(frames, copy=False)
-        elif self._listener is not None:
-            self._listener.socket.send_multipart([outgoing.to.encode(), *frames], copy=False)
+    def put(self, item: Send | Reply) -> None:
+        """To be sent with the next ``flush``; what goes to one place goes as one message of several parts."""
+        place = item.peer if isinstance(item, Send) else item.to
+        self._unsent.setdefault(place, []).extend(encode(item.message))
+
+    def flush(self) -> None:
+        for place, frames in self._unsent.items():
+            if isinstance(place, Peer):
+                self._to(place).send_multipart(frames, copy=False)
+            elif self._listener is not None:
+                self._listener.socket.send_multipart([place.encode(), *frames], copy=False)
+        self._unsent.clear()
 
     def receive(self) -> Iterator[tuple[str, Message]]:
-        """What has come, without waiting, with the name of who sent it (servers only know workers' names)."""
+        """What has come, without waiting, with the name of who sent it (servers only know workers' names).
+
+        Answers to what came together are flushed together.
+        """
         for sender, frames in () if self._listener is None else self._listener.receive():
-            yield sender, decode([frame.buffer for frame in frames])
+            yield from ((sender, message) for message in decode_all([frame.buffer for frame in frames]))
+            self.flush()
         for socket in tuple(self._peers.values()):
             while socket.poll(0):
                 frames = socket.recv_multipart(copy=False)
-                yield "", decode([frame.buffer for frame in frames])
+                yield from (("", message) for message in decode_all([frame.buffer for frame in frames]))
+                self.flush()
 
     def keep_only(self, endpoints: Set[str]) -> None:
         """Close the sockets to servers that are not asked any more."""
+        self.flush()
         for endpoint in self._peers.keys() - endpoints:
             socket = self._peers.pop(endpoint)
             self._poller.unregister(socket)

@@ -60,6 +60,7 @@ class WorkerProcess:
     def run(self) -> None:
         while True:
             self._control.flush()
+            self._data.flush()
             self._poller.poll(self._wait_ms())
             for command in self._control.receive():
                 if isinstance(command, Assign):
@@ -136,7 +137,7 @@ class WorkerProcess:
                 self._meter.sent(item)
             match item:
                 case Send():
-                    self._data.send(item)
+                    self._data.put(item)
                 case event if not isinstance(event, Reply | Save | Snapshot):
                     self._control.tell(event)
         if self._meter is not None:

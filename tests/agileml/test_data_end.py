@@ -18,7 +18,8 @@ def test_what_is_sent_over_a_connection_that_was_just_closed_and_opened_again_ar
     target = Peer("t2", listening.endpoint)
     try:
         for number in range(1, 200):
-            sending.send(Send(target, Read(number, 0, 1, ())))
+            sending.put(Send(target, Read(number, 0, 1, ())))
+            sending.flush()
             heard: list[int] = []
             until = time.monotonic() + 60
             while number not in heard:

@@ -15,15 +15,23 @@ from agileml.commands import Assign, Route
 from agileml.events import MachineJoined, Tier
 from agileml.link import Packet
 from agileml.messages import (
+    Arrived,
+    Inquiry,
     Install,
+    Lacking,
     Message,
+    Missing,
+    Moved,
     Patch,
     Peer,
     PendingDelta,
+    PushInquiry,
     Read,
     ReadPart,
     ShardDelta,
+    TransferInquiry,
     Undo,
+    Unknown,
     Update,
     UpdatePart,
 )
@@ -35,6 +43,7 @@ from agileml.wire import (
     control_from_json,
     control_to_json,
     decode,
+    decode_all,
     decode_packet,
     encode,
     encode_packet,
@@ -51,6 +60,13 @@ MESSAGES: list[Message] = [
         0, 1, 2, 3, 4, 4, 5, (6,), PATCH.values, (Undo(3, 5, False, PATCH),), (PendingDelta(6, DELTA),), None
     ),
     Install(0, 1, 2, 3, 4, 4, 5, (), PATCH.values, (), (), Peer("m", "ipc://x")),
+    Inquiry(7, (0, 2)),
+    Unknown(7, 2),
+    PushInquiry(1, 0, 8),
+    Lacking(1, 0, 6),
+    TransferInquiry(1, 4),
+    Missing(1, 4),
+    Arrived(1, 4),
 ]
 ROUTES = (Route(0, "m1", "ipc://a", 3),)
 CONTROLS: list[Control] = [
@@ -151,3 +167,15 @@ def test_control_messages_with_wrong_fields_are_refused(control: Control, data: 
     content[name] = data.draw(json_values)
     with contextlib.suppress(WireError):
         assert isinstance(control_from_json(content), typing.get_args(Control))
+
+
+def test_messages_that_are_sent_together_come_apart_again() -> None:
+    rows, values = np.array([1, 5], np.int64), np.ones((2, 3), np.float32)
+    update = Update(1, 0, 1, True, (UpdatePart(0, 1, (ShardDelta(0, Patch(rows, values)),)),))
+    read = Read(2, 0, 2, (ReadPart(0, 1, rows),))
+    together = [*encode(update), *encode(read), *encode(Moved(3, 1))]
+    assert [type(said) for said in decode_all(together)] == [Update, Read, Moved]
+    with pytest.raises(WireError):
+        list(decode_all(together[:2]))
+    with pytest.raises(WireError):
+        list(decode_all([*together, b"x"]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from agileml.commands import JoinedTraining, Progressed
 from agileml.events import MachineJoined, Tier
 from agileml.hosts.client import TrainingClient
 from agileml.hosts.job import Job, JobFolder
-from agileml.hosts.local import LocalHost
+from agileml.hosts.local import HERE, LocalHost, Where
 from agileml.telemetry import Upward
 
 PATIENCE_S = 180.0
@@ -22,9 +22,13 @@ PATIENCE_S = 180.0
 class MeasuredJob:
     """``heard``: everything the client heard, and when, by ``time.perf_counter``."""
 
-    def __init__(self, path: Path, job: Job, source: Path) -> None:
+    def __init__(
+        self, path: Path, job: Job, source: Path, where: Callable[[str], Where] = lambda _: HERE
+    ) -> None:
+        """``where`` a machine of some name is to run."""
         self.folder = JobFolder.prepare(path / "job", job, source)
         self.host = LocalHost(self.folder.path)
+        self._where = where
         self.client = TrainingClient(self.folder.path)
         self.heard: list[tuple[float, Upward]] = []
 
@@ -32,7 +36,7 @@ class MeasuredJob:
         """Until all of them take part. Names that begin with "r" are reliable."""
         for name in machines:
             tier = Tier.RELIABLE if name.startswith("r") else Tier.TRANSIENT
-            self.host.start_machine(name, tier, cores)
+            self.host.start_machine(name, tier, cores, self._where(name))
             self.client.tell(MachineJoined(name, tier, cores))
         missing = set(machines)
         until = time.perf_counter() + PATIENCE_S
@@ -95,12 +99,18 @@ class MeasuredJob:
 
 
 @contextmanager
-def measured(job: Job, source: str, machines: Sequence[str], cores: int = 1) -> Iterator[MeasuredJob]:
+def measured(
+    job: Job,
+    source: str,
+    machines: Sequence[str],
+    cores: int = 1,
+    where: Callable[[str], Where] = lambda _: HERE,
+) -> Iterator[MeasuredJob]:
     """A job that trains on the text ``source``; nothing is left of it."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
         (path / "input.csv").write_text(source)
-        made = MeasuredJob(path, job, path / "input.csv")
+        made = MeasuredJob(path, job, path / "input.csv", where)
         try:
             made.start(*machines, cores=cores)
             made.clocks(1.0)

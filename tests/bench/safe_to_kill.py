@@ -1,20 +1,27 @@
-"""From a warning to "safe to kill", by size of the model; everything on this machine, over loopback.
+"""From a warning to "safe to kill", by size of the model.
 
-Two spot machines of three compute and serve a model that is backed up on the reliable one (stage 2). One that
-serves is warned, so its part of the model goes to the other; then the other, so that the backups take over.
-The speed of the link is that of bare pyzmq carrying arrays one way, in the same run. ``safe_to_kill`` takes
-the sizes from the command line, in MB, if there are any.
+``python -m tests.bench safe_to_kill [--mbit-per-s RATE] [--shards N] [--repeats N] [MB ...]``. Two spot
+machines of three compute and serve a model that is backed up on the reliable one (stage 2). One that serves
+is warned, so its part of the model goes to the other; then the other, so that the backups take over.
+Everything is on this machine: over loopback, whose speed is that of bare pyzmq carrying arrays one way in the
+same run; or, with a rate, each machine in a network namespace behind a link capped both ways, encrypted as on
+any network.
 """
 
 from __future__ import annotations
 
+import argparse
+import os
 import statistics
 import sys
 import time
+from contextlib import ExitStack
 
 from agileml.commands import SafeToKill, StageChanged
 from agileml.events import EvictionWarned, MachineReleased, Setup, Stage
 from agileml.hosts.job import Job
+from agileml.hosts.local import HERE
+from tests.agileml.netns import Network, unavailable
 from tests.bench._job import PATIENCE_S, MeasuredJob, measured
 from tests.bench.plane import bare_pyzmq, numbered
 
@@ -27,26 +34,43 @@ SHARDS = 3
 
 def main() -> None:
     """A line per size: medians, and the most of all repeats."""
-    speed = statistics.median(bare_pyzmq(1, 16 * 2**20).rate for _ in range(3))
-    print(f"link: loopback, {speed / 1e9:.2f} GB/s by bare pyzmq; {REPEATS} repeats each")
-    for megabytes in map(int, sys.argv[2:]) if len(sys.argv) > 2 else SIZES_MB:
-        pairs = [evictions(megabytes) for _ in range(REPEATS)]
+    parser = argparse.ArgumentParser(prog="python -m tests.bench safe_to_kill")
+    parser.add_argument("sizes", metavar="MB", type=int, nargs="*", default=SIZES_MB)
+    parser.add_argument("--mbit-per-s", type=float)
+    parser.add_argument("--shards", type=int, default=SHARDS, help="each is computed by a worker of its own")
+    parser.add_argument("--repeats", type=int, default=REPEATS)
+    asked = parser.parse_args(sys.argv[2:])
+    if asked.mbit_per_s is None:
+        speed = statistics.median(bare_pyzmq(1, 16 * 2**20).rate for _ in range(3))
+        print(f"link: loopback, {speed / 1e9:.2f} GB/s by bare pyzmq; {asked.repeats} repeats each")
+    else:
+        if (why := unavailable()) is not None:
+            sys.exit(why)
+        speed = asked.mbit_per_s * 1e6 / 8
+        print(f"links of {asked.mbit_per_s:g} Mbit/s each way, encrypted; {asked.repeats} repeats each")
+    print(f"{asked.shards} shards; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores", flush=True)
+    for megabytes in asked.sizes:
+        pairs = [evictions(megabytes, asked.shards, asked.mbit_per_s) for _ in range(asked.repeats)]
         first, second = zip(*pairs, strict=True)
         for what, took in (("to the other spot machine", first), ("to the backups", second)):
             print(
                 f"{megabytes:5} MB, {what}: {statistics.median(took):6.2f} s, at most {max(took):6.2f} s; "
-                f"the link alone {megabytes * 1e6 / speed:6.2f} s"
+                f"the link alone {megabytes * 1e6 / speed:6.2f} s",
+                flush=True,
             )
 
 
-def evictions(megabytes: int) -> tuple[float, float]:
+def evictions(megabytes: int, shards: int, mbit_per_s: float | None) -> tuple[float, float]:
     """Seconds until the first and then the second spot machine is safe to kill."""
     all_kib = megabytes * 1_000_000 // 1024
-    touched = min(TOUCHED_KIB, all_kib // SHARDS)
-    setup = Setup(partitions=4, shards=SHARDS, clocks=10_000_000)
-    arguments = {"kib": touched, "untouched_kib": all_kib - SHARDS * touched}
-    job = Job("tests.bench._echo:Echo", arguments, setup)
-    with measured(job, numbered(SHARDS), ("r1", "t1", "t2")) as running:
+    touched = min(TOUCHED_KIB, all_kib // shards)
+    setup = Setup(partitions=4, shards=shards, clocks=10_000_000)
+    arguments = {"kib": touched, "untouched_kib": all_kib - shards * touched}
+    job = Job("tests.bench._echo:Echo", arguments, setup, network=mbit_per_s is not None)
+    with ExitStack() as stack:
+        network = None if mbit_per_s is None else stack.enter_context(Network(mbit_per_s))
+        where = (lambda _: HERE) if network is None else network.add
+        running = stack.enter_context(measured(job, numbered(shards), ("r1", "t1", "t2"), where=where))
         wait_for_stage(running, Stage.TWO)
         running.clocks(1.0)
         first = evict(running, "t1")
