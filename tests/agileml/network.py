@@ -126,13 +126,15 @@ class Network:
 
     # ---- machines ------------------------------------------------------------------------------
 
-    def join(self, tier: Tier) -> None:
-        name = f"{tier.value[0]}{self.joined}"
-        self.joined += 1
-        self.hosts[name] = host = Host(name, tier)
-        self.tell(CLIENT, MachineJoined(name, tier, self.chance.choice([1, 2, 4])))
-        self.start_server(host)
-        self.start_worker(host)
+    def join(self, tier: Tier, many: int = 1) -> None:
+        """Announced together; their processes come up by themselves."""
+        hosts = [Host(f"{tier.value[0]}{self.joined + number}", tier) for number in range(many)]
+        self.joined += many
+        self.hosts |= {host.name: host for host in hosts}
+        self.tell(CLIENT, *(MachineJoined(host.name, tier, self.chance.choice([1, 2, 4])) for host in hosts))
+        for host in hosts:
+            self.start_server(host)
+            self.start_worker(host)
 
     def start_server(self, host: Host) -> None:
         host.servers += 1

@@ -13,6 +13,7 @@ from agileml.apps.planted import planted_ratings, write_ratings
 from agileml.commands import SafeToKill
 from agileml.events import Setup
 from agileml.hosts.job import Job, JobFolder, Timing
+from agileml.hosts.ray.nodes import Node
 from agileml.hosts.ray.training import RayTraining, home_of_the_controller
 from agileml.telemetry import Upward
 from tests.agileml.ray_cluster import RayCluster, processes, wait_until_none
@@ -28,15 +29,20 @@ def write_small_ratings(folder: Path) -> Path:
 
 
 class RayJob(RunningJob):
-    """Its machines are the labelled nodes of the cluster. ``name``: of the job, unique on the cluster."""
+    """Its machines are the labelled nodes of the cluster. ``name``: of the job, unique on the cluster.
 
-    def __init__(self, cluster: RayCluster, path: Path, name: str, job: Job) -> None:
+    ``home``: for the controller, instead of one that lives.
+    """
+
+    def __init__(
+        self, cluster: RayCluster, path: Path, name: str, job: Job, home: Node | None = None
+    ) -> None:
         self.cluster = cluster
         self.name = name
         self.setup = job.setup
         self.app = job.make_application()
         self.folder = JobFolder.prepare(path / "job", job, write_small_ratings(path))
-        self.training = RayTraining(self.folder, name, home_of_the_controller())
+        self.training = RayTraining(self.folder, name, home or home_of_the_controller())
         self.heard: list[Upward] = []
         self._read = 0
 
@@ -101,9 +107,10 @@ def ray_job(
     partitions: int = 3,
     shards: int = 8,
     timing: Timing = QUICK,
+    home: Node | None = None,
 ) -> Iterator[RayJob]:
     job = Job(MF, {"rank": 4}, Setup(partitions, shards, clocks), clock_s, timing, network=True)
-    running = RayJob(cluster, path, name, job)
+    running = RayJob(cluster, path, name, job, home)
     try:
         yield running
     finally:

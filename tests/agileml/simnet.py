@@ -79,8 +79,7 @@ class Outcome:
 
 def join(net: Network) -> None:
     """A few, or many at once."""
-    for _ in range(net.chance.choice([1, 1, 2, 3, 9])):
-        net.join(Tier.TRANSIENT)
+    net.join(Tier.TRANSIENT, net.chance.choice([1, 1, 2, 3, 9]))
 
 
 def join_reliable(net: Network) -> None:
@@ -97,13 +96,13 @@ def _some(net: Network) -> list[str]:
 
 
 def _lose(net: Network, names: list[str]) -> None:
-    """Whoever runs the machines says so, or the controller notices their silence, or both."""
+    """Whoever runs the machines says so, of all at once, or the controller notices their silence, or both."""
+    how = {name: net.chance.random() for name in names}
     for name in names:
         net.kill_machine(name)
-        how = net.chance.random()
-        if how < 0.8:
-            net.tell(CLIENT, MachineLost(name))
-        if how > 0.6:
+    net.tell(CLIENT, *(MachineLost(name) for name in names if how[name] < 0.8))
+    for name in names:
+        if how[name] > 0.6:
             net.notice_silence(name)
 
 

@@ -19,6 +19,7 @@ import pytest
 
 from agileml.events import Stage
 from agileml.hosts.job import Timing
+from agileml.hosts.ray.training import home_of_the_controller
 from tests.agileml.ray_cluster import RayCluster
 from tests.agileml.ray_jobs import RayJob, ray_job
 from tests.agileml.real_jobs import PATIENCE_S
@@ -141,3 +142,17 @@ def test_a_job_under_attack_ends_with_the_same_model(
         job.check_result()
     job.check_nothing_left()
     assert orphans(since=before) == frozenset()
+
+
+def test_a_node_that_died_unnoticed_gets_no_controller(cluster: RayCluster, tmp_path: Path) -> None:
+    """It was chosen while it seemed alive."""
+    cluster.add("r1")
+    home = home_of_the_controller()
+    cluster.kill("r1")
+    cluster.add("r2")
+    with ray_job(cluster, tmp_path, f"bound-{os.getpid()}", clocks=5, clock_s=0.0, home=home) as job:
+        job.reach(1)
+        assert job.folder.controller_machine == cluster.id("r2")
+        job.stop_soon()
+        job.check_result()
+    job.check_nothing_left()

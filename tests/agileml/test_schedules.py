@@ -10,7 +10,8 @@ from typing import ClassVar, get_args
 
 import pytest
 
-from agileml.cluster import Cluster, Commands, Phase
+from agileml import admission, assignments
+from agileml.cluster import Cluster, Commands, Phase, Result
 from agileml.commands import (
     Advance,
     Assign,
@@ -26,7 +27,7 @@ from agileml.commands import (
     WriteCheckpoint,
 )
 from agileml.controller import Step
-from agileml.elastic import CLOCK_RULES, RULES, step
+from agileml.elastic import CLOCK_RULES, RULES, Rule, step
 from agileml.events import (
     CheckpointWritten,
     Event,
@@ -50,6 +51,8 @@ from tests.agileml.simnet import (
     Outcome,
     Roles,
     lose_every_reliable,
+    lose_reliable,
+    reliable_server_dies,
     run_schedule,
     server_dies,
     warn,
@@ -196,18 +199,6 @@ def trusts_what_is_not_backed_up(cluster: Cluster, events: Sequence[Event]) -> t
     )
 
 
-def tells_routes_before_arrival(cluster: Cluster, events: Sequence[Event]) -> tuple[Cluster, Commands]:
-    after, commands = step(cluster, events)
-    early = tuple(
-        Route(partition.number, partition.owner, after.endpoint(partition.owner), partition.epoch)
-        for partition in after.partitions
-        if partition.owner is not None and partition.standing in ON_ITS_WAY | {Standing.SERVED}
-    )
-    return after, tuple(
-        replace(command, routes=early) if isinstance(command, Assign) else command for command in commands
-    )
-
-
 def skips_a_clock(cluster: Cluster, events: Sequence[Event]) -> tuple[Cluster, Commands]:
     after, commands = step(cluster, events)
     return after, tuple(
@@ -259,17 +250,73 @@ def writes_what_is_not_consistent(cluster: Cluster, events: Sequence[Event]) -> 
     )
 
 
+def answers_the_dead(cluster: Cluster, events: Sequence[Event]) -> tuple[Cluster, Commands]:
+    """Each event by itself: whom it has answered may have died of the next."""
+    commands: Commands = ()
+    for event in events:
+        cluster, more = step(cluster, (event,))
+        commands += more
+    return cluster, commands
+
+
+def _with_rule(right: Rule, wrong: Rule) -> Step:
+    rules = {phase: tuple(wrong if rule is right else rule for rule in due) for phase, due in RULES.items()}
+
+    def wrong_step(cluster: Cluster, events: Sequence[Event]) -> tuple[Cluster, Commands]:
+        return step(cluster, events, rules)
+
+    wrong_step.__name__ = wrong.__name__
+    return wrong_step
+
+
+def keeps_waiting_who_is_needed(cluster: Cluster) -> Result:
+    """As if all could always wait for the end of a clock."""
+    at_ease = cluster.phase is not Phase.TRAINING or (cluster.turn and cluster.settled)
+    return admission.admit(cluster) if at_ease else (cluster, ())
+
+
+def leaves_input_with_the_drained(cluster: Cluster) -> Result:
+    left = {name for name, machine in cluster.machines.items() if machine.leaving}
+    after, commands = assignments.share_input(cluster)
+    kept = (old if old.owner in left else new for old, new in zip(cluster.shards, after.shards, strict=True))
+    return replace(after, shards=tuple(kept)), commands
+
+
+def gives_orders_between_clocks_only(cluster: Cluster) -> Result:
+    return assignments.give_orders(cluster) if cluster.turn else (cluster, ())
+
+
+def tells_routes_before_arrival(cluster: Cluster) -> Result:
+    """Whoever has it then may acknowledge what the controller will not believe it to hold."""
+    early = tuple(
+        replace(
+            partition,
+            standing=Standing.SERVED,
+            route=Route(partition.number, owner, cluster.endpoint(owner), partition.epoch),
+        )
+        if (owner := partition.owner) is not None and partition.standing in ON_ITS_WAY
+        else partition
+        for partition in cluster.partitions
+    )
+    after, commands = assignments.give_orders(replace(cluster, partitions=early))
+    return replace(after, partitions=cluster.partitions), commands
+
+
 WRONG: Sequence[tuple[Step, Sequence[Fault]]] = [
     (keeps_the_generation, (server_dies,)),
     (spares_the_survivors, (server_dies,)),
     (trusts_what_is_not_backed_up, (server_dies,)),
-    (tells_routes_before_arrival, FAULTS),
+    (_with_rule(assignments.give_orders, tells_routes_before_arrival), FAULTS),
     (skips_a_clock, FAULTS),
     (leaves_a_shard_out, FAULTS),
     (kills_at_the_warning, (warn,)),
     (seals_what_is_half_written, SEVERE),
     (drops_checkpoints_too_early, DEATHS),
     (writes_what_is_not_consistent, SEVERE),
+    (answers_the_dead, FAULTS),
+    (_with_rule(admission.admit, keeps_waiting_who_is_needed), (lose_reliable, reliable_server_dies)),
+    (_with_rule(assignments.share_input, leaves_input_with_the_drained), GENTLE),
+    (_with_rule(assignments.give_orders, gives_orders_between_clocks_only), FAULTS),
 ]
 
 

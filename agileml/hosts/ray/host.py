@@ -52,15 +52,20 @@ class RayHost:
         self._machines: dict[str, _Machine] = {}
         self._ended: set[str] = set()
         self._endpoint = ""
+        self._controllers = 0
         self._controller: Any = None
         self._control_over: Any = None
 
-    def start_controller(self, node: Node) -> str:
-        """On this node, to which it stays bound. Returns where it listens; raises RayError if it cannot."""
-        self._controller = (
+    def start_controller(self, node: Node) -> str | None:
+        """On this node, to which it stays bound. Returns where it listens; raises RayError if it cannot.
+
+        None where the node turns out to be dead: what is bound to it can be placed nowhere.
+        """
+        self._controllers += 1
+        controller: Any = (
             ray.remote(ControllerActor)
             .options(
-                name=f"agileml-{self._job}-controller",
+                name=f"agileml-{self._job}-controller-{self._controllers}",
                 num_cpus=0,
                 max_restarts=-1,
                 max_task_retries=-1,
@@ -69,8 +74,12 @@ class RayHost:
             )
             .remote(self._job, self._shipment)
         )
-        self._endpoint = ray.get(self._controller.endpoint.remote())
-        self._control_over = self._controller.run.remote()
+        try:
+            self._endpoint = ray.get(controller.endpoint.remote())
+        except ActorUnschedulableError:
+            return None
+        self._controller = controller
+        self._control_over = controller.run.remote()
         return self._endpoint
 
     def check_controller(self) -> None:

@@ -31,17 +31,20 @@ _CAUSES_WITHIN_S: Final = 3.0
 class RayTraining:
     """Iterate over it to train and to hear what happens; nothing is left on the cluster once it is closed.
 
-    ``name``: unique on the cluster. ``home``: the node that is to carry the elasticity controller.
+    ``name``: unique on the cluster. ``home``: the node that is to carry the elasticity controller; another
+    one does where that has died and nobody had noticed. Raises TrainingFailed where there is none.
     """
 
     def __init__(self, folder: JobFolder, name: str, home: Node) -> None:
-        self._home = home
         self._roster = Roster()
         self._look_at = 0.0
         self._over = False
         self._host = RayHost(name, Shipment.of(folder))
+        while (endpoint := self._host.start_controller(home)) is None:
+            home = home_of_the_controller()
+        self._home = home
         folder.controller_record.write_text(home.id)
-        folder.tell_controller_endpoint(self._host.start_controller(self._home))
+        folder.tell_controller_endpoint(endpoint)
         self._client = TrainingClient(folder.path)
 
     def __iter__(self) -> Iterator[Upward]:
