@@ -39,6 +39,7 @@ T = TypeVar("T")
 
 _POOL: Final = r"[A-Za-z0-9][\w.-]*(@[\w-]+)?"
 _LARGEST_BUDGET: Final = 1e9
+_SOME_JOBS: Final = "a list of jobs, each like {job: movies.yaml}"
 _NOBODY: Final[tuple[str, ...]] = ()
 _NAME: Final = word("letters, digits, '.', '_' and '-', at most 64", JOB_NAME)
 _WEIGHT: Final = number("a number above 0", lambda value: value > 0)
@@ -124,12 +125,11 @@ def _numbers(section: Section, read: Reader[T], expected: str) -> dict[str, T]:
 def _jobs(document: Document, root: Section, folder: Path) -> tuple[Member, ...]:
     def read(node: yaml.Node) -> tuple[Member, ...]:
         if not isinstance(node, yaml.SequenceNode) or not node.value:
-            raise Mismatch(
-                node, f"found {shown(node)}, expected a list of jobs, each like {{job: movies.yaml}}"
-            )
+            found = "an empty list" if isinstance(node, yaml.SequenceNode) else shown(node)
+            raise Mismatch(node, f"found {found}, expected {_SOME_JOBS}")
         return tuple(_member(document, element, folder) for element in node.value)
 
-    return root.get("jobs", read, ())
+    return root.need("jobs", read, (), _SOME_JOBS)
 
 
 def _member(document: Document, node: yaml.Node, folder: Path) -> Member:

@@ -197,10 +197,12 @@ def _seen(job: Wanting, free: Mapping[str, int], table: Table) -> _Sight:
 
 
 def _measured(state: State) -> float:
-    """The job's own speed over what the catalogue says of its machines; 1 before it has shown it."""
+    """The job's own speed over what the catalogue says of its machines; 1 before it has shown it, and where
+    speeds are measured by type already.
+    """
     machine_s = sum(state.worked.values())
     began = state.training_started_at
-    if began is None or machine_s < _MEASURED_FROM_S or state.now <= began:
+    if state.measured is not None or began is None or machine_s < _MEASURED_FROM_S or state.now <= began:
         return 1.0
     cores = {t.market.instance_type: t.cores for t in (*state.terms.spot, state.terms.reliable)}
     nominal = sum(seconds * cores[kind] for kind, seconds in state.worked.items())

@@ -10,7 +10,7 @@ from pricing_data.units import Instant, MicroUsd, later
 from spotctl.control.state import State
 from spotctl.opening import runs_of
 from spotctl.queue.journal import QueueFolder, QueueRun, Record, root_of
-from spotctl.queue.spec import QueueSpec, parse_member
+from spotctl.queue.spec import QueueSpec
 from spotctl.report.fold import account
 from spotctl.runs import Run
 from spotctl.settings import WorldKind
@@ -62,9 +62,11 @@ def standing(spec: QueueSpec, world: WorldKind = WorldKind.LOCAL) -> Standing:
     names |= dict.fromkeys([*record.entered, *record.left])
     if record.closed is None:
         names |= dict.fromkeys(member.name for member in spec.jobs)
-        for _, request in folder.requests(after=record.handled):
-            if request.member:
-                names |= {parse_member(request.member).name: None}
+    for _, request in folder.requests(after=record.handled):
+        if request.member:
+            names[request.job] = None
+        elif request.job not in record.entered:
+            names.pop(request.job, None)
     live = folder.is_live()
     rows = tuple(_row(name, record, _state(runs, record, name)) for name in names)
     return Standing(spec.name, newest, live, spec.policy.name, rows)

@@ -53,7 +53,7 @@ def test_the_verbs_run_as_shown(tmp_path: Path) -> None:
     shown = [line for line in COMMANDS if line.startswith(".venv/bin/spotctl")]
     assert [shlex.split(line)[1] for line in shown] == [
         *("plan", "launch", "report", "backtest"),
-        *("prices", "prices", "advise"),
+        *("queue", "queue", "prices", "prices", "advise"),
     ]
     said = {}
     for line in shown:
@@ -62,6 +62,10 @@ def test_the_verbs_run_as_shown(tmp_path: Path) -> None:
         said[line] = ran.stdout
     assert "quickstart" in said[".venv/bin/spotctl report"]
     assert "proteus" in said[".venv/bin/spotctl backtest examples/quickstart.yaml --starts 100"]
+    assert (
+        "regression" in said[".venv/bin/spotctl queue run examples/nightly_batch.yaml --yes --world replay"]
+    )
+    assert "finish-time-fairness" in said[".venv/bin/spotctl queue policies"]
     assert "--cloud" in said[".venv/bin/spotctl prices fetch --cloud azure"]
     assert "bundled market (generated)" in said[".venv/bin/spotctl advise --cpus 4+"]
 

@@ -1,0 +1,114 @@
+"""``spotctl queue`` as scripts see it: what it prints, how it exits, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bidbrain.policies.menu import MENU
+from pricing_data.units import format_instant
+from tests.scenarios.market import START, write_prices
+from tests.spotctl.cli.test_app import FINAL_KEYS, spotctl
+from tests.spotctl.queue.build import command, elastic
+
+QUEUE = """\
+name: night
+quotas: {{c4.xlarge: {machines}, m4.large: 2}}
+budget: 5
+jobs:
+  - {{job: a.yaml, deadline: {deadline}}}
+  - job: b.yaml
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("SPOTCTL_HOME", str(tmp_path / "home"))
+    (tmp_path / "ratings.csv").write_text("1,1,3.0\n")
+    (tmp_path / "a.yaml").write_text(command(tmp_path, "a", steps=10, takes=30))
+    (tmp_path / "b.yaml").write_text(elastic(tmp_path, "b", steps=10))
+    (tmp_path / "c.yaml").write_text(command(tmp_path, "c", steps=10, takes=30))
+    (tmp_path / "night.yaml").write_text(QUEUE.format(machines=4, deadline="3h"))
+    write_prices(tmp_path / "prices.csv")
+    return tmp_path / "home"
+
+
+def run(*more: str) -> tuple[str, ...]:
+    prices = ("--trace", "prices.csv", "--trace-start", format_instant(START))
+    return ("queue", "run", "night.yaml", "--world", "replay", "--yes", *prices, *more)
+
+
+def test_json_is_a_line_for_each_event_and_the_outcome_last(home: Path) -> None:
+    done = spotctl(*run("--json"))
+    assert done.exit_code == 0, done.output
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    events = [line for line in lines if line["schema"] == "spotctl.event/1"]
+    assert {line["job"] for line in events} == {"a", "b"}
+    final = lines[-1]
+    assert final["schema"] == "spotctl.queue/1"
+    assert [job["job"] for job in final["jobs"] if job["promised"]] == ["a"]
+    assert (final["exit_code"], final["instances_left"]) == (0, 0)
+    for job in final["jobs"]:
+        assert set(job) >= FINAL_KEYS
+        assert Path(job["ledger"]).is_relative_to(home)
+
+
+@pytest.mark.usefixtures("home")
+def test_people_see_a_line_when_a_job_starts_and_ends_and_a_table() -> None:
+    done = spotctl(*run())
+    assert done.exit_code == 0, done.output
+    told = [line.partition(" ")[2] for line in done.stderr.splitlines()[1:]]
+    assert sum(line.startswith("a: starts on") for line in told) == 1
+    assert sum(line.startswith("b: the work is done, for $") for line in told) == 1
+    assert [line.split()[0] for line in done.stdout.splitlines()[:3]] == ["job", "a", "b"]
+
+
+def test_a_deadline_that_cannot_be_promised_is_exit_6_and_says_what_would_do(home: Path) -> None:
+    Path("night.yaml").write_text(QUEUE.format(machines=4, deadline="30m"))
+    refused = spotctl(*run())
+    assert refused.exit_code == 6
+    assert "a: with 1 x c4.xlarge on demand it takes" in refused.stderr
+    assert "best_effort: true" in refused.stderr
+    assert not (home / "replays" / "jobs").exists()
+    Path("night.yaml").write_text(QUEUE.format(machines=4, deadline="30m, best_effort: true"))
+    assert spotctl(*run()).exit_code == 6, "it was late, as was to be expected"
+
+
+def test_a_dry_run_shows_promises_and_writes_nothing(home: Path) -> None:
+    shown = spotctl(*run("--dry-run"))
+    assert shown.exit_code == 0, shown.output
+    assert "3:00:00 is promised: 1 x c4.xlarge on demand kept for it" in shown.stdout
+    plan = json.loads(spotctl(*run("--dry-run", "--json")).stdout)
+    assert {job["job"]: job["promised"] for job in plan["jobs"]} == {"a": True, "b": False}
+    assert not home.exists()
+
+
+@pytest.mark.usefixtures("home")
+def test_jobs_that_are_added_and_removed_are_taken_up_by_the_next_run() -> None:
+    assert spotctl("queue", "add", "night.yaml", "c.yaml").exit_code == 0
+    again = spotctl("queue", "add", "night.yaml", "c.yaml")
+    assert (again.exit_code, "has a job called c already" in again.stderr) == (2, True)
+    assert spotctl("queue", "rm", "night.yaml", "b").exit_code == 0
+    unknown = spotctl("queue", "rm", "night.yaml", "b")
+    assert (unknown.exit_code, "has no job 'b'" in unknown.stderr) == (2, True)
+    listed = json.loads(spotctl("queue", "ls", "night.yaml", "--json").stdout)
+    assert {job["job"]: job["state"] for job in listed["jobs"]} == dict.fromkeys("ac", "waiting")
+
+
+@pytest.mark.usefixtures("home")
+def test_the_policies_are_those_of_the_menu() -> None:
+    listed = json.loads(spotctl("queue", "policies", "--json").stdout)["policies"]
+    assert [policy["name"] for policy in listed] == list(MENU)
+    shown = spotctl("queue", "policies").stdout
+    assert all(f"\n{name} " in shown for name in MENU)
+
+
+@pytest.mark.usefixtures("home")
+def test_nobody_can_be_asked_without_a_terminal() -> None:
+    refused = spotctl("queue", "run", "night.yaml")
+    assert refused.exit_code == 2
+    assert "add --yes" in refused.stderr
