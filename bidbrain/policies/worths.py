@@ -27,7 +27,8 @@ _EQUAL: Final = 1e-10
 """Of what a job's time is worth at most: picks that are nearer are the same."""
 
 _MOST_STEPS: Final = 40
-"""After so many programs every job is a class of its own."""
+_LOST: Final = 1e-7
+"""Of the value, by rounding. After so many programs, or if more is lost, every job is a class of its own."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,10 +54,18 @@ def most_worth(problem: ShareProblem, worth: Floats, floor: Floats, *, per_dolla
         told = np.column_stack([of, np.packbits(picked, axis=1)])
         split = np.unique(told, axis=0, return_inverse=True)[1].reshape(-1)
         if split.max() == of.max() and np.array_equal(just, promised):
-            return best
+            if _reached(problem, worth, best.shares, per_dollar) >= best.value - _LOST * abs(best.value):
+                return best
+            break
         group, promised = split.astype(np.float64), just
     every = np.arange(len(worth), dtype=np.float64)
     return _solved(problem, worth, floor, every, promised, per_dollar)[0]
+
+
+def _reached(problem: ShareProblem, worth: Floats, shares: Shares, per_dollar: bool) -> float:
+    """What the shares are worth, job by job."""
+    total = float(worth @ problem.throughput(shares))
+    return total / max(problem.cost_per_hour(shares), 1e-300) if per_dollar else total
 
 
 def _solved(
@@ -102,11 +111,12 @@ def picks(problem: ShareProblem, worth: Floats, floor: Floats, prices: Floats) -
     value[:, -1] = 0.0
     asked = floor[:, None, None]
     faster, slower = rates[:, :, None], rates[:, None, :]
-    exact = (slower < asked) & (asked < faster) & open_to[:, None, :]
+    # Who must run all the time on the only type that is fast enough just reaches its floor by it, too.
+    exact = (slower < asked) & (asked * (1 - _EQUAL) <= faster) & open_to[:, None, :] & (slower < faster)
     part = np.divide(asked - slower, faster - slower, out=np.zeros(exact.shape), where=exact)
     mixed = value[:, None, :] + part * (value[:, :, None] - value[:, None, :])
     alone = np.where(open_to & (rates >= floor[:, None] * (1 - _EQUAL)), value, -np.inf)
-    total = np.where(exact, mixed, -np.inf)
+    total = np.where(exact & open_to[:, :, None], mixed, -np.inf)
     types = np.arange(rates.shape[1])
     total[:, types, types] = alone
     total = total.reshape(len(floor), -1)

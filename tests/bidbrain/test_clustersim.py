@@ -101,7 +101,7 @@ def test_a_policy_that_gives_nothing_is_found_out(ideal: bool) -> None:
 
 
 def test_a_promise_outlives_whoever_comes_later() -> None:
-    """Two workers for three jobs that need one each all their time: the third has no deadline, two are kept."""
+    """Two workers for three jobs that need one each all their time: the third has no deadline."""
     cluster = Cluster(("fast",), np.array([2.0]), np.ones(1))
     setting = Setting(cluster, Kinds(np.array([[1.0]]), np.array([1])), round_s=100.0, switch_s=0.0)
     jobs = trace([0, 0, 0], [3000.0, 3000.0, 3000.0], [0.0, 0.0, 500.0], slo_s=3400.0)

@@ -222,7 +222,7 @@ def test_jobs_that_are_done_hold_nobody_up() -> None:
 
 
 def test_who_has_no_choice_speaks_for_nobody_else() -> None:
-    """Two jobs alike but for floors and worths: the dull one must run all its time, the other one wants to."""
+    """Jobs alike but for floors and worths: the dull one must run all its time, another one wants to."""
     problem = ShareProblem(
         Cluster(("one",), np.array([2.0]), np.ones(1)),
         Kinds(np.array([[2.0]]), np.array([1])),
