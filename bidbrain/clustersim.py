@@ -1,7 +1,9 @@
 """A cluster over a trace of jobs: the policies that run live, at the speed of arithmetic.
 
 Time goes in rounds. Jobs that arrived are known when the next round begins; the policy is asked again
-whenever the set of jobs has changed, and on a period. A job that was elsewhere in the last round, or nowhere,
+whenever the set of jobs has changed, and on a period. A deadline that the policy can keep beside all it has
+promised is promised when its job arrives, and from then on no newcomer's deadline may cost it: who comes when
+there is no room has none. A job that was elsewhere in the last round, or nowhere,
 loses ``switch_s`` of this one to a checkpoint and a restart; who keeps its type keeps its workers
 (``rounds.place``) and loses nothing. A worker is paid while somebody runs on it.
 
@@ -25,6 +27,8 @@ from pricing_data.units import HOUR_S
 
 _DONE: Final = 1e-9
 """Of a job's steps: what rounding may leave."""
+_FORGOTTEN: Final = 100
+"""Rounds after which nothing is left of what a pair has had together."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,7 +62,8 @@ class Setting:
 class Finished:
     """Of every job (n,): when it ended, and what its work would have taken with 1/n of the cluster.
 
-    ``switches``: (job, round) pairs that began with a restart. ``asked``: how often the policy was.
+    ``switches``: (job, round) pairs that began with a restart. ``asked``: how often the policy was, for
+    shares that were used. ``promised``: whose deadlines were. Jobs that were not waited for end at NaN.
     """
 
     end_s: Floats
@@ -67,15 +72,23 @@ class Finished:
     rounds: int
     switches: int
     asked: int
+    promised: Flags
 
 
 class Stuck(Exception):
     """No job that is left will ever run, and none is to come."""
 
 
-def simulate(trace: Trace, setting: Setting, policy: Policy, *, ideal: bool = False) -> Finished:
-    """Run the whole trace. Raises Stuck, and what the policy raises."""
-    return _Simulation(trace, setting, policy, ideal).run()
+def simulate(
+    trace: Trace,
+    setting: Setting,
+    policy: Policy,
+    *,
+    ideal: bool = False,
+    until: slice = slice(None),
+) -> Finished:
+    """Run the trace until its jobs ``until`` have ended. Raises Stuck, and what the policy raises."""
+    return _Simulation(trace, setting, policy, ideal).run(until)
 
 
 class _Simulation:
@@ -85,25 +98,32 @@ class _Simulation:
         self._left = trace.steps.astype(np.float64)
         self._isolated, self._end = np.zeros(count), np.full(count, np.nan)
         self._received = np.zeros((count, types))
-        self._together: dict[tuple[int, int], Floats] = {}
+        self._together: dict[tuple[int, int], tuple[int, Floats]] = {}
+        self._promised, self._seen = np.isinf(trace.slo_s), 0
         self._active = np.empty(0, np.int64)
         self._arrived, self._asked_at = 0, -np.inf
         self._dollars, self._rounds, self._switches, self._asked = 0.0, 0, 0, 0
         self._ran: frozenset[tuple[int, int, int]] = frozenset()
 
-    def run(self) -> Finished:
+    def run(self, until: slice) -> Finished:
         now = 0.0
-        while True:
+        while np.isnan(self._end[until]).any():
             changed = self._admit(now)
             if not len(self._active):
-                if self._arrived == len(self._trace.kind):
-                    break
                 now, self._ran = self._from(float(self._trace.arrival_s[self._arrived])), frozenset()
                 continue
             if changed or now >= self._asked_at + self._setting.period_s:
                 self._ask(now)
             now = self._flow(now) if self._ideal else self._round(now)
-        return Finished(self._end, self._isolated, self._dollars, self._rounds, self._switches, self._asked)
+        return Finished(
+            self._end,
+            self._isolated,
+            self._dollars,
+            self._rounds,
+            self._switches,
+            self._asked,
+            self._promised & np.isfinite(self._trace.slo_s),
+        )
 
     # ---- who is there, and what they are promised -----------------------------------------------
 
@@ -121,8 +141,40 @@ class _Simulation:
         return changed
 
     def _ask(self, now: float) -> None:
+        """New shares, after newcomers' deadlines were promised as far as there is room."""
+        new = np.arange(self._seen, self._arrived)
+        new = new[np.isfinite(self._trace.slo_s[new])]
+        self._seen = self._arrived
+        self._promised[new] = True
+        self._problem = self._now(now)
+        answer = self._policy.share(self._problem)
+        if answer.short and len(new):
+            self._promised[new] = False
+            short = self._short(now)
+            for job in new:
+                self._promised[job] = True
+                self._promised[job] = self._short(now) <= short
+            self._problem = self._now(now)
+            answer = self._policy.share(self._problem)
+        self._shares = answer.shares
+        self._rate_alone = self._problem.isolated()
+        self._combinations = Combinations.of(self._shares)
+        self._asked_at = now
+        self._asked += 1
+        self._together = {
+            pair: had
+            for pair, had in self._together.items()
+            if self._rounds - had[0] < _FORGOTTEN and np.isnan(self._end[list(pair)]).all()
+        }
+
+    def _short(self, now: float) -> frozenset[str]:
+        """Who falls short of what is promised by now."""
+        return frozenset(one.job for one in self._policy.share(self._now(now)).short)
+
+    def _now(self, now: float) -> ShareProblem:
+        """What the policy is asked."""
         trace, active = self._trace, self._active
-        self._problem = ShareProblem(
+        return ShareProblem(
             self._setting.cluster,
             self._setting.kinds,
             Jobs(
@@ -132,16 +184,11 @@ class _Simulation:
                 self._left[active],
                 now - trace.arrival_s[active],
                 self._isolated[active],
-                self._time_left(now),
+                np.where(self._promised[active], self._time_left(now), np.inf),
                 trace.entity[active],
             ),
             np.asarray(self._setting.entity_weight),
         )
-        self._shares = self._policy.share(self._problem).shares
-        self._rate_alone = self._problem.isolated()
-        self._combinations = Combinations.of(self._shares)
-        self._asked_at = now
-        self._asked += 1
 
     def _time_left(self, now: float) -> Floats:
         """Until deadlines, two rounds early: shares are kept to a round. One that has passed is none."""
@@ -169,9 +216,10 @@ class _Simulation:
         chosen = choose(self._problem, self._combinations, self._received_by_now())
         if not chosen and self._arrived == len(self._trace.kind):
             raise Stuck(f"{len(self._active)} jobs are left, and the policy gives time to none of them")
-        running = [self._jobs(slot) for slot in chosen]
+        running = self._names(chosen)
         fresh = np.array([who not in self._ran for who in running], np.bool_)
         self._run(now, chosen, fresh)
+        self._receive(running)
         self._ran = frozenset(running)
         self._rounds += 1
         self._switches += int(fresh.sum())
@@ -198,7 +246,6 @@ class _Simulation:
             busy[runs] = np.maximum(busy[runs], took + lost[runs])
         workers = np.array([slot.workers for slot in chosen], np.float64)
         self._dollars += float(busy * workers @ self._setting.cluster.cost[place]) / HOUR_S
-        self._receive(chosen)
 
     def _advance(self, who: Indices, rate: Floats, seconds: Floats, since: Floats | float) -> Floats:
         """Jobs ``who`` (places among the active) go on for at most ``seconds``; how long they took, (w,)."""
@@ -214,10 +261,13 @@ class _Simulation:
 
     # ---- what everybody has had ----------------------------------------------------------------
 
-    def _jobs(self, slot: Slot) -> tuple[int, int, int]:
+    def _names(self, chosen: tuple[Slot, ...]) -> list[tuple[int, int, int]]:
         """Who runs, in the trace's numbers (-1: nobody beside), and where."""
-        first, second = (int(at[slot.chosen]) for at in (self._combinations.first, self._combinations.second))
-        return int(self._active[first]), int(self._active[second]) if second >= 0 else -1, slot.type
+        slots = np.array([slot.chosen for slot in chosen], np.int64)
+        second = self._combinations.second[slots]
+        beside = np.where(second >= 0, self._active[second], -1)
+        first = self._active[self._combinations.first[slots]]
+        return list(zip(first.tolist(), beside.tolist(), [slot.type for slot in chosen], strict=True))
 
     def _received_by_now(self) -> Floats:
         """Of every combination, shape (c, k)."""
@@ -231,22 +281,27 @@ class _Simulation:
             self._active[self._combinations.second[-count:]].tolist(),
             strict=True,
         )
-        return np.concatenate([alone, [self._together.get(pair, none) for pair in pairs]])
+        return np.concatenate(
+            [alone, [self._had(pair) if pair in self._together else none for pair in pairs]]
+        )
 
-    def _receive(self, chosen: tuple[Slot, ...]) -> None:
+    def _had(self, pair: tuple[int, int]) -> Floats:
+        """What a pair has had together, faded until now."""
+        rounds, had = self._together[pair]
+        return np.asarray(had * FADE ** (self._rounds - rounds))
+
+    def _receive(self, running: list[tuple[int, int, int]]) -> None:
         """A round's time to those who ran; what was had long ago counts less and less."""
         self._received[self._active] *= FADE
-        ended = np.isfinite(self._end)
-        self._together = {
-            pair: had * FADE for pair, had in self._together.items() if not (ended[pair[0]] or ended[pair[1]])
-        }
-        for slot in chosen:
-            first, second, place = self._jobs(slot)
+        for first, second, place in running:
             if second < 0:
                 self._received[first, place] += self._setting.round_s
             else:
-                had = self._together.setdefault((first, second), np.zeros(self._received.shape[1]))
+                pair = (first, second)
+                had = self._had(pair) if pair in self._together else np.zeros(self._received.shape[1])
+                had = had * FADE
                 had[place] += self._setting.round_s
+                self._together[pair] = self._rounds + 1, had
 
 
 def completion_s(trace: Trace, finished: Finished) -> Floats:

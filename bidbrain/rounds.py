@@ -77,19 +77,25 @@ def choose(problem: ShareProblem, combinations: Combinations, received_s: Floats
     priority = combinations.priorities(received_s)
     chosen, place = np.nonzero(priority)
     order = np.lexsort((chosen, -combinations.share[chosen, place], -priority[chosen, place]))
-    scale = problem.scale[combinations.first]
-    free = problem.cluster.workers.astype(np.int64)
-    busy = np.zeros(len(problem.jobs.kind), np.bool_)
+    chosen, place = chosen[order], place[order]
+    first, second = combinations.first[chosen], combinations.second[chosen]
+    asked = zip(
+        *(each.tolist() for each in (chosen, place, first, second, problem.scale[first])), strict=True
+    )
+    free = problem.cluster.workers.astype(np.int64).tolist()
+    left = sum(free)
+    busy: set[int] = set()
     slots: list[Slot] = []
-    for c, j in zip(chosen[order].tolist(), place[order].tolist(), strict=True):
-        jobs = [job for job in (int(combinations.first[c]), int(combinations.second[c])) if job >= 0]
-        workers = int(scale[c])
-        if workers > free[j] or any(busy[job] for job in jobs):
+    for c, j, one, other, workers in asked:
+        if workers > free[j] or one in busy or other in busy:
             continue
         free[j] -= workers
-        busy[jobs] = True
+        left -= workers
+        busy.add(one)
+        if other >= 0:
+            busy.add(other)
         slots.append(Slot(c, j, workers))
-        if not free.any():
+        if not left:
             break
     return tuple(slots)
 

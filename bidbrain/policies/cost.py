@@ -38,6 +38,7 @@ from bidbrain.policies.order import fastest
 from bidbrain.policies.problem import Floats, ShareProblem
 from bidbrain.policies.program import Program
 from bidbrain.policies.rising import highest, top
+from bidbrain.policies.worths import most_worth
 from bidbrain.solver import Method, Solver, Unsolvable, solve
 from pricing_data.units import HOUR_S
 
@@ -182,15 +183,8 @@ class Total:
         )
 
     def _best(self, problem: ShareProblem, floor: Floats) -> Answer:
-        worth = self.worth(problem)
-        program = Program(problem, worth, floor)
-        TotalThroughput(lambda _: worth).add_to(program, 1.0)
-        program.reach(program.each(floor))
-        columns = np.arange(len(program.cost))
-        program.rows((np.zeros(len(columns), np.int64), columns, program.cost), 1.0, 1.0, scaled=False)
-        (size,) = program.variables(1, 0.0, 0.0, np.inf)
-        best = solve(program.scaled_by(int(size)), Method.IPM)
-        return Answer(program.shares(best.x / best.x[size]), best.value, cannot_run(problem))
+        best = most_worth(problem, self.worth(problem), floor, per_dollar=True)
+        return Answer(best.shares, best.value, cannot_run(problem))
 
 
 @dataclass(frozen=True, slots=True)

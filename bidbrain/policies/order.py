@@ -5,12 +5,13 @@ Source: Narayanan 5.4.2.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from bidbrain.policies.base import Answer, Floors, Maximize, TotalThroughput, inverse
+from bidbrain.policies.base import Answer, Maximize, TotalThroughput, cannot_run, inverse
 from bidbrain.policies.problem import Floats, ShareProblem
+from bidbrain.policies.worths import most_worth
 from bidbrain.solver import Method
 
 
@@ -42,8 +43,8 @@ class ShortestJobFirst:
         least_s = np.divide(problem.jobs.steps, speed, out=np.full(len(speed), np.inf), where=speed > 0)
         rank = np.argsort(np.argsort(least_s, kind="stable"), kind="stable")
         floor = np.where(rank == 0, speed * (1 - 1e-9), 0.0)
-        policy = Maximize(TotalThroughput(lambda seen: _in_order(seen, rank)), (Floors(lambda _: floor),))
-        return replace(policy.share(problem), value=float(least_s.min(initial=np.inf)))
+        best = most_worth(problem, _in_order(problem, rank), floor)
+        return Answer(best.shares, float(least_s.min(initial=np.inf)), cannot_run(problem))
 
 
 def _in_order(problem: ShareProblem, rank: np.ndarray) -> Floats:

@@ -98,3 +98,22 @@ class Idle:
 def test_a_policy_that_gives_nothing_is_found_out(ideal: bool) -> None:
     with pytest.raises(Stuck, match="1 jobs are left"):
         simulate(trace([0], [10.0], [0.0]), SETTING, Idle(), ideal=ideal)
+
+
+def test_a_promise_outlives_whoever_comes_later() -> None:
+    """Two workers for three jobs that need one each all their time: the third has no deadline."""
+    cluster = Cluster(("fast",), np.array([2.0]), np.ones(1))
+    setting = Setting(cluster, Kinds(np.array([[1.0]]), np.array([1])), round_s=100.0, switch_s=0.0)
+    jobs = trace([0, 0, 0], [3000.0, 3000.0, 3000.0], [0.0, 0.0, 500.0], slo_s=3400.0)
+    done = simulate(jobs, setting, PerDollar())
+    assert done.promised.tolist() == [True, True, False]
+    assert late(jobs, done).tolist() == [False, False, True]
+    assert np.isfinite(done.end_s).all()
+
+
+def test_a_simulation_ends_with_the_jobs_that_are_waited_for() -> None:
+    jobs = random_trace(30, 3)
+    whole, part = simulate(jobs, SETTING, LAS), simulate(jobs, SETTING, LAS, until=slice(5, 10))
+    assert part.end_s[5:10] == pytest.approx(whole.end_s[5:10])
+    assert np.isnan(part.end_s).any()
+    assert part.rounds < whole.rounds

@@ -16,6 +16,7 @@ from bidbrain.policies.floors import exchanged, slow
 from bidbrain.policies.problem import Cluster, Floats, Jobs, Kinds, ShareProblem
 from bidbrain.policies.rising import top
 from bidbrain.policies.water_filling import Hierarchical, Inside, WaterFilling
+from bidbrain.policies.worths import most_worth
 from bidbrain.solver import Unsolvable
 from tests.bidbrain.policies.problems import check, levels, unmerged
 
@@ -67,6 +68,40 @@ def test_merged_is_as_good_as_one_by_one(policy: Policy, problem: ShareProblem) 
     if isinstance(policy, Filled):
         both = [(levels(problem, answer.shares)).sum() for answer in (merged, apart)]
         assert both[0] == pytest.approx(both[1], rel=1e-6)
+
+
+@settings(max_examples=MANY, deadline=None)
+@given(problem=crowds(), part=st.sampled_from([0.0, 0.3, 1.0]), draw=st.integers(0, 2**32 - 1))
+def test_worths_of_their_own_are_merged_without_loss(problem: ShareProblem, part: float, draw: int) -> None:
+    """As one program with a class for each worth; some worths are equal, some 0."""
+    count = len(problem.jobs.kind)
+    worth = np.round(np.random.default_rng(draw).uniform(0, 3, count), 1) / problem.jobs.steps
+    floor = possible(problem, part * deadline_speed(problem))[0]
+    best = most_worth(problem, worth, floor)
+    check(problem, best.shares)
+    got = problem.throughput(best.shares)
+    assert (got >= floor * (1 - 1e-7)).all()
+    assert got @ worth == pytest.approx(best.value, rel=1e-7, abs=1e-12)
+    one_by_one = Maximize(TotalThroughput(lambda _: worth), (Floors(lambda _: floor),))
+    assert best.value == pytest.approx(one_by_one.share(unmerged(problem)).value, rel=EXACT, abs=1e-12)
+
+
+@settings(max_examples=MANY, deadline=None)
+@given(problem=crowds(), part=st.sampled_from([0.3, 1.0]))
+def test_work_per_dollar_is_the_most_there_is(problem: ShareProblem, part: float) -> None:
+    """Dinkelbach's test: at the answer's ratio, work less what it costs can be at most 0."""
+    floor = possible(problem, part * deadline_speed(problem))[0]
+    worth = 1.0 / problem.jobs.steps
+    if not floor.any():
+        return
+    best = most_worth(problem, worth, floor, per_dollar=True)
+    check(problem, best.shares)
+    got, cost = problem.throughput(best.shares), problem.cost_per_hour(best.shares)
+    assert (got >= floor * (1 - 1e-6)).all()
+    assert got @ worth == pytest.approx(best.value * cost, rel=1e-6)
+    margin = TotalThroughput(lambda _: worth) + (-best.value) * Spending()
+    most = Maximize(margin, (Floors(lambda _: floor),)).share(unmerged(problem))
+    assert most.value == pytest.approx(0.0, abs=1e-8 * best.value * cost)
 
 
 @settings(max_examples=MANY, deadline=None)
@@ -184,3 +219,16 @@ def test_jobs_that_are_done_hold_nobody_up() -> None:
     done = replace(problem, jobs=replace(problem.jobs, steps=np.zeros(2)))
     assert Makespan().share(done).value == 0.0
     assert top(problem) == pytest.approx([2.0, 2.0])
+
+
+def test_who_has_no_choice_speaks_for_nobody_else() -> None:
+    """Jobs alike but for floors and worths: the dull one must run all its time, another one wants to."""
+    problem = ShareProblem(
+        Cluster(("one",), np.array([2.0]), np.ones(1)),
+        Kinds(np.array([[2.0]]), np.array([1])),
+        Jobs.of([0, 0, 0]),
+    )
+    worth, floor = np.array([0.1, 5.0, 1.0]), np.array([2.0, 0.5, 0.1])
+    best = most_worth(problem, worth, floor)
+    assert problem.throughput(best.shares) == pytest.approx([2.0, 1.9, 0.1])
+    assert best.value == pytest.approx(0.2 + 9.5 + 0.1)
