@@ -184,10 +184,10 @@ def _fatal(state: State, lost: Iterable[Instance]) -> str | None:
     reliable = next((instance for instance in lost if state.is_reliable(instance)), None)
     others = any(state.is_reliable(instance) and instance.joined for instance in state.live())
     if reliable is not None and not others:
-        lost = f"the reliable machine {reliable.name} was lost with the only safe copy of the model"
+        why = f"the reliable machine {reliable.name} was lost with the only safe copy of the model"
         if state.checkpoint is None:
-            return lost
-        return f"{lost}; a launch that resumes goes on after clock {state.checkpoint[0]} or later"
+            return why
+        return f"{why}; a launch that resumes goes on after clock {state.checkpoint[0]} or later"
     starting = state.phase is Phase.STARTING and state.terms.reliable_count > 0
     if starting and state.asked is None and not any(state.live()):
         return "the reliable machines were lost before the training began"
