@@ -11,6 +11,7 @@ import gzip
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from typing import Final
 
@@ -58,7 +59,10 @@ class Table:
 
     def is_in(self, name: str, values: Collection[str]) -> Mask:
         """For each row, whether its ``name`` is one of ``values``."""
-        return np.fromiter((text in values for text in self.columns[name]), np.bool_, len(self.numbers))
+        among = {text: text in values for text in set(self.columns[name])}
+        if all(among.values()):
+            return np.ones(len(self.numbers), np.bool_)
+        return np.fromiter(map(among.__getitem__, self.columns[name]), np.bool_, len(self.numbers))
 
     def unreadable(self, flaws: Mapping[Flaw, Ints]) -> tuple[Unreadable, ...]:
         """The lines with these numbers, as they stand."""
@@ -111,10 +115,11 @@ _Rows = tuple[Mapping[str, Sequence[str]], Ints, Ints]
 def _rows(name: str, header: Sequence[str], lines: Sequence[str]) -> _Rows:
     """Without the csv reader where nothing is quoted and every line is whole: as nearly always, and fast."""
     body, commas = lines[1:], len(header) - 1
-    plain = all(line.count(",") == commas and '"' not in line and ", " not in line for line in body)
-    if not plain or not body:
+    together = ",".join(body)
+    whole = set(map(str.count, body, repeat(","))) == {commas}
+    if not whole or '"' in together or ", " in together:
         return _csv_rows(header, list(_csv(name, body, before=1)))
-    fields = ",".join(body).split(",")
+    fields = together.split(",")
     columns = {name: fields[place :: len(header)] for place, name in enumerate(header)}
     return columns, np.arange(2, len(lines) + 1), np.empty(0, np.int64)
 

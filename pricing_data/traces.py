@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 from typing import Final
 
@@ -160,6 +161,8 @@ def _markets(table: Table, layout: Layout) -> tuple[list[Market], quality.Ints]:
     for name in layout.identity:
         column = table.columns[name]
         code_of = {value: code for code, value in enumerate(dict.fromkeys(column))}
+        if len(code_of) == 1:
+            continue
         codes = codes * len(code_of) + np.fromiter(map(code_of.__getitem__, column), np.int64, len(column))
     _, first, places = np.unique(codes, return_index=True, return_inverse=True)
     identities = [[table.columns[name][row] for name in layout.identity] for row in first]
@@ -168,7 +171,7 @@ def _markets(table: Table, layout: Layout) -> tuple[list[Market], quality.Ints]:
 
 def _right_product(table: Table, layout: Layout) -> Mask:
     """AWS prices several operating systems in one stream; only Linux is ours."""
-    if "product" not in layout.also:
+    if "product" not in table.columns or layout.semantics is Semantics.POLLED:
         return np.ones(len(table.numbers), np.bool_)
     return table.is_in("product", _AWS_PRODUCTS)
 
@@ -184,15 +187,17 @@ def _readable(
 ) -> tuple[dict[Flaw, quality.Ints], quality.Rows]:
     """The lines that do not parse, and the taken rows that do."""
     polled = layout.semantics is Semantics.POLLED
-    times, time_known = parsed_times(table.columns[layout.time])
-    prices, price_known, listed = parsed_prices(table.columns[layout.price], may_be_empty=polled)
+    at, price = (tuple(compress(table.columns[name], taken)) for name in (layout.time, layout.price))
+    times, time_known = parsed_times(at)
+    prices, price_known, listed = parsed_prices(price, may_be_empty=polled)
+    numbers, codes = table.numbers[taken], codes[taken]
     flaws = {
         Flaw.FIELDS: table.misshapen,
-        Flaw.TIME: table.numbers[taken & ~time_known],
-        Flaw.PRICE: table.numbers[taken & time_known & ~price_known],
+        Flaw.TIME: numbers[~time_known],
+        Flaw.PRICE: numbers[time_known & ~price_known],
     }
-    good = np.flatnonzero(taken & time_known & price_known)
-    return flaws, quality.Rows(table.numbers[good], codes[good], times[good], prices[good], listed[good])
+    good = np.flatnonzero(time_known & price_known)
+    return flaws, quality.Rows(numbers[good], codes[good], times[good], prices[good], listed[good])
 
 
 def _findings(lines: Sequence[str], *flaws: Mapping[Flaw, quality.Ints]) -> tuple[Finding, ...]:

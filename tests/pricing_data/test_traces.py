@@ -54,6 +54,18 @@ def rows_counted(recording: Recording) -> int:
 # ---- layouts -----------------------------------------------------------------------------------
 
 
+def test_an_event_stream_of_several_clouds(write: Write) -> None:
+    """With a product it is Linux alone, as in AWS's own."""
+    header = "timestamp_utc,cloud,region,zone,instance_type,product,price_usd_hour"
+    google = "gcp,us-central1,us-central1,n2-standard-4,Linux/UNIX"
+    rows = [row.replace(A, place) for place in (f"aws,{A}", google) for row in GOOD]
+    rows.append(GOOD[0].replace(A, f"aws,{A}").replace("Linux/UNIX", "Windows"))
+    recording = read_trace(write("\n".join([header, *rows])))
+    assert set(recording.series) == {M_A, Market("gcp", "us-central1", "us-central1", "n2-standard-4")}
+    assert all(series.prices.tolist() == [0.04, 0.05, 0.04] for series in recording.series.values())
+    assert (recording.semantics, recording.rows_left_out) == (Semantics.EVENT_STREAM, 1)
+
+
 def test_an_event_stream_of_aws(write: Write) -> None:
     recording = read_trace(write(aws(*GOOD, f"2016-06-01T03:00:00Z,{A},0.04")))
     assert recording.semantics is Semantics.EVENT_STREAM
