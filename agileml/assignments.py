@@ -69,13 +69,12 @@ def _loaded(cluster: Cluster) -> list[list[str]]:
 
 
 def _loading(cluster: Cluster) -> list[list[str]]:
-    """Who waits to become a member and was told to load each shard."""
-    told: list[list[str]] = [[] for _ in cluster.shards]
+    """Who waits to become a member and is to load each shard."""
+    loading: list[list[str]] = [[] for _ in cluster.shards]
     for machine in cluster.machines.values():
-        orders = machine.worker.orders if machine.worker is not None else None
-        for number in orders.preload if orders is not None and _comes(machine) else ():
-            told[number].append(machine.name)
-    return told
+        for number in cluster.ahead.get(machine.name, ()) if _comes(machine) else ():
+            loading[number].append(machine.name)
+    return loading
 
 
 def _has(cluster: Cluster, name: str, number: int) -> bool:
@@ -124,9 +123,10 @@ def give_orders(cluster: Cluster) -> Result:
     others could do nothing before all have arrived, and are then told everything at once.
     """
     for_all = _for_all(cluster)
-    strangers = any(machine.worker and not machine.worker.orders for machine in cluster.machines.values())
     anew = cluster.turn and cluster.settled
-    preload = preloads(cluster) if anew or strangers else {}
+    strangers = {name for name, machine in cluster.machines.items() if _is_stranger(machine)}
+    if anew or not strangers <= cluster.ahead.keys():
+        cluster = replace(cluster, ahead=preloads(cluster))
     shards: dict[str, list[int]] = {name: [] for name in cluster.machines}
     for number, shard in enumerate(cluster.shards):
         if shard.owner in shards:
@@ -137,16 +137,17 @@ def give_orders(cluster: Cluster) -> Result:
         if machine.worker is None:
             continue
         last = machine.worker.orders
+        if last is not None and not cluster.settled and machine.leaving is last.drain:
+            continue
         orders = replace(
             for_all,
             machine=machine.name,
             shards=tuple(shards[machine.name]),
             drain=machine.leaving,
             notice_s=machine.notice_s,
-            preload=preload.get(machine.name, ()) if last is None or anew else last.preload,
+            preload=cluster.ahead.get(machine.name, ()) if last is None or anew else last.preload,
         )
-        waits = not (cluster.settled or last is None or orders.drain > last.drain)
-        if waits or not _is_news(machine, last, orders):
+        if not _is_news(machine, last, orders):
             continue
         commands.append(replace(orders, version=cluster.version + len(told) + 1))
         if not machine.took_part:
@@ -158,6 +159,10 @@ def give_orders(cluster: Cluster) -> Result:
         version=cluster.version + len(told),
         planned=cluster.planned or cluster.settled,
     ), tuple(commands)
+
+
+def _is_stranger(machine: Machine) -> bool:
+    return machine.worker is not None and machine.worker.orders is None and not machine.leaving
 
 
 def _for_all(cluster: Cluster) -> Assign:

@@ -125,6 +125,8 @@ class Cluster:
     """A clock has ended, or training was sent back, and no orders came of it: input may change hands."""
     news: bool = False
     """Something other than clocks has happened since input could change hands last."""
+    ahead: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """What each worker should load ahead, as of the last plan or of whoever came since."""
     planned: bool = True
     """Those who were made members last have their orders, as has everybody else."""
     generation: int = 0

@@ -7,6 +7,7 @@ Names in, names out: this module knows neither roles nor events.
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -48,13 +49,21 @@ def spread(claims: Sequence[Sequence[str]], weights: Mapping[str, float]) -> tup
         if claim and room.get(claim[0], 0) > 0:
             owners[item] = claim[0]
             room[claim[0]] -= 1
+    order = {name: place for place, name in enumerate(room)}
+    most = [
+        (-left, order[name], name) for name, left in room.items()
+    ]  # entries that are out of date are skipped
+    heapq.heapify(most)
     for item, claim in enumerate(claims):
         if owners[item] is None:
             heir = next((name for name in claim if room.get(name, 0) > 0), None)
             if heir is None:
-                heir = max(room, key=lambda name: room[name])
+                while -most[0][0] != room[most[0][2]]:
+                    heapq.heappop(most)
+                heir = most[0][2]
             owners[item] = heir
             room[heir] -= 1
+            heapq.heappush(most, (-room[heir], order[heir], heir))
     return tuple(owners)
 
 

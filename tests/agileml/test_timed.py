@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 
 from agileml.events import Stage
-from tests.agileml.timed_experiments import RATIOS, Stages, elasticity, stages, traditional
+from tests.agileml.timed_experiments import MACHINES, RATIOS, Stages, elasticity, stages, traditional
 
 NOISE = 0.05
 """What two clocks of the same kind may differ by on real machines."""
@@ -67,6 +67,7 @@ def test_sixty_machines_join_unnoticed_and_leave_with_a_small_blip(warned_within
     assert told.joining <= NOISE
     assert told.blip <= 0.13
     assert told.safe_s < 30.0
+    assert told.steps < 10 * MACHINES, "of the controller: a few for each machine, and for each clock"
 
 
 def test_an_experiment_says_the_same_every_time() -> None:
