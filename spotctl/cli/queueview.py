@@ -158,7 +158,9 @@ def ended(final: Mapping[str, Any]) -> RenderableType:
     saved = final["savings_fraction"]
     against = "" if saved is None else f"; on-demand alone ${cost['on_demand_baseline']}: {saved:.1%} saved"
     total = f"${cost['total']} = ${cost['spot']} spot + ${cost['on_demand']} on-demand{against}"
-    took = f"{words.span(final['sim_seconds'])} of the prices' time, {final['rounds']} rounds"
+    held = final["held_seconds"]
+    waited = f", {held:.1f} s held for machines to be ready while training went on" if held else ""
+    took = f"{words.span(final['sim_seconds'])} of the prices' time, {final['rounds']} rounds{waited}"
     left = final["instances_left"]
     rest = f"; {left} MACHINES LEFT, `spotctl gc` ends them" if left else ""
     return Group(table, Text(f"{total}  ({took}{rest})", style="bold"), Text(words.NOMINAL, style="dim"))

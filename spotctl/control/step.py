@@ -58,7 +58,8 @@ def plan_after(fact: e.Fact, state: State) -> tuple[e.Command, ...]:
 def _reliable(state: State) -> Commands:
     """Reliable machines come first and are never given up (Harlap 4.3.2); one that is lost is replaced."""
     missing, resting = state.reliable_missing(), _resting(state)
-    wanted = state.phase in (Phase.STARTING, Phase.TRAINING) and state.asked is None and not state.parked
+    begins = state.phase is Phase.STARTING and not state.parked
+    wanted = state.asked is None and (begins or state.phase is Phase.TRAINING)
     blind = state.blind_until is not None and state.now < state.blind_until
     if missing and wanted and resting is None and not blind:
         number = 1 + sum(1 for allocation in state.allocations.values() if allocation.reliable)

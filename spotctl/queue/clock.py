@@ -28,16 +28,23 @@ class SharedTime:
         return self._time.now
 
     def seen_by(self, job: str) -> JobTime:
-        """The same time, with the holds of ``job`` alone."""
+        """The same time, until ``forget``."""
+        self._held[job] = []
         return JobTime(self, job)
 
+    def forget(self, job: str) -> None:
+        """It has ended."""
+        self._held.pop(job, None)
+
     def holds_of(self, job: str) -> tuple[Hold, ...]:
-        """Holds for ``job`` that ended since the last call."""
+        """Holds that ended since the last call, whoever they were for: every training goes on meanwhile."""
         for hold in self._time.holds():
             owner, _, name = hold.effect.name.partition(_SEPARATOR)
             mine = replace(hold, effect=replace(hold.effect, name=name))
-            self._held.setdefault(owner, []).append(mine)
-        return tuple(self._held.pop(job, ()))
+            for other, held in self._held.items():
+                held.append(mine if other == owner else hold)
+        told, self._held[job] = tuple(self._held[job]), []
+        return told
 
     def advance(
         self, worlds: Mapping[str, TraceWorld], until: Instant | None, interrupted: Callable[[], bool]

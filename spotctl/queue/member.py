@@ -125,7 +125,9 @@ class OpenJob:
         if terms.reliable_count and not state.allocations and not self.promised:
             begins[pools.of(terms.reliable.market)] += terms.reliable_count
         held = use(state, pools)
-        kept = reserved if self.promised else Counter(held.rented)
+        kept = Counter(reserved if self.promised else held.rented)
+        if state.allocations and terms.reliable_count:  # one that is lost is replaced
+            kept |= Counter({pools.of(terms.reliable.market): terms.reliable_count})
         elastic = terms.reliable_count > 0
         return Holder(self.name, held, state.lease, kept, begins, elastic)
 

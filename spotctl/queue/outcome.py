@@ -39,6 +39,7 @@ def outcome(
         "started": format_instant(record.began),
         "ended": format_instant(record.at),
         "sim_seconds": record.at - record.began,
+        "held_seconds": max((final["held_seconds"] for final in finals.values()), default=0.0),
         "rounds": record.rounds,
         "budget": None if budget is None else format_micros(budget),
         "quotas": dict(settings.spec.quotas),

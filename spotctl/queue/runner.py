@@ -238,6 +238,7 @@ class Runner:
     def _left(self, job: OpenJob) -> None:
         """A job has ended: nothing of it is kept in memory but its final object."""
         del self._open[job.name]
+        self._time.forget(job.name)
         closed = job.state.closed
         assert closed is not None
         self._spent = MicroUsd(self._spent + sure(job.state))

@@ -12,6 +12,7 @@ import random
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -35,6 +36,7 @@ from tests.spotctl.queue.build import entries_of, most_at_once, owed
 pytestmark = [pytest.mark.process, pytest.mark.campaign]
 
 PATIENCE_S: Final = 120.0
+EXAMPLE: Final = ROOT / "examples" / "nightly_batch.yaml"
 SPEED: Final = 900
 MOMENTS: Final = 20
 _JOB: Final = """\
@@ -47,6 +49,7 @@ checkpoint: {{every: 10m, restart: 30s}}
 resources: {{spot: {{instance_types: [c4.xlarge]}}}}
 scaling: {{sigma: 30s}}
 local: {{boot: 30s}}
+envs: {{PAUSE: "{pause}"}}
 output: kept-{name}
 """
 
@@ -54,12 +57,12 @@ output: kept-{name}
 class QueueProduct:
     """A queue of command jobs whose results show whether each step was computed from the right state."""
 
-    def __init__(self, folder: Path, temporary: Path, jobs: int, head: str) -> None:
+    def __init__(self, folder: Path, temporary: Path, jobs: int, head: str, pause: float) -> None:
         write_prices(folder / "prices.csv")
         (folder / "program").mkdir()
         (folder / "program" / "program.py").write_text(PROGRAM)
         for name in self.names(jobs + 1):
-            (folder / f"{name}.yaml").write_text(_JOB.format(name=name))
+            (folder / f"{name}.yaml").write_text(_JOB.format(name=name, pause=pause))
         listed = "".join(f"  - job: {name}.yaml\n" for name in self.names(jobs))
         (folder / "queue.yaml").write_text(f"{head}\njobs:\n{listed}")
         self.folder = folder
@@ -102,10 +105,11 @@ class QueueProduct:
         assert self._process is not None
         self._process.send_signal(number)
 
-    def kill(self) -> None:
+    def kill(self) -> bool:
+        """Whether it still ran."""
         self.signal(signal.SIGKILL)
         assert self._process is not None
-        self._process.wait(PATIENCE_S)
+        return self._process.wait(PATIENCE_S) == -signal.SIGKILL
 
     def end(self) -> dict[str, Any]:
         """The final object, once the queue is over."""
@@ -130,11 +134,11 @@ class QueueProduct:
         return entries_of(self.runs())
 
     def wait(self, wanted: Callable[[], bool]) -> None:
+        """Or until it has ended."""
         until = time.monotonic() + PATIENCE_S
-        while not wanted():
+        assert self._process is not None
+        while not wanted() and self._process.poll() is None:
             assert time.monotonic() < until, (self.folder / "stderr").read_text()
-            assert self._process is not None
-            assert self._process.poll() is None, (self.folder / "stderr").read_text()
             time.sleep(0.05)
 
     def joined(self) -> int:
@@ -173,9 +177,10 @@ class QueueProduct:
 
 
 @contextmanager
-def queued(folder: Path, jobs: int, head: str) -> Iterator[QueueProduct]:
+def queued(folder: Path, jobs: int, head: str, pause: float = 0.1) -> Iterator[QueueProduct]:
+    """``pause``: real seconds that a step takes; there are forty."""
     temporary = Path(tempfile.mkdtemp(prefix="s-"))
-    made = QueueProduct(folder, temporary, jobs, head)
+    made = QueueProduct(folder, temporary, jobs, head, pause)
     try:
         yield made
     finally:
@@ -198,29 +203,56 @@ def test_a_queue_that_is_killed_at_any_moment_goes_on(seed: int, tmp_path: Path)
         queue.run()
         entries = chance.randrange(0, 120)
         queue.wait(lambda: sum(map(len, queue.entries().values())) >= entries)
-        queue.kill()
-        queue.run()
+        if queue.kill():
+            queue.run()
         queue.check(queue.end(), quota=1, done=2)
 
 
 def test_jobs_come_and_go_while_a_queue_runs(tmp_path: Path) -> None:
     """Added while it runs, a job is run; removed, it is ended and accounted for; SIGTERM ends all of them."""
     file = str(tmp_path / "queue.yaml")
-    with queued(tmp_path, 2, TWO.replace("c4.xlarge: 1", "c4.xlarge: 2")) as queue:
+    with queued(tmp_path, 2, TWO.replace("c4.xlarge: 1", "c4.xlarge: 2"), pause=5.0) as queue:
         queue.run()
         queue.wait(lambda: queue.joined() >= 2)
         queue.spotctl("queue", "add", file, str(tmp_path / "j2.yaml"), "--deadline", "40h", "--best-effort")
         queue.spotctl("queue", "rm", file, "j0")
         queue.wait(lambda: "j0" in queue.record.left and "j2" in queue.record.entered)
         listed = {job["job"]: job for job in json.loads(queue.spotctl("queue", "ls", file, "--json"))["jobs"]}
-        assert listed["j0"]["state"] in ("cancelled", "done")
+        assert (listed["j0"]["state"], listed["j0"]["exit_code"]) == ("cancelled", 7)
         assert listed["j2"]["run"] is not None
         queue.wait(lambda: any(isinstance(entry, e.MachineJoined) for entry in queue.entries().get("j2", ())))
         queue.signal(signal.SIGTERM)
         final = queue.end()
-        ends = {job["job"]: job["state"] for job in final["jobs"]}
-        assert [job["job"] for job in final["jobs"] if job["removed"]] == ["j0"]
-        cancelled = "cancelled" in (ends["j1"], ends["j2"])
-        assert final["exit_code"] == (7 if cancelled else 0), "who was removed ended as was asked"
-        done = sum(state == "done" for state in ends.values())
-        queue.check(final, quota=2, done=done)
+        ends = {job["job"]: (job["state"], job["removed"]) for job in final["jobs"]}
+        assert ends == {"j0": ("cancelled", True), "j1": ("cancelled", False), "j2": ("cancelled", False)}
+        assert final["exit_code"] == 7
+        queue.check(final, quota=2, done=0)
+
+
+def test_the_example_runs_end_to_end(tmp_path: Path) -> None:
+    """AgileML and command jobs under a budget and deadlines, for real; faster than anybody would watch it."""
+    home = tmp_path / "home"
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",  # as in an active venv
+        "PYTHONPATH": str(ROOT),
+        "SPOTCTL_HOME": str(home),
+    }
+    arguments = ("queue", "run", str(EXAMPLE), "--yes", "--json", "--speed", "3000")
+    ran = subprocess.run(
+        [*SPOTCTL, *arguments], env=environment, capture_output=True, text=True, timeout=3 * PATIENCE_S
+    )
+    assert ran.returncode == 0, ran.stderr
+    final = json.loads(ran.stdout.splitlines()[-1])
+    assert {job["job"]: (job["state"], job["promised"]) for job in final["jobs"]} == {
+        "ratings": ("done", False),
+        "classes": ("done", True),
+        "topics": ("done", False),
+        "regression": ("done", True),
+    }
+    assert {job["engine"] for job in final["jobs"]} == {"agileml", "command"}
+    assert final["instances_left"] == 0
+    assert Decimal(final["cost"]["total"]) == sum(Decimal(job["cost"]["total"]) for job in final["jobs"])
+    assert Decimal(final["cost"]["total"]) <= Decimal(final["budget"])
+    most = most_at_once(entries_of({run.name: run for run in Runs(home).all()}))
+    assert all(most[kind] <= quota for kind, quota in final["quotas"].items())
