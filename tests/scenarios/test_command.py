@@ -101,9 +101,9 @@ def test_a_program_that_fails_is_tried_again_and_then_its_last_words_are_told(tm
 
 @pytest.mark.parametrize("how", ["cancel", "down"])
 def test_ended_from_outside(how: str, tmp_path: Path) -> None:
-    with command(tmp_path, PAUSE="0.3") as job:
+    with command(tmp_path, PAUSE="1.5") as job:
         job.launch()
-        job.reach(3)
+        job.reach(2)
         if how == "cancel":
             job.signal(signal.SIGTERM)
             final = job.end()
