@@ -20,7 +20,7 @@ from bidbrain.policies.base import (
     runnable,
 )
 from bidbrain.policies.baselines import Agnostic, AlloX, Isolated, Packing
-from bidbrain.policies.cost import MaxThroughput, PerDollar, PerJob, Total
+from bidbrain.policies.cost import MakespanWithin, MaxThroughput, PerDollar, PerJob, Total
 from bidbrain.policies.fairness import FinishTimeFairness, LeastAttainedService, Makespan, fair_part
 from bidbrain.policies.order import Fifo, ShortestJobFirst, fastest
 from bidbrain.policies.problem import Floats, Kinds, ShareProblem
@@ -108,8 +108,12 @@ def test_nobody_is_worse_off_than_in_a_corner_of_their_own(problem: ShareProblem
         return
     least = (speed / fair_part(problem))[able].min()
     assert LeastAttainedService().share(problem).value >= least * (1 - CLOSE)
+    for most in (WaterFilling(), Filled(LeastAttainedService())):
+        shares = most.share(problem).shares
+        assert (problem.throughput(shares) / fair_part(problem))[able].min() >= least * (1 - CLOSE)
     whole = replace(problem, any_size=True)
-    assert Makespan().share(whole).value <= (whole.jobs.steps / whole.isolated()).max() * (1 + CLOSE)
+    for policy in (Makespan(), Filled(Makespan())):
+        assert policy.share(whole).value <= (whole.jobs.steps / whole.isolated()).max() * (1 + CLOSE)
     jobs = whole.jobs
     alone = jobs.steps / whole.isolated()
     worst = ((jobs.age_s + alone) / (jobs.isolated_s + alone)).max()
@@ -120,9 +124,9 @@ def test_nobody_is_worse_off_than_in_a_corner_of_their_own(problem: ShareProblem
 @given(problem=problems(sharing=True))
 def test_sharing_workers_is_never_worse(problem: ShareProblem) -> None:
     alone = problem.alone()
-    for most in (LeastAttainedService(), MaxThroughput(), Fifo()):
+    for most in (LeastAttainedService(), MaxThroughput(), Fifo(), PerDollar(slos=False), WaterFilling()):
         assert most.share(problem).value >= most.share(alone).value * (1 - CLOSE)
-    for least in (Makespan(), FinishTimeFairness()):
+    for least in (Makespan(), FinishTimeFairness(), ShortestJobFirst()):
         assert least.share(problem).value <= least.share(alone).value * (1 + CLOSE)
 
 
@@ -131,7 +135,17 @@ def test_sharing_workers_is_never_worse(problem: ShareProblem) -> None:
 def test_one_type_in_many_guises_is_one_type(problem: ShareProblem) -> None:
     rates = np.repeat(problem.kinds.rates.max(axis=1)[:, None], len(problem.cluster.types), axis=1)
     alike = replace(problem, kinds=Kinds(rates, problem.kinds.scale), any_size=True)
-    for policy in (LeastAttainedService(), Makespan(), FinishTimeFairness(), WaterFilling()):
+    for policy in (
+        LeastAttainedService(),
+        Makespan(),
+        Filled(Makespan()),
+        FinishTimeFairness(),
+        WaterFilling(),
+        Hierarchical(),
+        Fifo(),
+        ShortestJobFirst(),
+        MaxThroughput(),
+    ):
         blind = policy.share(alike.agnostic(0))
         assert policy.share(alike).value == pytest.approx(blind.value, rel=CLOSE)
 
@@ -149,6 +163,11 @@ def test_other_money_changes_no_share(problem: ShareProblem, factor: float) -> N
             factor * problem.cost_per_hour(before.shares)
         )
         assert [short.job for short in after.short] == [short.job for short in before.short]
+    spent = problem.cluster.cost.max() * problem.cluster.workers.sum() * 1e3
+    spans = [
+        MakespanWithin(budget).share(seen) for seen, budget in ((problem, spent), (dearer, spent * factor))
+    ]
+    assert spans[0].value == pytest.approx(spans[1].value, rel=1e-9)
 
 
 @settings(max_examples=MANY, deadline=None)
