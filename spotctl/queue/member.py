@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from bidbrain.lease import Lease
 from pricing_data.traces import Recording
@@ -24,8 +24,6 @@ from spotctl.runs import Run
 from spotctl.timesource import TimeSource, wall_clock
 from spotctl.worlds.built import BuiltWorld
 from spotctl.worlds.trace import TraceWorld
-
-NOTHING: Final = MicroUsd(0)
 
 
 class Watcher(Protocol):

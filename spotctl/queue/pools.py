@@ -8,7 +8,7 @@ until it has ended, on demand or spot, reliable or not.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pricing_data.market import Market
@@ -61,12 +61,3 @@ def _held(state: State, allocation: Allocation) -> int:
     if state.phase is Phase.CLOSED:
         return 0
     return allocation.count if allocation.unanswered else sum(i.live for i in state.of(allocation.name))
-
-
-def over(states: Iterable[State], pools: Pools) -> Mapping[str, int]:
-    """By how much quotas are exceeded; empty where none is."""
-    total: Counter[str] = Counter()
-    for state in states:
-        held = use(state, pools)
-        total += held.spot + held.rented
-    return {p: n - limit for p, n in total.items() if (limit := pools.limit(p)) is not None and n > limit}

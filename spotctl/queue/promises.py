@@ -23,6 +23,7 @@ from spotctl.control.state import State
 from spotctl.control.terms import Queued, Terms
 from spotctl.queue.pools import Pools
 
+_NOTHING: Final = MicroUsd(0)
 _PART_NEEDED: Final = 0.85
 """Of its deadline that a job should need on demand at most."""
 _SPARE: Final = 1.5
@@ -41,7 +42,7 @@ class Promised:
     terms: Terms
     why: str = ""
     reserved: Counter[str] | None = None
-    least_budget: MicroUsd = MicroUsd(0)  # noqa: RUF009
+    least_budget: MicroUsd = _NOTHING
 
     @property
     def made(self) -> bool:

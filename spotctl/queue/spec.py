@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from pricing_data.units import MicroUsd, Seconds
@@ -106,14 +106,6 @@ def member_text(member: Member) -> str:
 def parse_member(text: str) -> Member:
     """What ``member_text`` gave. Raises LedgerError where it is not that."""
     return _parsed(Member, text)
-
-
-def with_deadline(member: Member, deadline: Seconds | None) -> Member:
-    """With another deadline; as it is where there is none."""
-    if deadline is None:
-        return member
-    objective = replace(member.spec.objective, deadline=deadline)
-    return replace(member, spec=replace(member.spec, objective=objective))
 
 
 def _parsed(cls: type[T], text: str) -> T:
