@@ -230,7 +230,7 @@ def test_jobs_come_and_go_while_a_queue_runs(tmp_path: Path) -> None:
 
 
 def test_the_example_runs_end_to_end(tmp_path: Path) -> None:
-    """AgileML and command jobs under a budget and deadlines, for real; faster than anybody would watch it."""
+    """AgileML and command jobs under a budget and deadlines, for real, as the example says."""
     home = tmp_path / "home"
     environment = {
         **os.environ,
@@ -238,7 +238,7 @@ def test_the_example_runs_end_to_end(tmp_path: Path) -> None:
         "PYTHONPATH": str(ROOT),
         "SPOTCTL_HOME": str(home),
     }
-    arguments = ("queue", "run", str(EXAMPLE), "--yes", "--json", "--speed", "3000")
+    arguments = ("queue", "run", str(EXAMPLE), "--yes", "--json")
     ran = subprocess.run(
         [*SPOTCTL, *arguments], env=environment, capture_output=True, text=True, timeout=3 * PATIENCE_S
     )
