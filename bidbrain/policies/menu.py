@@ -106,7 +106,12 @@ _OFFERED: Final = (
         lambda said: MakespanWithin(_number(said, "budget", None, np.inf)),
         {"budget": "dollars for all work; in a queue, what is left of its budget where none is said"},
     ),
-    Offered("makespan", "all jobs done as early as can be", lambda _: Makespan(), {}),
+    Offered(
+        "makespan",
+        "all jobs done as early as can be, what is left over goes where it does most",
+        lambda _: Filled(Makespan()),
+        {},
+    ),
     Offered(
         "las",
         "least attained service: weighted max-min fairness, what is left over goes where it does most",
@@ -122,7 +127,7 @@ _OFFERED: Final = (
     Offered(
         "finish-time-fairness",
         "nobody ends much later than alone on an equal part of the machines (Themis)",
-        lambda _: FinishTimeFairness(),
+        lambda _: Filled(FinishTimeFairness()),
         {},
     ),
     Offered(

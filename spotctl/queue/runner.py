@@ -21,7 +21,6 @@ from typing import Any
 
 from bidbrain.lease import Lease
 from bidbrain.policies.base import Infeasible, Policy
-from bidbrain.policies.fairness import Makespan
 from bidbrain.policies.menu import policy
 from pricing_data.units import Instant, MicroUsd
 from spotctl.control import events as e
@@ -374,4 +373,4 @@ def _dealt(jobs: Sequence[Wanting], table: Table) -> Hand:
     try:
         return deal(jobs, table)
     except Infeasible:
-        return deal(jobs, replace(table, policy=Makespan()))
+        return deal(jobs, replace(table, policy=policy("makespan", {})))
