@@ -82,10 +82,14 @@ class RayHost:
         self._control_over = controller.run.remote()
         return self._endpoint
 
-    def check_controller(self) -> None:
-        """Raises RayError if it failed for good; while Ray restarts it all is well."""
+    def controller_has_a_node(self) -> bool:
+        """Whether Ray can keep it running where it is bound to. Raises RayError if it failed for good."""
         done, _ = ray.wait([self._control_over], timeout=0)
-        ray.get(done)
+        try:
+            ray.get(done)
+        except ActorUnschedulableError:
+            return False  # which Ray may know before its list of nodes does
+        return True
 
     def start_machine(self, machine: str, tier: Tier, cores: int, where: Node | None = None) -> None:
         """``where``: the node; any with the label ``tier`` and enough CPUs free if None."""

@@ -102,10 +102,12 @@ class RayTraining:
             joins.append(joined)
         self._client.tell(*joins)
         try:
-            self._host.check_controller()
+            housed = self._host.controller_has_a_node()
             ended = self._host.ended()
         except RayError as error:
             raise TrainingFailed(f"an actor of the job failed: {error}") from error
+        if not housed:
+            self._client.tell(MachineLost(self._home.id))
         for end in ended:
             self._roster = self._roster.without(end.machine, time.time(), gave_up=end.gave_up)
         self._client.tell(*(MachineLost(end.machine) for end in ended))
