@@ -58,7 +58,7 @@ class Place:
 
     @cached_property
     def _found(self) -> tuple[Any, str]:
-        from fsspec.core import url_to_fs  # type: ignore[import-untyped]
+        from fsspec.core import url_to_fs
 
         filesystem, root = url_to_fs(self.location)
         return filesystem, root.rstrip("/")

@@ -22,7 +22,7 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from fsspec.core import url_to_fs  # type: ignore[import-untyped]
+from fsspec.core import url_to_fs
 
 from agileml.app import ApplicationError, Arrays, Columns, Kind
 

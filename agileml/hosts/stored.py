@@ -163,7 +163,7 @@ def _absolute(place: str) -> str:
 
 def _open(place: str) -> tuple[Any, str]:
     """The file system of fsspec's, and the place there."""
-    from fsspec.core import url_to_fs  # type: ignore[import-untyped] # late: few processes come here
+    from fsspec.core import url_to_fs  # late: few processes come here
 
     files, path = url_to_fs(place)
     return files, path.rstrip("/")

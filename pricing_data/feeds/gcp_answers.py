@@ -65,7 +65,7 @@ def sku(found: Any) -> Sku | None:
 
 
 def _raw(row: Any) -> str:
-    from google.protobuf import json_format  # type: ignore[import-untyped]
+    from google.protobuf import json_format
 
     return str(json_format.MessageToJson(row, indent=None, sort_keys=True))
 

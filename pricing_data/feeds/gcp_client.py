@@ -188,7 +188,7 @@ def _translated(where: str) -> Iterator[None]:
     import requests
     from google.api_core import exceptions
     from google.auth import exceptions as auth
-    from google.protobuf import json_format  # type: ignore[import-untyped]
+    from google.protobuf import json_format
 
     try:
         yield

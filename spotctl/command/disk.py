@@ -86,7 +86,7 @@ _BESIDE_THE_WORK = shutil.ignore_patterns(".git", "__pycache__")
 def _mount(source: str, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     if "://" in source:
-        from fsspec.core import url_to_fs  # type: ignore[import-untyped]
+        from fsspec.core import url_to_fs
 
         files, path = url_to_fs(source)
         files.get(path, str(target), recursive=files.isdir(path))

@@ -67,7 +67,7 @@ class CheckpointStore:
     """``location``: a folder, or any URL that fsspec understands, of one run's own."""
 
     def __init__(self, location: str) -> None:
-        from fsspec.core import url_to_fs  # type: ignore[import-untyped]
+        from fsspec.core import url_to_fs
 
         self.location = location
         self._uploading: str | None = None

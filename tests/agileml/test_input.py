@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import duckdb
-import fsspec  # type: ignore[import-untyped]
+import fsspec
 import numpy as np
 import pytest
 from hypothesis import given, settings

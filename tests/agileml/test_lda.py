@@ -9,7 +9,7 @@ from pydoc_data.topics import topics as PYTHON_TOPICS  # noqa: N812
 import numpy as np
 import numpy.typing as npt
 import pytest
-from sklearn.decomposition import LatentDirichletAllocation as Trusted  # type: ignore[import-untyped]
+from sklearn.decomposition import LatentDirichletAllocation as Trusted
 
 from agileml.app import ApplicationError
 from agileml.apps.lda import LatentDirichletAllocation

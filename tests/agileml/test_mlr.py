@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from sklearn.datasets import load_digits  # type: ignore[import-untyped]
-from sklearn.linear_model import LogisticRegression as Trusted  # type: ignore[import-untyped]
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression as Trusted
 
 from agileml.app import ApplicationError
 from agileml.apps import planted_classes

@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from google.api_core import path_template
 from google.cloud import billing_v1, compute_v1
-from google.protobuf import json_format  # type: ignore[import-untyped]
+from google.protobuf import json_format
 
 from tests.fakes.servers import FakeServer, Reply, Request
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from scipy.optimize import Bounds, LinearConstraint, milp  # type: ignore[import-untyped]
+from scipy.optimize import Bounds, LinearConstraint, milp
 
 from bidbrain.policies.base import Floors, Maximize, Policy, TotalThroughput, runnable
 from bidbrain.policies.problem import Cluster, Flags, Floats, Jobs, Kinds, ShareProblem

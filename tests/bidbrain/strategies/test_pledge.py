@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ WORK = 40 * 4 * 3600.0
 """Ten hours of four small machines."""
 
 
-def seen(*offers: Offer, reliable: float = 0.0, **changes: object) -> Observation:
+def seen(*offers: Offer, reliable: float = 0.0, **changes: Any) -> Observation:
     made = replace(
         observe(),
         rules=AWS,
@@ -29,7 +30,7 @@ def seen(*offers: Offer, reliable: float = 0.0, **changes: object) -> Observatio
         limits=Limits(4, 4),
         work_left=WORK,
     )
-    return replace(made, **changes)  # type: ignore[arg-type]
+    return replace(made, **changes)
 
 
 def offer(market: Market, on_demand: float, cores: int) -> Offer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,7 +38,7 @@ STEP_S = 600
 RULES = {"aws": AWS, "gcp": GCP}
 
 
-def of(*markets: Market, gigabytes: float = 10.0, clocks: int = 36, **changes: object) -> Terms:
+def of(*markets: Market, gigabytes: float = 10.0, clocks: int = 36, **changes: Any) -> Terms:
     """A program of 36 steps of ten minutes, a checkpoint every twenty, over a link of a gigabit."""
     rules = together([RULES[market.cloud] for market in markets])
     own = {m: None if RULES[m.cloud] == rules else RULES[m.cloud] for m in markets}
@@ -51,7 +52,7 @@ def of(*markets: Market, gigabytes: float = 10.0, clocks: int = 36, **changes: o
         checkpoints=Checkpointing(Seconds(1200.0), 0.0, Seconds(60.0)),
         luggage=Luggage(int(gigabytes * 1e9), 125e6, tariffs),
     )
-    return replace(made, **changes)  # type: ignore[arg-type]
+    return replace(made, **changes)
 
 
 def prices(*steps: tuple[Market, int, float], markets: Sequence[Market]) -> PriceHistory:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import reduce
+from typing import Any
 
 import numpy as np
 import pytest
@@ -87,7 +88,7 @@ class AsFastAs(ModelledCommand):
         super().tell(number, command)
 
 
-def of_two_types(**changes: object) -> Terms:
+def of_two_types(**changes: Any) -> Terms:
     """A program of 120 steps of five minutes, on one machine of either type: eight cores each."""
     spot = tuple(Tradable(market, UsdPerHour(0.4), 8) for market in (ONE, OTHER))
     made = replace(
@@ -99,7 +100,7 @@ def of_two_types(**changes: object) -> Terms:
         checkpoints=Checkpointing(Seconds(600.0), 0.0, Seconds(30.0)),
         start_s=Seconds(60.0),
     )
-    return replace(made, **changes)  # type: ignore[arg-type]
+    return replace(made, **changes)
 
 
 def constant(*prices: tuple[Market, float]) -> PriceHistory:
