@@ -307,7 +307,10 @@ def _finished(state: State, entry: e.TrainingFinished) -> State:
 
 
 def _training_failed(state: State, entry: e.TrainingFailed) -> State:
-    return replace(state, phase=Phase.CLOSING, failure=entry.why, training_over_at=state.now)
+    """A job that was ended before it could hear of it, its machines given back, has not failed by itself."""
+    given_back = state.asked is not None and not any(state.live())
+    failure = None if given_back else entry.why
+    return replace(state, phase=Phase.CLOSING, failure=failure, training_over_at=state.now)
 
 
 def _stalled(state: State, entry: e.Stalled) -> State:
@@ -335,7 +338,10 @@ def _decided(state: State, entry: e.Decided) -> State:
     if entry.spot_up is not None:
         state = _looked(state, entry.spot_up)
     if decision.holding is not None:
-        return _renewal(state, decision.action, state.allocations[decision.holding])
+        allocation = state.allocations[decision.holding]
+        state = _renewal(state, decision.action, allocation)
+        if not allocation.unanswered:
+            return state  # else nobody can go yet: it is decided about again when it may have been answered
     anchor = state.training_started_at if state.training_started_at is not None else state.terms.start
     return replace(state, decide_from=next_decision_at(state.now, state.holdings(), anchor))
 

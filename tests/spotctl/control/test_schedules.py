@@ -171,7 +171,10 @@ class Checks:
             wanted = sum(1 for a in mine for i in state.of(a.name) if i.stays)
             wanted += sum(a.count for a in mine if a.unanswered)
             assert wanted <= state.terms.limits.max_instances, "more machines than the job allows"
-        if state.phase is Phase.TRAINING and state.asked is None and state.blind_until is None:
+        waits = (
+            state.alarm is not None and state.alarm <= state.now
+        )  # the alarm's word comes within the moment
+        if state.phase is Phase.TRAINING and state.asked is None and state.blind_until is None and not waits:
             assert state.returned() is None, "machines that no lease covers are not on their way out"
 
     def _once(self, what: str, about: str) -> None:
@@ -236,6 +239,17 @@ def test_campaign(campaign: bool) -> None:
         except Exception as error:
             error.add_note(f"seed {seed}, {fault}")
             raise
+
+
+@pytest.mark.parametrize(
+    ("seed", "fault"),
+    [
+        (10_084, Fault.CANCEL),  # cancelled in the moment before it trains: it had failed
+        (10_687, Fault.TRAINING_FAILS),  # a request without an answer was to be let go, over and over
+    ],
+)
+def test_schedules_that_found_something(seed: int, fault: Fault) -> None:
+    check_end(run_schedule(seed, fault), fault)
 
 
 @pytest.mark.parametrize("seed", range(3))

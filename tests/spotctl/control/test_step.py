@@ -237,6 +237,16 @@ def test_where_seconds_are_billed_there_is_no_hour_to_wait_out() -> None:
     assert set(released.instances) >= {"r1-1", "s1-1"}
 
 
+def test_a_run_that_is_cancelled_just_before_it_trains_has_not_failed() -> None:
+    core = Core(terms())
+    core.tell(e.Granted(START, "r1", ("r1-1",)), e.InstancesRunning(after(60), ("r1-1",)))
+    assert only(e.Release, core.tell(e.Asked(after(70), e.Ask.CANCEL)))
+    core.tell(e.MachineJoined(after(70), "r1-1"), e.InstancesEnded(after(71), ("r1-1",), End.RELEASED))
+    core.tell(e.TrainingFailed(after(73), "no copy is left"))
+    assert core.state.closed is not None
+    assert (core.state.closed.outcome, core.state.closed.exit_code) == (e.Outcome.CANCELLED, 7)
+
+
 @pytest.mark.parametrize("saved", [False, True])
 def test_a_run_that_is_taken_down_says_what_became_of_its_model(saved: bool) -> None:
     core = Core(terms()).training()
