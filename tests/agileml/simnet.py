@@ -53,13 +53,19 @@ class Outcome:
 
     @property
     def unheard(self) -> int:
-        """The most clocks that reliable servers had completed in stage 1 and not told of yet."""
-        stage, most = Stage.ONE, 0
+        """The most clocks that reliable servers had completed in stage 1 and not told of yet.
+
+        With those after it that workers had read for by then: as far as staleness lets them, and one more.
+        """
+        stage, most, begun = Stage.ONE, 0, 0
         for word in self.upwards:
             if isinstance(word, StageChanged):
                 stage = word.stage
-            elif isinstance(word, Progressed) and stage is Stage.ONE:
-                most = max(most, word.clock - word.consistent)
+            elif isinstance(word, Progressed):
+                if stage is Stage.ONE:
+                    begun = word.clock + self.setup.staleness + 1
+                if word.clock <= begun:
+                    most = max(most, word.clock - word.consistent)
         return most
 
     @property
