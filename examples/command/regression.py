@@ -66,7 +66,7 @@ def main() -> None:
             if asked_to_stop:
                 print(f"stopped after step {step}, as asked")
                 sys.exit(1)
-    print(f"done after step {step}: loss {loss:.6f}")
+    print(f"done after step {step}")  # which the checkpoint it began from may have been of already
 
 
 main()
