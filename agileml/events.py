@@ -228,7 +228,8 @@ class ServerLoad:
 class WorkerLoad:
     """From a worker, at a low rate: ``shards`` took it ``computing_s`` core-seconds since then.
 
-    ``busy_s``: seconds a clock, from the first value it could read to the last delta that a server took.
+    ``busy_s``: seconds a clock, from the first value it could read to the last delta that a server took;
+    ``clock_s``: seconds from one clock to the next.
     """
 
     machine: str
@@ -236,6 +237,7 @@ class WorkerLoad:
     shards: int
     computing_s: float
     busy_s: float
+    clock_s: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,15 +6,19 @@ compares the stages. Sums over machines, so neither the order of the reports nor
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from agileml.events import ServerLoad, Setup, WorkerLoad
+from agileml.events import ServerLoad, Setup, Stage, WorkerLoad
 from agileml.stages import Load
 
 MOST_STRAGGLING: Final = 2.0
 """A worker that lags for longer than that times the pushes has another reason to lag."""
+MOST_STRAYED: Final = 3.0
+LEARNED_OF_A_ROUND: Final = 0.5
+"""Of what is new, when every worker has reported once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,21 +31,31 @@ class Loads:
 
     servers: Mapping[str, ServerLoad] = field(default_factory=dict)
     workers: Mapping[str, WorkerLoad] = field(default_factory=dict)
+    """Of those who have reported twice since ``version``: a first report may tell of what was before."""
+    heard: frozenset[str] = frozenset()
+    version: int = 0
+    """Of the orders under which they work."""
     straggling: float | None = None
     computing_s: float | None = None
     """Core-seconds of a shard in a clock."""
+    strayed: Mapping[Stage, float] = field(default_factory=dict)
+    """How many times longer than ``clock_seconds`` says the clocks of each stage are, where it was seen."""
 
     def with_server(self, report: ServerLoad) -> Loads:
         """Without pushes (in stage 1) the last known ones still say what pushing would be."""
         return replace(self, servers={**self.servers, report.machine: report})
 
-    def with_worker(self, report: WorkerLoad) -> Loads:
+    def with_worker(self, report: WorkerLoad, version: int) -> Loads:
+        known = self if version == self.version else replace(self.without_workers(), version=version)
+        workers = (
+            {**known.workers, report.machine: report} if report.machine in known.heard else known.workers
+        )
         computing_s = report.computing_s / report.shards
-        return replace(self, workers={**self.workers, report.machine: report}, computing_s=computing_s)
+        return replace(known, workers=workers, heard=known.heard | {report.machine}, computing_s=computing_s)
 
     def without_workers(self) -> Loads:
         """What they took in another stage says nothing about who lags in this one."""
-        return replace(self, workers={})
+        return replace(self, workers={}, heard=frozenset())
 
     def with_lag(self, reliable: frozenset[str], load: Load) -> Loads:
         """Compare the tiers' workers, in stage 2; as before where one of them has not reported."""
@@ -52,6 +66,16 @@ class Loads:
             return self
         lag_s = sum(mine) / len(mine) - sum(others) / len(others)
         return replace(self, straggling=min(max(lag_s / pushing_s, 0.0), MOST_STRAGGLING))
+
+    def with_clock(self, stage: Stage, promised_s: float, workers: int) -> Loads:
+        """Compare what clocks take with what was said of them. ``workers``: how many there are to report."""
+        if not self.workers or promised_s <= 0:
+            return self
+        took_s = statistics.median(report.clock_s for report in self.workers.values())
+        seen = min(max(took_s / promised_s, 1 / MOST_STRAYED), MOST_STRAYED)
+        weight = LEARNED_OF_A_ROUND / workers
+        strayed = (1 - weight) * self.strayed.get(stage, 1.0) + weight * seen
+        return replace(self, strayed={**self.strayed, stage: strayed})
 
 
 def measured(loads: Loads, setup: Setup) -> Load | None:

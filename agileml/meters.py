@@ -51,7 +51,7 @@ class ServerMeter:
 
 
 class WorkerMeter:
-    """A clock is taken to last from the first answer to its read until the worker takes the next clock.
+    """A worker is taken to be busy from the first answer to a clock's read until it takes the next clock.
 
     All workers get their first answers at about the same time, when the last delta of the clock before is
     in; so whoever is busy for longer than others lags behind them. An answer that was there before the
@@ -67,7 +67,7 @@ class WorkerMeter:
         self._asked: dict[int, int] = {}  # request -> the clock it reads for
         self._answered_at: dict[int, float] = {}
         self._clocks = self._shards = 0
-        self._busy_s = self._computing_s = 0.0
+        self._busy_s = self._clock_s = self._computing_s = 0.0
 
     def sent(self, item: Outgoing) -> None:
         if isinstance(item, Send) and isinstance(item.message, Read):
@@ -85,6 +85,7 @@ class WorkerMeter:
         if answered_at is not None:
             self._clocks += 1
             self._busy_s += now - max(answered_at, self._turned_at)
+            self._clock_s += now - self._turned_at
         self._clock, self._turned_at = clock, now
         kept = {request: of for request, of in self._asked.items() if clock is not None and of >= clock}
         self._asked = kept
@@ -98,9 +99,15 @@ class WorkerMeter:
         """Since the last report; None too soon after it, or where no clock was finished."""
         if now - self._began < REPORT_EVERY_S or not self._clocks or not self._shards:
             return None
-        busy_s = self._busy_s / self._clocks
-        report = WorkerLoad(self._machine, self._incarnation, self._shards, self._computing_s, busy_s)
+        report = WorkerLoad(
+            self._machine,
+            self._incarnation,
+            self._shards,
+            self._computing_s,
+            self._busy_s / self._clocks,
+            self._clock_s / self._clocks,
+        )
         self._began = now
         self._clocks = self._shards = 0
-        self._busy_s = self._computing_s = 0.0
+        self._busy_s = self._clock_s = self._computing_s = 0.0
         return report

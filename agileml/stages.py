@@ -7,6 +7,7 @@ machine by name, no partition and no clock.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -58,7 +59,7 @@ def _exceeds(ratio: float, threshold: float, hysteresis: float, *, held: bool) -
 
 # ---- by measured cost --------------------------------------------------------------------------
 
-WORTH_A_CHANGE: Final = 0.9
+WORTH_A_CHANGE: Final = 0.95
 """A stage must promise clocks this much shorter than the present one's: nothing flaps within the noise."""
 
 
@@ -86,6 +87,11 @@ class Footprint:
     reliable_cores: int
     transient_cores: int
 
+    @property
+    def whole(self) -> bool:
+        """Whether every stage could run on it."""
+        return min(self.reliable, self.actives, self.reliable_cores, self.transient_cores) > 0
+
 
 def clock_seconds(stage: Stage, load: Load, on: Footprint) -> float:
     """The length of a clock: its computing, and the busiest links' part of what it sends.
@@ -107,15 +113,17 @@ def clock_seconds(stage: Stage, load: Load, on: Footprint) -> float:
             return max(alone + load.exchanged_s / on.actives, pushing_s)
 
 
-def cheapest_stage(current: Stage, load: Load, on: Footprint) -> Stage:
+def cheapest_stage(current: Stage, load: Load, on: Footprint, strayed: Mapping[Stage, float]) -> Stage:
     """The stage with the shortest clocks, if they are short enough to be ``WORTH_A_CHANGE``.
 
+    ``strayed``: how many times longer than said here the clocks of a stage were when it was last seen.
+
     >>> load = Load(computing_s=64.0, exchanged_s=32.0, pushed_s=0.0, straggling=0.0)
-    >>> cheapest_stage(Stage.ONE, load, Footprint(4, 60, 30, 4, 60))
+    >>> cheapest_stage(Stage.ONE, load, Footprint(4, 60, 30, 4, 60), {})
     <Stage.TWO: '2'>
-    >>> cheapest_stage(Stage.ONE, load, Footprint(32, 32, 16, 32, 32))
+    >>> cheapest_stage(Stage.ONE, load, Footprint(32, 32, 16, 32, 32), {})
     <Stage.ONE: '1'>
     """
-    best = min(Stage, key=lambda stage: clock_seconds(stage, load, on))
-    promised = clock_seconds(best, load, on)
-    return best if promised < WORTH_A_CHANGE * clock_seconds(current, load, on) else current
+    promised = {stage: strayed.get(stage, 1.0) * clock_seconds(stage, load, on) for stage in Stage}
+    best = min(Stage, key=promised.__getitem__)
+    return best if promised[best] < WORTH_A_CHANGE * promised[current] else current

@@ -11,7 +11,7 @@ from agileml.cluster import Cluster, Result
 from agileml.events import ServerLoad, Stage, StageDecided, Tier, WorkerLoad
 from agileml.loads import measured
 from agileml.moves import active_machines
-from agileml.stages import Footprint, Load, cheapest_stage, choose_stage
+from agileml.stages import Footprint, Load, cheapest_stage, choose_stage, clock_seconds
 
 
 def decide_stage(cluster: Cluster) -> Result:
@@ -23,10 +23,8 @@ def decide_stage(cluster: Cluster) -> Result:
         transient = 0
     stage = choose_stage(cluster.stage, transient, reliable, cluster.setup)
     if transient:
-        stage = cluster.wanted or _cheapest(cluster, transient, reliable) or stage
-    if stage is cluster.stage:
-        return cluster, ()
-    return replace(cluster, stage=stage, loads=cluster.loads.without_workers()), ()
+        stage = cluster.wanted or _cheapest(cluster) or stage
+    return replace(cluster, stage=stage), ()
 
 
 def stage_decided(cluster: Cluster, event: StageDecided) -> Result:
@@ -37,30 +35,42 @@ def load_reported(cluster: Cluster, event: ServerLoad | WorkerLoad) -> Result:
     """A report of a machine that is gone, or of an earlier incarnation, counts as well: it was measured."""
     if isinstance(event, ServerLoad):
         return replace(cluster, loads=cluster.loads.with_server(event)), ()
-    cluster = replace(cluster, loads=cluster.loads.with_worker(event))
+    loads = cluster.loads.with_worker(event, cluster.version)
+    if cluster.reached is not cluster.stage or not cluster.settled:
+        return replace(cluster, loads=loads.without_workers()), ()
+    cluster = replace(cluster, loads=loads)
     load = _load(cluster)
-    if load is None or not cluster.stage is cluster.reached is Stage.TWO:
+    if load is None or not cluster.loads.workers:
         return cluster, ()
-    reliable = frozenset(cluster.servers(Tier.RELIABLE))
-    return replace(cluster, loads=cluster.loads.with_lag(reliable, load)), ()
+    if cluster.stage is Stage.TWO:
+        loads = loads.with_lag(frozenset(cluster.servers(Tier.RELIABLE)), load)
+        load = replace(load, straggling=loads.straggling or 0.0)
+    footprint = _footprint(cluster)
+    if footprint.whole:
+        workers = len({shard.owner for shard in cluster.shards if shard.owner is not None} | {event.machine})
+        loads = loads.with_clock(cluster.stage, clock_seconds(cluster.stage, load, footprint), workers)
+    return replace(cluster, loads=loads), ()
 
 
 def _load(cluster: Cluster) -> Load | None:
     return measured(cluster.loads, cluster.setup) if cluster.setup.automatic else None
 
 
-def _cheapest(cluster: Cluster, transient: int, reliable: int) -> Stage | None:
+def _cheapest(cluster: Cluster) -> Stage | None:
     """The automatic choice; None where the job makes none, or has measured too little."""
-    load = _load(cluster)
-    if load is None:
+    load, footprint = _load(cluster), _footprint(cluster)
+    if load is None or not footprint.whole:
         return None
+    return cheapest_stage(cluster.stage, load, footprint, cluster.loads.strayed)
+
+
+def _footprint(cluster: Cluster) -> Footprint:
     machines = [m for m in cluster.machines.values() if m.proven and m.member and not m.leaving]
     cores = {tier: sum(m.cores for m in machines if m.tier is tier) for tier in Tier}
-    footprint = Footprint(
-        reliable,
-        transient,
+    return Footprint(
+        len(cluster.servers(Tier.RELIABLE)),
+        cluster.taking_part(Tier.TRANSIENT),
         actives=len(active_machines(cluster)),
         reliable_cores=cores[Tier.RELIABLE],
         transient_cores=cores[Tier.TRANSIENT],
     )
-    return cheapest_stage(cluster.stage, load, footprint)

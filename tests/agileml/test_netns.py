@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -162,6 +163,17 @@ def _can_break(network: Network, where: Where) -> bool:
             process.kill()
             return False
     return said == b"reset\n"
+
+
+def test_a_machine_can_yield_the_processors_of_the_host(network: Network) -> None:
+    where = network.add("modest")
+    with subprocess.Popen([*where.enter, "cat"], stdin=subprocess.PIPE, start_new_session=True) as idle:
+        usual = os.getpriority(os.PRIO_PROCESS, idle.pid)
+        network.prioritize("modest", 19)
+        lowest = os.getpriority(os.PRIO_PROCESS, idle.pid)
+        network.prioritize("modest", usual)
+        again = os.getpriority(os.PRIO_PROCESS, idle.pid)
+    assert (lowest, again) == (19, usual)
 
 
 CRASHING = """

@@ -47,6 +47,14 @@ def training(shards: int, *, automatic: bool = False) -> Timed:
     return Timed(setup, traffic, CLOCK_S * MACHINES / shards, LINK_BYTES_PER_S)
 
 
+def automatic_training(reliable: int) -> Timed:
+    """On 64 machines, of which so many are reliable; the job chooses its stage by what it measures."""
+    job = training(shards_for(reliable), automatic=True)
+    job.add(*(f"r{number}" for number in range(reliable)))
+    job.add(*(f"t{number}" for number in range(MACHINES - reliable)))
+    return job
+
+
 # ---- stages over ratios ------------------------------------------------------------------------
 
 
@@ -68,9 +76,7 @@ def traditional(clocks: int = 1) -> float:
 
 def stages(reliable: int, clocks: int = 1) -> Stages:
     """What the job chooses by itself, coming from the stage of its ratio; then each stage in its turn."""
-    job = training(shards_for(reliable), automatic=True)
-    job.add(*(f"r{number}" for number in range(reliable)))
-    job.add(*(f"t{number}" for number in range(MACHINES - reliable)))
+    job = automatic_training(reliable)
     automatic = statistics.median(job.next_clocks(MAKE_UP_ITS_MIND, clocks))
     chosen, took = job.stages[-1].stage, dict[Stage, float]()
     for stage in Stage:
@@ -78,6 +84,16 @@ def stages(reliable: int, clocks: int = 1) -> Stages:
         took[stage] = statistics.median(job.next_clocks(SETTLE, clocks))
         assert job.stages[-1].stage is stage
     return Stages(took, chosen, automatic)
+
+
+def settles_on(reliable: int, first: Stage) -> Stage:
+    """The stage of a job that chooses for itself, some time after it was put into ``first``."""
+    job = automatic_training(reliable)
+    job.tell(StageDecided(first))
+    job.next_clocks(SETTLE, 1)
+    job.tell(StageDecided(None))
+    job.next_clocks(2 * MAKE_UP_ITS_MIND, 1)
+    return job.stages[-1].stage
 
 
 # ---- bulk incorporation and bulk eviction ------------------------------------------------------

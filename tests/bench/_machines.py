@@ -40,6 +40,7 @@ class Watched:
     """A running job, and when (in monotonic seconds) each clock of it was completed."""
 
     job: RunningJob
+    network: Network
     completed_at: dict[int, float] = field(default_factory=dict)
     _seen: int = 0
 
@@ -115,7 +116,7 @@ def spread_job(setup: Setup, machines: Sequence[str], core_s: float, mbit_per_s:
         source = write_numbered(setup.shards, Path(folder))
         running = RunningJob(Path(folder), job, source=source, where=network.add)
         try:
-            watched = Watched(running)
+            watched = Watched(running, network)
             running.start(*machines)
             watched.joined(len(machines))
             yield watched

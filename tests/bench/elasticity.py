@@ -28,6 +28,9 @@ NOTICE_S: Final = 120.0
 WARM_UP: Final = 2
 MOMENTS: Final = (0.0, 0.25, 0.5, 0.75, 0.95)
 """Of a clock, at which the warning comes in virtual time."""
+BOOTING: Final = 19
+UP: Final = 0
+"""Niceness: 60 machines that boot on the processors of one host would slow down those that compute."""
 BAR_S: Final = 0.5
 """What a character of the plot stands for."""
 
@@ -80,8 +83,11 @@ def _join_and_evict(job: Watched, clocks: int) -> tuple[Marks, float]:
     started = job.job.clock
     for machine in come:
         job.meanwhile(partial(job.job.start_agent, machine))
+        job.network.prioritize(machine, BOOTING)
         job.job.announce(machine)
     job.joined(MACHINES)
+    for machine in come:
+        job.meanwhile(partial(job.network.prioritize, machine, UP))
     joined = job.job.clock
     job.reach_stage(Stage.TWO)
     job.reach(job.job.clock + clocks)
