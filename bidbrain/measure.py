@@ -170,6 +170,10 @@ class Measured:
         """nu of every type, with intervals, the stretch of now included."""
         return self._closed().speeds.fitted()
 
+    def seen_on(self) -> frozenset[str]:
+        """The types whose machines took part in what ``fitted`` rests on."""
+        return frozenset(name for spell in self._closed().speeds.spells for name, _ in spell.machines)
+
     def _closed(self) -> Measured:
         """With the lessons of the stretch of now, where it is long enough for any."""
         speed, lost_s = self.now.speed, self.now.lost_s

@@ -36,6 +36,13 @@ class Outlook:
         """Dollars for an hour of one worker's work."""
         return self.cost / self.useful
 
+    @property
+    def cost_per_work(self) -> float:
+        """The same for pools whose workers differ: in dollars an hour of one worker, per core-second a second
+        of all.
+        """
+        return self.cost / self.rate
+
 
 def outlooks(observation: Observation, workers: int) -> Mapping[Market, Outlook]:
     """Of every open market where evictions are known of and ``workers`` together would do any work."""

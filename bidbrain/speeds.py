@@ -35,7 +35,7 @@ _KEPT: Final = 64
 """Spells; older ones are forgotten, so that a job that changes is followed."""
 _LEAST, _MOST = 0.05, 20.0
 """A ratio outside is a slip of whoever counts the work."""
-_SURE: Final = 1.96
+SURE: Final = 1.96
 """Standard deviations either side of a 95 % interval."""
 
 
@@ -100,7 +100,7 @@ def _fitted(speeds: Speeds) -> tuple[tuple[str, Speed], ...]:
         noise = (_NOISE_WEIGHT * _NOISE**2 + float(weights @ left**2)) / (
             _NOISE_WEIGHT + float(weights.sum())
         )
-    around = _SURE * np.sqrt(np.diag(covariance))
+    around = SURE * np.sqrt(np.diag(covariance))
     ratios, lows, highs = (
         np.clip(1.0 + found, _LEAST, _MOST) * cores for found in (beyond, beyond - around, beyond + around)
     )

@@ -137,12 +137,17 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class Local:
-    """How machines of the local world behave. ``core_seconds_per_clock`` is nominal work of one clock."""
+    """How machines of the local world behave. ``core_seconds_per_clock`` is nominal work of one clock.
+
+    ``speeds``: how fast the job is on an instance type where its progress is modelled, as a multiple of what
+    the cores say. Nothing that decides is told; it has to show.
+    """
 
     throttle: bool = True
     core_seconds_per_clock: float | None = None
     boot: Seconds = _BOOT
     progress: str = "measured"
+    speeds: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

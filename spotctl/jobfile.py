@@ -33,7 +33,7 @@ from spotctl.config import (
     Stop,
     Training,
 )
-from spotctl.jobparts import VARIABLE, location, own_keys
+from spotctl.jobparts import INSTANCE_TYPE, VARIABLE, location, own_keys
 from spotctl.yamlfile import (
     Mismatch,
     Reader,
@@ -137,7 +137,7 @@ def _command(root: Section, folder: Path, name: str) -> JobSpec:
         drain=root.get("drain", switch(), False),
         seed=root.get("seed", whole(0), 0),
         output=location(output, folder) if output else "",
-        local=_local(_without(root.section("local"), "boot", "progress")),
+        local=_local(_without(root.section("local"), "boot", "progress", "speeds")),
         envs=_envs(root),
         command=command,
     )
@@ -318,6 +318,7 @@ def _local(section: Section) -> Local:
             section.get("core_seconds_per_clock", _above_zero, default.core_seconds_per_clock),
             section.get("boot", duration(), default.boot),
             section.get("progress", one_of("measured", "modelled"), default.progress),
+            own_keys(section.section("speeds"), _above_zero, INSTANCE_TYPE, "an instance type"),
         )
 
 

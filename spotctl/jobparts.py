@@ -11,6 +11,7 @@ from spotctl.yamlfile import Reader, Section
 
 T = TypeVar("T")
 
+INSTANCE_TYPE: Final = r"[A-Za-z0-9][\w.-]*"
 VARIABLE: Final = r"[A-Za-z_][A-Za-z0-9_]*"
 
 

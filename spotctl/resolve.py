@@ -111,6 +111,7 @@ def resolve(
         checkpoints=checkpoints,
         saves_on_warning=spec.command is None or spec.command.checkpoint.on_warning,
         luggage=_luggage(spec, tradable),
+        modelled_speeds=spec.local.speeds,
     )
     trace = recording.history.only(t.market for t in tradable)
     return Resolved(terms, trace, recording, _capacity(options, tradable))

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bidbrain.policies.menu import MENU
+from bidbrain.throughputs import Estimate, Source
 from pricing_data.units import format_instant, format_micros
 from spotctl.cli import words
 from spotctl.queue.planning import QueuePlan
@@ -38,7 +39,9 @@ def plan(found: QueuePlan, settings: QueueSettings) -> RenderableType:
         )
     for name in found.waiting:
         table.add_row(name, "waits", "-", f"after {', '.join(found.members[name].after)}", "-")
-    return Group(head, about, Text(), table)
+    sure = {f"{rate.error:.0%}" for of in found.rates.values() for rate in of.values()}
+    speeds = f"speeds by type: the catalogue's ± {' or '.join(sorted(sure))}, until each job shows its own"
+    return Group(head, about, Text(speeds), Text(), table)
 
 
 def plan_object(found: QueuePlan, settings: QueueSettings) -> dict[str, Any]:
@@ -59,6 +62,7 @@ def plan_object(found: QueuePlan, settings: QueueSettings) -> dict[str, Any]:
                 "shares": dict(found.first.shares.get(name, {})),
                 "first_lease": None if (lease := found.first.leases.get(name)) is None else lease.count,
                 "markets": [] if lease is None else [str(market) for market in lease.markets],
+                "rates": _rates(found.rates[name]),
             }
             for name, one in found.judged.items()
         ],
@@ -105,7 +109,14 @@ def list_table(found: Standing) -> RenderableType:
             "promised" if row.promised else "not promised" if row.why_not else "-",
             "-" if row.finish is None else format_instant(row.finish),
         )
-    return Group(table, Text(f"{found.queue}, {found.policy}: {words.money(found.cost)}", style="bold"))
+    shown = [
+        f"{row.job} on {kind}: {rate.steps_per_s:.3g} core-seconds a second, give or take {rate.error:.0%}"
+        for row in found.rows
+        for kind, rate in row.rates.items()
+        if rate.source is Source.MEASURED
+    ]
+    foot = Text(f"{found.queue}, {found.policy}: {words.money(found.cost)}", style="bold")
+    return Group(table, foot, *(Text(line, style="dim") for line in shown))
 
 
 def listed(found: Standing) -> dict[str, Any]:
@@ -134,6 +145,19 @@ def _row(row: Row) -> dict[str, Any]:
         "why_not_promised": row.why_not or None,
         "finish": None if row.finish is None else format_instant(row.finish),
         "exit_code": row.exit_code,
+        "rates": _rates(row.rates),
+    }
+
+
+def _rates(found: Mapping[str, Estimate]) -> dict[str, Any]:
+    """By instance type: what one machine does, how sure that is, and how it is known."""
+    return {
+        kind: {
+            "core_seconds_per_second": round(rate.steps_per_s, 4),
+            "relative_error": round(rate.error, 4),
+            "source": rate.source.value,
+        }
+        for kind, rate in found.items()
     }
 
 

@@ -96,7 +96,7 @@ def market_of(state: State) -> Observation:
         footprint=state.holdings(),
         offers=tuple(offers),
         limits=terms.limits,
-        scaling=terms.scaling if state.measured is None else state.measured.scaling(terms.scaling),
+        scaling=terms.scaling if state.believed is None else state.believed.scaling(terms.scaling),
         evictions=state.evictions,
         work_left=inf if state.work_left is None else state.work_left,
         carried=carried(state),

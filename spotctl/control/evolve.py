@@ -50,7 +50,7 @@ def begin(
         fitted_at=started.at,
         capacity=seen_before,
         decide_from=None if started.terms.reliable_count else started.at,
-        measured=unmeasured(started.terms) if started.terms.measure else None,
+        measured=unmeasured(started.terms) if started.terms.measure or started.terms.queued else None,
     )
 
 

@@ -122,7 +122,7 @@ class State:
     capacity: Observations
     """What was seen of capacity before the start."""
     measured: Measured | None
-    """How the job scales, as it shows while it runs; None where its file settles that."""
+    """How the job scales, as it shows while it runs; None where nobody asks."""
     phase: Phase = Phase.STARTING
     allocations: Mapping[str, Allocation] = field(default_factory=dict)
     instances: Mapping[str, Instance] = field(default_factory=dict)
@@ -192,10 +192,15 @@ class State:
 
     def speeds(self) -> Mapping[str, float]:
         """nu, work per second of one machine, by instance type: its cores, or what was measured."""
-        if self.measured is not None:
-            return {name: speed.value for name, speed in self.measured.fitted().items()}
+        if self.believed is not None:
+            return {name: speed.value for name, speed in self.believed.fitted().items()}
         tradables = (*self.terms.spot, self.terms.reliable)
         return {tradable.market.instance_type: float(tradable.cores) for tradable in tradables}
+
+    @property
+    def believed(self) -> Measured | None:
+        """What was measured, where the job's own decisions go by that: its file may settle it all."""
+        return self.measured if self.terms.measure else None
 
     def hour_ends(self, allocation: Allocation) -> Instant:
         """End of the hour the allocation is in, counted from its start; an hour from now while nothing runs.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from bidbrain.model import Limits, Scaling
@@ -108,6 +108,10 @@ class Terms:
     """What carrying its checkpoints elsewhere takes; None where they stay within one region."""
     queued: Queued | None = None
     """None: the job has its machines to itself."""
+    modelled_speeds: Mapping[str, float] = field(default_factory=dict)
+    """How fast a model of the job is on an instance type, as a multiple of its cores; 1 where nothing is
+    said. No decision reads it.
+    """
 
     def tradable(self, market: Market) -> Tradable:
         """The terms of one of the run's markets; KeyError for any other."""

@@ -59,12 +59,16 @@ class Entered:
 
 @dataclass(frozen=True, slots=True)
 class Dealt:
-    """A round: each job's shares of time by pool, and seconds it has had lately (faded, with this round)."""
+    """A round: each job's shares of time by pool, and seconds it has had lately (faded, with this round).
+
+    ``since``: when the turn of each job with a lease began.
+    """
 
     at: Instant
     shares: Mapping[str, Mapping[str, float]]
     received: Mapping[str, Mapping[str, float]]
     leases: Mapping[str, Lease | None]
+    since: Mapping[str, Instant] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +139,10 @@ class Record:
     def received(self, job: str) -> Mapping[str, float]:
         """Seconds by pool."""
         return {} if self.last is None else self.last.received.get(job, {})
+
+    def since(self, job: str) -> Instant | None:
+        """When its turn began; None where it has none."""
+        return None if self.last is None else self.last.since.get(job)
 
     def reserved(self, job: str) -> Counter[str]:
         entered = self.entered.get(job)

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from bidbrain.lease import Lease
 from pricing_data.traces import Recording
-from pricing_data.units import MicroUsd, later
+from pricing_data.units import Instant, MicroUsd, later
 from spotctl.control import events as e
 from spotctl.control.drive import record
 from spotctl.control.state import Phase, State
@@ -17,8 +17,8 @@ from spotctl.interrupts import Answer, Interrupts
 from spotctl.opening import Recorded
 from spotctl.queue.dealing import Holder
 from spotctl.queue.pools import Pools, use
-from spotctl.queue.rounds import Wanting
 from spotctl.queue.spec import Member
+from spotctl.queue.table import Wanting
 from spotctl.report.final import final_object
 from spotctl.runs import Run
 from spotctl.timesource import TimeSource, wall_clock
@@ -129,7 +129,9 @@ class OpenJob:
         elastic = terms.reliable_count > 0
         return Holder(self.name, held, state.lease, kept, begins, elastic)
 
-    def wanting(self, pools: Pools, reserved: Counter[str], received: dict[str, float]) -> Wanting | None:
+    def wanting(
+        self, pools: Pools, reserved: Counter[str], received: dict[str, float], since: Instant | None
+    ) -> Wanting | None:
         """As a round sees it; None where machines are no use to it any more."""
         state = self.state
         if state.phase not in (Phase.STARTING, Phase.TRAINING) or state.asked is not None:
@@ -137,7 +139,7 @@ class OpenJob:
         deadline = state.terms.deadline_s
         due = None if deadline is None else later(state.terms.start, deadline)
         member, holder = self.member, self.holder(pools, reserved)
-        return Wanting(state, holder, member.weight, member.entity, due, received)
+        return Wanting(state, holder, member.weight, member.entity, due, received, since)
 
     def finish(self) -> dict[str, Any]:
         """It is closed: let go of everything; the final object."""

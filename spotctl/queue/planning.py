@@ -8,15 +8,18 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from bidbrain.policies.menu import policy
+from bidbrain.throughputs import Estimate
 from pricing_data.units import Instant, MicroUsd, later
 from spotctl.control.spending import MICROS_PER_USD
 from spotctl.opening import opening_state
 from spotctl.queue.dealing import Holder
 from spotctl.queue.pools import Pools, use
 from spotctl.queue.promises import Promised, allowances, judge_all
-from spotctl.queue.rounds import Hand, Table, Wanting, deal
+from spotctl.queue.rates import rates
+from spotctl.queue.rounds import deal
 from spotctl.queue.running import in_order, start_of, starting_at
 from spotctl.queue.spec import Member, QueueSettings
+from spotctl.queue.table import Hand, Table, Wanting
 from spotctl.resolve import resolve
 
 
@@ -31,6 +34,8 @@ class QueuePlan:
     waiting: tuple[str, ...]
     first: Hand
     members: Mapping[str, Member]
+    rates: Mapping[str, Mapping[str, Estimate]]
+    """How fast each of ``judged`` is on each instance type."""
 
     def refused(self) -> Mapping[str, str]:
         """Jobs whose deadlines cannot be promised and must be, with the reasons."""
@@ -75,4 +80,13 @@ def plan_queue(settings: QueueSettings) -> QueuePlan:
     hand = deal(wanting, table)
     prices = next((of.terms.prices for of in resolved.values()), "")
     waiting = tuple(name for name in members if name not in resolved)
-    return QueuePlan(start, prices, judgements, given, waiting, hand, members)
+    return QueuePlan(
+        start,
+        prices,
+        judgements,
+        given,
+        waiting,
+        hand,
+        members,
+        {name: rates(state) for name, state in states.items()},
+    )

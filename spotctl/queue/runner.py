@@ -34,8 +34,9 @@ from spotctl.queue.file import problem_of
 from spotctl.queue.member import OpenJob, Watcher
 from spotctl.queue.pools import Pools
 from spotctl.queue.promises import Promised, allowances, judge_all
-from spotctl.queue.rounds import Hand, Table, Wanting, deal
+from spotctl.queue.rounds import deal
 from spotctl.queue.spec import Member, QueueSettings, member_text, parse_member
+from spotctl.queue.table import Hand, Table, Wanting
 from spotctl.resolve import Resolved, resolve
 from spotctl.runs import JobLocked, Runs
 from spotctl.settings import WorldKind
@@ -274,14 +275,19 @@ class Runner:
         hand = _dealt(jobs, table)
         self._wanted = hand.leases
         self._end_the_broke(hand)
-        self._journal.write(j.Dealt(self._time.now, hand.shares, hand.received, hand.leases))
+        self._journal.write(j.Dealt(self._time.now, hand.shares, hand.received, hand.leases, hand.since))
         self._settle()
 
     def _wanting(self) -> list[Wanting]:
         """Jobs that can use machines, in the order of their arrival."""
         record, found = self._journal.record, []
         for job in sorted(self._open.values(), key=lambda job: -job.member.priority):
-            one = job.wanting(self._pools, record.reserved(job.name), dict(record.received(job.name)))
+            one = job.wanting(
+                self._pools,
+                record.reserved(job.name),
+                dict(record.received(job.name)),
+                record.since(job.name),
+            )
             if one is not None:
                 found.append(one)
         return found

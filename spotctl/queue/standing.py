@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bidbrain.lease import Lease
+from bidbrain.throughputs import Estimate
 from pricing_data.units import Instant, MicroUsd, later
 from spotctl.control.state import State
 from spotctl.opening import runs_of
 from spotctl.queue.journal import QueueFolder, QueueRun, Record, root_of
+from spotctl.queue.rates import rates
 from spotctl.queue.spec import QueueSpec
 from spotctl.report.fold import account
 from spotctl.runs import Run
@@ -35,6 +37,8 @@ class Row:
     finish: Instant | None
     exit_code: int | None
     done: float | None
+    rates: Mapping[str, Estimate]
+    """How fast it is on each instance type (``rates.py``); empty before it begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +97,7 @@ def _row(name: str, record: Record, state: State | None) -> Row:
         finish=None if state is None else _finish(state),
         exit_code=None if left is None else left.exit_code,
         done=None if state is None or state.work_left is None else _done(state),
+        rates={} if state is None else rates(state),
     )
 
 

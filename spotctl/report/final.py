@@ -70,7 +70,7 @@ def final_object(state: State, ledger: Path, wall_s: float, left: int, score: Sc
         "clocks_redone": state.clocks_redone,
         "stage_transitions": state.stage_transitions,
         "decisions": state.decisions,
-        "measured": None if state.measured is None else _measured(state, state.measured),
+        "measured": None if state.believed is None else _measured(state, state.believed),
         "instances_left": left,
         "model": state.model,
         "ledger": str(ledger),

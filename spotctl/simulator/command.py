@@ -23,13 +23,14 @@ from pricing_data.market import Market
 from pricing_data.units import Instant, later
 from spotctl.control import events as e
 from spotctl.control.terms import Terms
-from spotctl.simulator.training import DRAIN_S
+from spotctl.simulator.training import DRAIN_S, work_per_s
 from spotctl.timesource import Effect
 
 
 @dataclass(slots=True)
 class _Machine:
-    cores: int
+    cores: float
+    """Work per second."""
     ready_at: Instant
     market: Market | None
     ready: bool = False
@@ -68,7 +69,9 @@ class ModelledCommand:
             case e.TellJoin():
                 ready_at = later(command.at, self._terms.scaling.sigma_s)
                 for name in command.instances:
-                    self._machines[name] = _Machine(command.cores, ready_at, command.market)
+                    self._machines[name] = _Machine(
+                        work_per_s(self._terms, command), ready_at, command.market
+                    )
             case e.TellWarning():
                 for name in command.instances:
                     self._warn(name, command)

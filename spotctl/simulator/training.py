@@ -4,10 +4,11 @@ Used where progress is modelled: in ``replay`` always, in ``local`` when the job
 follow from the commands it is told and their nominal times, never from when it is asked, so two
 worlds that give it the same commands get the same facts.
 
-The model: joined machines work at nu per core, together at the efficiency that phi says; reliable
-machines do not work in stage 3; a machine works sigma seconds after it was told to join; a warned one
-works until it is drained; an eviction costs lambda without progress; a loss redoes the clock that the
-backups did not have yet, and ends the training where nobody else has what was on the machine.
+The model: joined machines work at nu per core (times the job's own speed on their type, where its terms have
+one), together at the efficiency that phi says; reliable machines do not work in stage 3; a machine works
+sigma seconds after it was told to join; a warned one works until it is drained; an eviction costs lambda
+without progress; a loss redoes the clock that the backups did not have yet, and ends the training where
+nobody else has what was on the machine.
 """
 
 from __future__ import annotations
@@ -30,10 +31,17 @@ _CLOCKS_AT_RISK: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class _Machine:
-    cores: int
+    cores: float
+    """Work per second."""
     reliable: bool
     works_from: Instant
     leaving: bool = False
+
+
+def work_per_s(terms: Terms, join: e.TellJoin) -> float:
+    """What a machine that joins does really, in nominal core-seconds per second."""
+    kind = "" if join.market is None else join.market.instance_type
+    return join.cores * terms.modelled_speeds.get(kind, 1.0)
 
 
 class ModelledTraining:
@@ -98,7 +106,7 @@ class ModelledTraining:
     def _join(self, command: e.TellJoin) -> None:
         works_from = later(command.at, self._terms.scaling.sigma_s)
         for name in command.instances:
-            self._machines[name] = _Machine(command.cores, command.reliable, works_from)
+            self._machines[name] = _Machine(work_per_s(self._terms, command), command.reliable, works_from)
             self._scheduled.append(e.MachineJoined(works_from, name))
 
     def _warn(self, command: e.TellWarning) -> None:

@@ -31,8 +31,10 @@ Step = tuple[str, int, float]
 """(zone, seconds after START, price)."""
 
 
-def write_prices(path: Path, steps: Sequence[Step] = ()) -> None:
-    """Two days of a varied past in every zone, then from START on the quiet price and ``steps``."""
+def write_prices(path: Path, steps: Sequence[Step] = (), types: Sequence[str] = ("c4.xlarge",)) -> None:
+    """Two days of a varied past in every zone, then from START on the quiet price and ``steps``; all of
+    ``types`` cost the same.
+    """
     rng = np.random.default_rng(0)
     rows = []
     for zone in ZONES:
@@ -47,7 +49,8 @@ def write_prices(path: Path, steps: Sequence[Step] = ()) -> None:
         out.writerow(("timestamp_utc", "region", "zone", "instance_type", "product", "price_usd_hour"))
         for at, zone, price in sorted(rows):
             stamp = format_instant(Instant(at))
-            out.writerow((stamp, "us-east-1", zone, "c4.xlarge", "Linux/UNIX", f"{price:.4f}"))
+            for kind in types:
+                out.writerow((stamp, "us-east-1", zone, kind, "Linux/UNIX", f"{price:.4f}"))
 
 
 class Owed(NamedTuple):

@@ -113,9 +113,10 @@ def queue(
     jobs: Sequence[tuple[str, str]],
     steps: Sequence[Step] = (),
     rules: str = "aws-2016",
+    types: Sequence[str] = ("c4.xlarge",),
 ) -> Queue:
     """``head``: of the queue file. ``jobs``: each job's file, and what its entry says beside ``job``."""
-    write_prices(folder / "prices.csv", steps)
+    write_prices(folder / "prices.csv", steps, types)
     (folder / "ratings.csv").write_text("1,1,3.0\n")
     lines = [head, "jobs:"]
     for number, (text, more) in enumerate(jobs):
