@@ -21,7 +21,7 @@ from pricing_data.spells import Observations
 from pricing_data.traces import Recording, read_trace
 from pricing_data.units import Instant, Seconds, format_instant
 from spotctl.config import NEED_DEADLINE, JobSpec
-from spotctl.control.terms import Luggage, Stop, Tariff, Terms, Tradable
+from spotctl.control.terms import Keeping, Luggage, Stop, Tariff, Terms, Tradable
 from spotctl.errors import UsageError
 
 HISTORY_BEFORE_START_S: Final = 30 * 86400
@@ -112,6 +112,7 @@ def resolve(
         saves_on_warning=spec.command is None or spec.command.checkpoint.on_warning,
         luggage=_luggage(spec, tradable),
         modelled_speeds=spec.local.speeds,
+        keeps=None if spec.checkpoint is None else Keeping(spec.checkpoint.clocks, spec.checkpoint.seconds),
     )
     trace = recording.history.only(t.market for t in tradable)
     return Resolved(terms, trace, recording, _capacity(options, tradable))

@@ -4,6 +4,7 @@
     input/                the cut input (``input.Input``), unless the job keeps it elsewhere
     machines/NAME/        a machine's lock, process group and logs
     controller/           the elasticity controller's journal and last words, and where it listens
+    controller-N/         that of the attempt before the N-th restart
     model/                the trained partitions
     sockets -> /tmp/...   a short private folder for the sockets, whose names may have 107 bytes
 
@@ -30,7 +31,7 @@ from typing import Any, Final
 from agileml.app import Application, load_application
 from agileml.events import Setup
 from agileml.hosts.keys import Keys
-from agileml.hosts.stored import with_places
+from agileml.hosts.stored import begun_again, with_places
 from agileml.input import Input
 from agileml.messages import Matrix
 from agileml.partition import Shape
@@ -68,6 +69,7 @@ class Job:
     ``input_bytes``: how much of the input a worker keeps in memory; None is all that it ever read.
     ``input_at``: where the cut input is kept, a folder or a URL that all machines reach; in the job's folder
     if empty. ``model_at``: where the trained model is saved, likewise.
+    ``restarts``: how many times it was begun again from its checkpoints, all its machines being gone.
     ``network``: processes reach each other over TCP, encrypted; otherwise all of them share one machine.
     """
 
@@ -81,6 +83,7 @@ class Job:
     model_at: str = ""
     input_bytes: int | None = None
     stop: Stop = field(default_factory=Stop)
+    restarts: int = 0
 
     def make_application(self) -> Application:
         return load_application(self.application, self.arguments)
@@ -118,9 +121,7 @@ class JobFolder:
         shape = cut_input(job.make_application(), source, job.setup.shards, job.input_at)
         timed = job.timing.checkpoint_s > 0
         job = replace(job, setup=with_places(job.setup, resume, shape, timed=timed))
-        if not job.network:
-            folder._link.symlink_to(tempfile.mkdtemp(prefix="agileml-"))
-            folder.controller_endpoint()  # too long a name is better known now
+        folder._make_sockets(job)
         return cls.set_up(folder.path, job, Keys.make() if job.network else None)
 
     @classmethod
@@ -135,6 +136,24 @@ class JobFolder:
         unfinished.write_text(json.dumps(asdict(job)))
         unfinished.replace(folder._description)
         return folder
+
+    def begin_again(self, number: int) -> None:
+        """Make ready for other machines, from the newest checkpoint on, all machines that it had being gone.
+
+        ``number``: which restart it is, from 1. Harmless when repeated; whoever is killed here does it again.
+        What the controller had kept is set aside as ``controller-NUMBER``. Raises CheckpointError where the
+        checkpoints cannot be read.
+        """
+        job, aside = self.job(), self.path / f"controller-{number}"
+        if job.restarts >= number:
+            return
+        job = replace(job, setup=begun_again(job.setup), restarts=number)
+        if not aside.exists():
+            self.controller.rename(aside)
+        self.remove_sockets()
+        self._link.unlink(missing_ok=True)
+        self._make_sockets(job)
+        self.set_up(self.path, job, None)
 
     @property
     def prepared(self) -> bool:
@@ -246,6 +265,11 @@ class JobFolder:
         if len(name) > _LONGEST_SOCKET_NAME:
             raise OSError(f"{name} is too long for the name of a socket; set TMPDIR to a shorter path")
         return f"ipc://{name}"
+
+    def _make_sockets(self, job: Job) -> None:
+        if not job.network:
+            self._link.symlink_to(tempfile.mkdtemp(prefix="agileml-"))
+            self.controller_endpoint()  # too long a name is better known now
 
     def remove_sockets(self) -> None:
         """At the end of the job. Harmless when repeated."""

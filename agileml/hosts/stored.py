@@ -146,6 +146,20 @@ def with_places(setup: Setup, resume: str, shape: Shape, *, timed: bool) -> Setu
     return replace(setup, start=whole.manifest.clock, resume=whole.folder)
 
 
+def begun_again(setup: Setup) -> Setup:
+    """``setup`` of the same job, all of whose machines are gone: from its newest whole checkpoint on, or from
+    where it began before if it got to none; with a folder of its own beside that of the first attempt.
+
+    Raises CheckpointError where the checkpoints cannot be read or the place not be written.
+    """
+    try:
+        whole = newest(setup.checkpoints)
+    except Exception as error:  # of any file system's own kind
+        raise CheckpointError(f"checkpoints in {setup.checkpoints} cannot be read: {_told(error)}") from error
+    again = replace(setup, checkpoints=_own_folder(setup.checkpoints.rpartition("/")[0]))
+    return again if whole is None else replace(again, start=whole.manifest.clock, resume=whole.folder)
+
+
 def _own_folder(place: str) -> str:
     folder = f"{_absolute(place).rstrip('/')}/{secrets.token_hex(4)}"
     try:

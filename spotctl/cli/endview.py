@@ -80,8 +80,9 @@ def _baseline(baseline: str | None, savings: float | None) -> str:
 def _work(final: Mapping[str, Any]) -> str:
     unit = "clocks" if final["engine"] == "agileml" else "steps"
     before = f" ({final['resumed_from']} of them by an earlier run)" if final["resumed_from"] else ""
+    again = f", begun again {words.times(final['restarts'])}" if final["restarts"] else ""
     return (
-        f"{final['clocks']} {unit}{before}, {final['clocks_redone']} computed twice; "
+        f"{final['clocks']} {unit}{before}, {final['clocks_redone']} computed twice{again}; "
         f"{final['evictions']} evictions, {final['failures']} failures, "
         f"{final['stage_transitions']} changes of stage"
     )

@@ -26,6 +26,7 @@ HAPPENED_ROWS: Final = 8
 _STYLES: Final = {Life.PENDING: "yellow", Life.RUNNING: "green", Life.WARNED: "bold red", Life.ENDING: "dim"}
 _PHASES: Final = {
     Phase.STARTING: "waiting for the reliable machines",
+    Phase.RESTARTING: "releasing the machines, to begin again from the checkpoint",
     Phase.STOPPING: "saving the model",
     Phase.CLOSING: "releasing the machines",
     Phase.CLOSED: "over",
@@ -147,9 +148,10 @@ def _progress(state: State) -> RenderableType:
     share = done(state)
     row = Table.grid(padding=(0, 2))
     redone = f", {state.clocks_redone} computed twice" if state.clocks_redone else ""
+    again = f", begun again {words.times(state.restarts)}" if state.restarts else ""
     row.add_row(
         ProgressBar(completed=0 if share is None else 100 * share, pulse=share is None, width=40),
-        Text(f"{clocks(state)}{redone}"),
+        Text(f"{clocks(state)}{redone}{again}"),
     )
     return row
 

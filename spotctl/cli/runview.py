@@ -101,6 +101,7 @@ def _fields(run: Run, state: State) -> dict[str, Any]:
         "evictions": state.evicted_allocations,
         "failures": state.failures,
         "clocks_redone": state.clocks_redone,
+        "restarts": state.restarts,
         "last_decision": None if state.last_decision is None else state.last_decision.why,
         "next_decision": _instant(state.decide_from if state.closed is None else None),
         "ledger": str(run.ledger_path),

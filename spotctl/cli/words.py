@@ -42,6 +42,11 @@ def machines(count: int, market: Market) -> str:
     return f"{count} x {market.instance_type} in {market.zone}"
 
 
+def times(count: int) -> str:
+    """ "once", "twice", "3 times"."""
+    return {1: "once", 2: "twice"}.get(count, f"{count} times")
+
+
 def moment(at: Instant) -> str:
     """The time of day of ``at``, UTC."""
     return dt.datetime.fromtimestamp(at, dt.UTC).strftime("%H:%M")
@@ -183,6 +188,9 @@ def _checkpoint_failed(state: State, entry: e.CheckpointFailed) -> str:
 
 
 def _resumed(state: State, entry: e.TrainingResumed) -> str:
+    if state.restarts:
+        where = f", from {entry.folder}" if entry.folder else ", as no checkpoint was written yet"
+        return f"begun again after {unit(state.terms)} {entry.clock}{where}"
     return f"resumed after {unit(state.terms)} {entry.clock}, from {entry.folder}"
 
 
@@ -194,6 +202,15 @@ def _finished(state: State, entry: e.TrainingFinished) -> str:
 
 def _training_failed(_: State, entry: e.TrainingFailed) -> str:
     return f"training failed: {entry.why}"
+
+
+def _tell_restart(_: State, entry: e.TellRestart) -> str:
+    kept = {
+        True: "; its deadline can still be kept",
+        False: "; ITS DEADLINE CAN NOT BE KEPT FOR SURE ANY MORE",
+    }
+    told = "" if entry.in_time is None else kept[entry.in_time]
+    return f"the last reliable machine is lost: training begins again from its newest checkpoint{told}"
 
 
 def _tell_stop(state: State, _: e.TellStop) -> str:
@@ -256,6 +273,7 @@ TELLERS: Final[Mapping[type, Callable[[State, Any], str | None]]] = {
     e.TrainingFinished: _finished,
     e.TrainingFailed: _training_failed,
     e.TellStop: _tell_stop,
+    e.TellRestart: _tell_restart,
     e.Decided: _decided,
     e.ControllerDown: _down,
     e.Asked: _asked,

@@ -129,6 +129,19 @@ def promised(state: State) -> Promise | None:
     return None if pledged is None else promise(observation(state), pledged)
 
 
+def kept_from(state: State, clock: int) -> bool | None:
+    """Whether deadline and budget can still be kept where the job begins again after ``clock``, now: by
+    machines on demand alone, as soon as the reliable ones are there. None where nothing is promised.
+    """
+    back = replace(state, clock=clock)
+    pledged, left = pledge(back), back.work_left
+    if pledged is None or left is None:
+        return None
+    begins = later(back.now, Seconds(pledged.start_s + back.terms.scaling.sigma_s))
+    in_time = begins < pledged.deadline
+    return in_time and promise(observation(back), replace(pledged, start=begins, work=left)).holds
+
+
 def _renewal(state: State, holding: str) -> Decision:
     seen, pledged = observation(state), pledge(state)
     if pledged is None:

@@ -167,7 +167,9 @@ class CheckpointFailed:
 
 @dataclass(frozen=True, slots=True)
 class TrainingResumed:
-    """Training begins after ``clock``, with the checkpoint that an earlier run left in ``folder``."""
+    """Training begins after ``clock``, with the checkpoint in ``folder``: that an earlier run left or, where
+    it begins again, its own. Before its first, it begins again with nothing (``folder`` empty).
+    """
 
     at: Instant
     clock: int
@@ -354,6 +356,19 @@ class TellStop:
 
 
 @dataclass(frozen=True, slots=True)
+class TellRestart:
+    """To the training: all your machines are gone; begin again from the newest whole checkpoint.
+
+    ``number``: how many times it has been told so, with this one. ``in_time``: whether deadline and budget
+    can still be kept; None where nothing is promised.
+    """
+
+    at: Instant
+    number: int
+    in_time: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class WakeAt:
     at: Instant
     when: Instant
@@ -369,6 +384,6 @@ class Close:
     why: str
 
 
-Tell: TypeAlias = TellJoin | TellWarning | TellLost | TellReleased | TellStop
+Tell: TypeAlias = TellJoin | TellWarning | TellLost | TellReleased | TellStop | TellRestart
 Command: TypeAlias = Decided | Acquire | Release | Tell | WakeAt | Close
 Entry: TypeAlias = Fact | Command

@@ -19,6 +19,7 @@ from spotctl.control import events as e
 from spotctl.control.learning import estimator_of, measured, refit, unmeasured
 from spotctl.control.lifecycle import after
 from spotctl.control.luggage import egress_prices
+from spotctl.control.restarting import begun_again, cannot_go_on, lost_reliable, over, resumed
 from spotctl.control.state import Allocation, Fetched, Instance, Phase, State
 
 UNWATCHED: Final = Observations()
@@ -170,28 +171,31 @@ def _ended(state: State, entry: e.InstancesEnded) -> State:
     training = state.phase in (Phase.TRAINING, Phase.STOPPING)
     lost = [i for i in ended if i.told_join and not i.safe and training]
     state = replace(state, failures=state.failures + len(lost))
-    failure = _fatal(state, lost)
-    if failure is None:
+    why = _fatal(state, lost)
+    if why is not None:
+        return cannot_go_on(state, why)
+    if not _never_began(state):
         return state
-    return replace(state, phase=Phase.CLOSING, training_over_at=state.now, failure=failure)
+    why = "the reliable machines were lost before the training began"
+    return cannot_go_on(state, why) if state.restarts else over(state, why)
 
 
 def _fatal(state: State, lost: Iterable[Instance]) -> str | None:
-    """Why the run cannot go on after an end that nobody asked for; None where it can.
+    """Why the training cannot go on after an end that nobody asked for; None where it can.
 
     While another reliable machine lives the training may have a copy there: whether it can go on, it says.
     """
     reliable = next((instance for instance in lost if state.is_reliable(instance)), None)
     others = any(state.is_reliable(instance) and instance.joined for instance in state.live())
-    if reliable is not None and not others:
-        why = f"the reliable machine {reliable.name} was lost with the only safe copy of the model"
-        if state.checkpoint is None:
-            return why
-        return f"{why}; a launch that resumes goes on after clock {state.checkpoint[0]} or later"
+    if reliable is None or others:
+        return None
+    return f"the reliable machine {reliable.name} was lost with the only safe copy of the model"
+
+
+def _never_began(state: State) -> bool:
+    """Whether nothing is left of the machines that training was to begin on."""
     starting = state.phase is Phase.STARTING and state.terms.reliable_count > 0
-    if starting and state.asked is None and not any(state.live()):
-        return "the reliable machines were lost before the training began"
-    return None
+    return starting and state.asked is None and not any(state.live())
 
 
 def _release(state: State, entry: e.Release) -> State:
@@ -220,12 +224,17 @@ def _tell_stop(state: State, _: e.TellStop) -> State:
     return replace(state, phase=Phase.STOPPING)
 
 
+def _tell_restart(state: State, _: e.TellRestart) -> State:
+    return begun_again(state)
+
+
 def _joined(state: State, entry: e.MachineJoined) -> State:
     instance = state.instances[entry.instance]
     state = _with(state, replace(instance, joined=True, joined_at=entry.at))
-    if state.phase is not Phase.STARTING:
+    if state.phase is not Phase.STARTING or not instance.live:
         return state
-    state = replace(state, phase=Phase.TRAINING, training_started_at=state.now)
+    first = state.now if state.training_started_at is None else state.training_started_at
+    state = replace(state, phase=Phase.TRAINING, training_started_at=first)
     return replace(state, decide_from=state.now) if state.terms.reliable_count else state
 
 
@@ -253,6 +262,9 @@ def _checkpoint_failed(state: State, _: e.CheckpointFailed) -> State:
 
 
 def _resumed(state: State, entry: e.TrainingResumed) -> State:
+    """Clocks of an earlier run are no work of this one's; where it began again they are its own."""
+    if state.restarts:
+        return resumed(state, entry.clock, entry.folder)
     return replace(
         state,
         clock=entry.clock,
@@ -307,10 +319,17 @@ def _finished(state: State, entry: e.TrainingFinished) -> State:
 
 
 def _training_failed(state: State, entry: e.TrainingFailed) -> State:
-    """A job that was ended before it could hear of it, its machines given back, has not failed by itself."""
+    """A job that was ended before it could hear of it, its machines given back, has not failed by itself.
+
+    Where reliable machines were lost that is why it failed, and it begins again from a checkpoint.
+    """
+    if state.phase is Phase.RESTARTING:
+        return state  # which is known
     given_back = state.asked is not None and not any(state.live())
-    failure = None if given_back else entry.why
-    return replace(state, phase=Phase.CLOSING, failure=failure, training_over_at=state.now)
+    began = state.phase in (Phase.TRAINING, Phase.STOPPING) or state.restarts > 0
+    if not given_back and began and state.phase is not Phase.CLOSING and lost_reliable(state):
+        return cannot_go_on(state, entry.why)
+    return over(state, None if given_back else entry.why)
 
 
 def _stalled(state: State, entry: e.Stalled) -> State:
@@ -387,6 +406,7 @@ _HANDLERS: Final[Mapping[type, Callable[[State, Any], State]]] = {
     e.TellLost: _tell_gone,
     e.TellReleased: _tell_gone,
     e.TellStop: _tell_stop,
+    e.TellRestart: _tell_restart,
     e.MachineJoined: _joined,
     e.SafeToKill: _safe,
     e.Progressed: _progressed,

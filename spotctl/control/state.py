@@ -29,6 +29,8 @@ class Phase(StrEnum):
     STARTING = "starting"
     """The first machines are being had (the reliable ones, where the job has some); nothing trains yet."""
     TRAINING = "training"
+    RESTARTING = "restarting"
+    """The last reliable machine is lost: the others are released, to begin again from a checkpoint."""
     STOPPING = "stopping"
     """The model is being saved: a stop was asked for."""
     CLOSING = "closing"
@@ -149,6 +151,13 @@ class State:
     """The clock that an earlier run had got to."""
     checkpoint: tuple[int, str] | None = None
     """Clock and folder of the newest state that an elastic job has kept."""
+    restarts: int = 0
+    """How many times the training began again from a checkpoint within this run."""
+    restarted_at: Instant | None = None
+    restarted_from: int = 0
+    """The clock that it began again from, the last time."""
+    in_vain: int = 0
+    """Restarts in a row that reached no newer checkpoint."""
     checkpoint_at: Market | None = None
     """Where the newest checkpoint was written; None before the first."""
     checkpoint_bytes: int | None = None
@@ -176,6 +185,9 @@ class State:
 
     def live(self) -> Iterator[Instance]:
         return (instance for instance in self.instances.values() if instance.live)
+
+    def gone(self) -> Iterator[Instance]:
+        return (instance for instance in self.instances.values() if not instance.live)
 
     def is_reliable(self, instance: Instance) -> bool:
         return self.allocations[instance.allocation].reliable
@@ -311,6 +323,11 @@ class State:
     def machines_at_work(self) -> Counter[str]:
         """How many machines of each instance type compute now."""
         return Counter(self.allocations[i.allocation].market.instance_type for i in self.at_work())
+
+    @property
+    def kept_clock(self) -> int:
+        """The clock of the newest state that is kept, as far as is known; 0 where it would begin anew."""
+        return self.resumed_from if self.checkpoint is None else self.checkpoint[0]
 
     @property
     def work_done(self) -> float:

@@ -18,7 +18,7 @@ from bidbrain.model import Action
 from bidbrain.schedule import due_for_renewal
 from pricing_data.units import HOUR_S, Instant, later
 from spotctl.control import events as e
-from spotctl.control.deciding import decided, given_back, renewed
+from spotctl.control.deciding import decided, given_back, kept_from, renewed
 from spotctl.control.evolve import RELEASE_LEAD_S, evolve
 from spotctl.control.lifecycle import Life
 from spotctl.control.spending import sure
@@ -55,6 +55,13 @@ def plan_after(fact: e.Fact, state: State) -> tuple[e.Command, ...]:
 # ---- the reliable machines ----------------------------------------------------------------------
 
 
+def _restarts(state: State) -> Commands:
+    """Once nothing is left of the machines that it had, the training begins again from its checkpoint."""
+    left = any(True for _ in state.live()) or _unanswered(state)
+    if state.phase is Phase.RESTARTING and state.asked is None and not left:
+        yield e.TellRestart(state.now, state.restarts + 1, kept_from(state, state.kept_clock))
+
+
 def _reliable(state: State) -> Commands:
     """Reliable machines come first and are never given up (Harlap 4.3.2); one that is lost is replaced."""
     missing, resting = state.reliable_missing(), _resting(state)
@@ -78,7 +85,7 @@ def _resting(state: State) -> Instant | None:
 
 
 def _tell(state: State) -> Commands:
-    if state.phase is Phase.CLOSING:
+    if state.phase in (Phase.CLOSING, Phase.RESTARTING):
         return
     yield from _tell_joins(state)
     yield from _tell_warnings(state)
@@ -189,6 +196,8 @@ def _releases(state: State) -> Commands:
 def _release_reason(state: State, instance: Instance) -> str | None:
     if state.asked is e.Ask.DOWN:
         return "taken down"
+    if state.phase is Phase.RESTARTING:
+        return "the job begins again from its checkpoint"
     if state.phase is Phase.CLOSING or (state.asked is not None and state.phase is Phase.STARTING):
         return _closing_reason(state, instance)
     if instance.warned_at is None and instance.ends_at is not None:
@@ -220,7 +229,7 @@ def _closes(state: State) -> Commands:
     over = state.phase is Phase.CLOSING or state.asked is e.Ask.DOWN
     refused = _reliable_refusal(state)
     given_up = state.asked is not None or refused is not None or (state.parked and _over_budget(state))
-    early = state.phase is Phase.STARTING and given_up
+    early = state.phase in (Phase.STARTING, Phase.RESTARTING) and given_up
     if not (over or early) or any(True for _ in state.live()) or _unanswered(state):
         return
     yield _closing(state, refused)
@@ -251,7 +260,10 @@ def _closing(state: State, refused: str | None) -> e.Close:
         return e.Close(state.now, e.Outcome.FAILED, 6, "the budget was spent before the work was done")
     deadline, over = state.terms.deadline_s, state.training_over_at
     if deadline is not None and over is not None and over - state.terms.start > deadline:
-        return e.Close(state.now, e.Outcome.DONE, 6, "the work was done after its deadline")
+        why = "the work was done after its deadline"
+        times = "once" if state.restarts == 1 else f"{state.restarts} times"
+        again = f", having begun again {times} from a checkpoint" if state.restarts else ""
+        return e.Close(state.now, e.Outcome.DONE, 6, f"{why}{again}")
     early = None if state.work_left == 0 else _stop_reason(state)
     return e.Close(state.now, e.Outcome.DONE, 0, early or "the work is done")
 
@@ -278,7 +290,9 @@ def _moments(state: State) -> Iterator[Instant]:
     if state.decide_from is not None and _deciding(state):
         yield state.decide_from
     resting = _resting(state)
-    if resting is not None and state.phase is Phase.TRAINING and state.reliable_missing():
+    began = state.training_started_at is not None
+    waiting = state.phase is Phase.TRAINING or (state.phase is Phase.STARTING and began)
+    if resting is not None and waiting and state.reliable_missing():
         yield resting
     stop, started = state.terms.stop, state.training_started_at
     if stop.seconds is not None and started is not None and state.phase is Phase.TRAINING:
@@ -297,6 +311,7 @@ def _allocation_moments(state: State, allocation: Allocation) -> Iterator[Instan
 
 
 _RULES: Final[tuple[Callable[[State], Commands], ...]] = (
+    _restarts,
     _reliable,
     _stops,
     _returns,

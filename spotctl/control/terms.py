@@ -69,6 +69,15 @@ class Luggage:
 
 
 @dataclass(frozen=True, slots=True)
+class Keeping:
+    """An elastic job writes its state to where no machine's death reaches it: every ``clocks`` clocks, or
+    every ``seconds``; one of both is 0."""
+
+    clocks: int
+    seconds: Seconds
+
+
+@dataclass(frozen=True, slots=True)
 class Terms:
     """The terms of one run.
 
@@ -106,6 +115,8 @@ class Terms:
     """Whether a warning in time costs no work: always so with AgileML."""
     luggage: Luggage | None = None
     """What carrying its checkpoints elsewhere takes; None where they stay within one region."""
+    keeps: Keeping | None = None
+    """How an elastic job survives the loss of its last reliable machine; None: not at all."""
     queued: Queued | None = None
     """None: the job has its machines to itself."""
     modelled_speeds: Mapping[str, float] = field(default_factory=dict)

@@ -134,7 +134,7 @@ class OpenJob:
     ) -> Wanting | None:
         """As a round sees it; None where machines are no use to it any more."""
         state = self.state
-        if state.phase not in (Phase.STARTING, Phase.TRAINING) or state.asked is not None:
+        if state.phase not in (Phase.STARTING, Phase.TRAINING, Phase.RESTARTING) or state.asked is not None:
             return None
         deadline = state.terms.deadline_s
         due = None if deadline is None else later(state.terms.start, deadline)

@@ -68,6 +68,7 @@ def final_object(state: State, ledger: Path, wall_s: float, left: int, score: Sc
         "evictions": state.evicted_allocations,
         "failures": state.failures,
         "clocks_redone": state.clocks_redone,
+        "restarts": state.restarts,
         "stage_transitions": state.stage_transitions,
         "decisions": state.decisions,
         "measured": None if state.believed is None else _measured(state, state.believed),

@@ -84,6 +84,8 @@ class ModelledCommand:
                 if self._active is not None:
                     self._stop(self._active, command.at, keeps=self._checkpoints_on_warning)
                 self._finish(command.at, self._saved)
+            case e.TellRestart():
+                raise ValueError("a command begins again with its next machine, not by the core")
             case _:
                 assert_never(command)
         self._assign(command.at)

@@ -7,8 +7,9 @@ worlds that give it the same commands get the same facts.
 The model: joined machines work at nu per core (times the job's own speed on their type, where its terms have
 one), together at the efficiency that phi says; reliable machines do not work in stage 3; a machine works
 sigma seconds after it was told to join; a warned one works until it is drained; an eviction costs lambda
-without progress; a loss redoes the clock that the backups did not have yet, and ends the training where
-nobody else has what was on the machine.
+without progress; a loss redoes the clock that the backups did not have yet. Where nobody else has what was
+on the machine the training goes back to its newest checkpoint, which is there at once when it is due, and
+ends where it keeps none.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ DRAIN_S: Final = 10
 """Modelled nominal time from a warning to safe-to-kill, where the notice allows it."""
 _CLOCKS_AT_RISK: Final = 1
 """Clocks that the backups lag behind, and that a failure redoes."""
+_FOLDER: Final = "modelled"
+"""Where a modelled checkpoint is said to be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +63,14 @@ class ModelledTraining:
         self._since = terms.start
         self._paused_until = terms.start
         self._over = False
+        self._kept = 0
+        """The clock of the newest checkpoint; the first values count as one."""
+        self._kept_at = terms.start
 
     # ---- Training ---------------------------------------------------------------------------
 
     def tell(self, number: int, command: e.Tell) -> None:
-        if number <= self._told or self._over:
+        if number <= self._told or (self._over and not isinstance(command, e.TellRestart)):
             return
         self._told = number
         self._advance(command.at)
@@ -79,6 +85,8 @@ class ModelledTraining:
                 self._drop(command.instances)
             case e.TellStop():
                 self._finish(command.at)
+            case e.TellRestart():
+                self._restart(command.at)
             case _:
                 assert_never(command)
 
@@ -120,17 +128,24 @@ class ModelledTraining:
     def _lose(self, command: e.TellLost) -> None:
         """In stage 1 the reliable machines have the only copies; later they have backups, made again."""
         last = [n for n in command.instances if n in self._machines and self._machines[n].reliable]
-        if last and self._stage == 1:
+        only_copies = bool(last) and self._stage == 1
+        if only_copies and self._terms.keeps is None:
             self._over, self._scheduled = True, []
             why = f"the reliable machine {last[0]} was lost with the only copy of its part of the model"
             self._news.append(e.TrainingFailed(command.at, why))
             return
         self._drop(command.instances)
-        redone = min(_CLOCKS_AT_RISK, self._clock)
-        self._clock -= redone
-        self._work = 0.0
-        self._news.append(e.RolledBack(command.at, self._clock, redone))
+        back_to = self._kept if only_copies else max(0, self._clock - _CLOCKS_AT_RISK)
+        self._news.append(e.RolledBack(command.at, back_to, self._clock - back_to))
+        self._clock, self._work = back_to, 0.0
         self._pause(command.at)
+
+    def _restart(self, at: Instant) -> None:
+        """Everything it had is gone but the checkpoint."""
+        self._machines, self._scheduled, self._over = {}, [], False
+        self._clock, self._work, self._stage = self._kept, 0.0, 1
+        self._since = self._paused_until = self._kept_at = at
+        self._news.append(e.TrainingResumed(at, self._clock, _FOLDER if self._kept else ""))
 
     def _drop(self, names: tuple[str, ...]) -> None:
         for name in names:
@@ -168,6 +183,18 @@ class ModelledTraining:
         self._news.append(e.Progressed(at, self._clock, max(0, self._clock - _CLOCKS_AT_RISK)))
         if self._clock == self._terms.stop.clocks:
             self._finish(at)
+        else:
+            self._keep(at)
+
+    def _keep(self, at: Instant) -> None:
+        """What the reliable machines hold is written down, if that is due."""
+        keeps, consistent = self._terms.keeps, self._clock - _CLOCKS_AT_RISK
+        if keeps is None or consistent <= self._kept:
+            return
+        by_clocks = keeps.clocks > 0 and consistent - self._kept >= keeps.clocks
+        if by_clocks or (keeps.seconds > 0 and at - self._kept_at >= keeps.seconds):
+            self._kept, self._kept_at = consistent, at
+            self._news.append(e.Checkpointed(at, consistent, _FOLDER))
 
     def _next(self) -> Instant | None:
         if self._over:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final, assert_never
+from typing import Final, TypeAlias, assert_never, get_args
 
 from agileml import commands as c
 from agileml import events as a
 from agileml.hosts.client import TrainingClient
+from agileml.hosts.stored import CheckpointError
 from agileml.telemetry import ObjectiveAt, Upward
 from pricing_data.units import Instant, later
 from spotctl.control import events as e
@@ -42,12 +43,40 @@ HEARD: Final = (
 """The facts that stand for one message of a training each, of whatever engine."""
 
 
+Again: TypeAlias = tuple[TrainingClient, tuple[int, str]]
+"""Who talks to the training that begins again, and the clock and folder of its checkpoint."""
+
+
+def _never(_: int) -> Again:
+    raise CheckpointError("it keeps no checkpoints")
+
+
+def attempt(entries: Sequence[e.Entry], number: int) -> tuple[int, tuple[e.Fact, ...]]:
+    """Of the attempt after the restart of that ``number`` (0: the first): how many commands were told before
+    it, the restart included, and the facts that are on record of it."""
+    tells = [entry for entry in entries if isinstance(entry, get_args(e.Tell))]
+    told = next((n for n, tell in enumerate(tells, start=1) if _begins(tell, number)), 0)
+    current, facts = 0, []
+    for entry in entries:
+        if isinstance(entry, e.TellRestart):
+            current = entry.number
+        elif current == number and isinstance(entry, (*HEARD, e.TrainingResumed)):
+            facts.append(entry)
+    return told, tuple(facts)
+
+
+def _begins(command: e.Entry, number: int) -> bool:
+    return isinstance(command, e.TellRestart) and command.number == number
+
+
 class AgileMLTraining:
     """``keep(saved) -> kept``: puts the model that training saved where the job wants it.
 
     ``heard``: the facts on record that ``client`` is not to be told again; nothing they report is waited for.
     ``end_checkpoints(clock)``: the job is over; returns why its checkpoints stay although they should not.
     ``resumed``: clock and folder of the checkpoint that training begins with, unless that is on record.
+    ``again(number)``: prepares the job's folder for the restart of that number and says what to go on with;
+    raises CheckpointError. ``told``: how many commands were for attempts that are over.
     """
 
     def __init__(
@@ -59,6 +88,8 @@ class AgileMLTraining:
         heard: Iterable[e.Fact] = (),
         end_checkpoints: Callable[[int], str] = lambda _: "",
         resumed: tuple[int, str] | None = None,
+        again: Callable[[int], Again] = _never,
+        told: int = 0,
     ) -> None:
         self._client = client
         self._terms = terms
@@ -69,7 +100,8 @@ class AgileMLTraining:
         self._done = frozenset(
             (type(fact), fact.instance) for fact in heard if isinstance(fact, e.MachineJoined | e.SafeToKill)
         )
-        self._told = 0
+        self._told = told
+        self._again = again
         self._end_checkpoints = end_checkpoints
         self._resumed = resumed
 
@@ -77,7 +109,10 @@ class AgileMLTraining:
         if number <= self._told:
             return
         self._told = number
-        self._client.tell(*self._events(command))
+        if isinstance(command, e.TellRestart):
+            self._begin_again(command.number)
+        else:
+            self._client.tell(*self._events(command))
 
     def facts(self, now: Instant) -> tuple[e.Fact, ...]:
         facts = [self._fact(now, message) for message in self._news]
@@ -104,9 +139,23 @@ class AgileMLTraining:
     def close(self) -> None:
         self._client.close()
 
+    def _begin_again(self, number: int) -> None:
+        """Whoever led the training is gone; what it may still have said is of no more use."""
+        self._news.clear()
+        self._effects.clear()
+        try:
+            client, self._resumed = self._again(number)
+        except CheckpointError as error:
+            self._news.append(c.Failed(f"it cannot begin again: {error}"))
+            return
+        self._client.close()
+        self._client = client
+
     # ---- what it is told --------------------------------------------------------------------
 
-    def _events(self, command: e.Tell) -> Iterator[a.Event]:
+    def _events(
+        self, command: e.TellJoin | e.TellWarning | e.TellLost | e.TellReleased | e.TellStop
+    ) -> Iterator[a.Event]:
         match command:
             case e.TellJoin():
                 tier = a.Tier.RELIABLE if command.reliable else a.Tier.TRANSIENT

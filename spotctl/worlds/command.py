@@ -178,6 +178,8 @@ class CommandTraining:
                 yield m.Gone(command.instances)
             case e.TellStop():
                 yield m.Stop(STOP_S)
+            case e.TellRestart():
+                raise ValueError("a command is begun again by its supervisor, not by the core")
             case _:
                 assert_never(command)
 

@@ -27,7 +27,7 @@ from spotctl.movable import BYTES_PER_VALUE, refuse_immovable
 from spotctl.report.final import Score
 from spotctl.runs import Run
 from spotctl.settings import Settings
-from spotctl.worlds.agileml import HEARD, AgileMLTraining
+from spotctl.worlds.agileml import HEARD, Again, AgileMLTraining, attempt
 from spotctl.worlds.command import CommandTraining
 from spotctl.worlds.training import Training
 
@@ -52,8 +52,8 @@ class Engine(Protocol):
         """Its machines, those of an earlier process included."""
         ...
 
-    def training(self, host: LocalHost, heard: Sequence[e.Fact]) -> Training:
-        """The training, of which ``heard`` is on record."""
+    def training(self, host: LocalHost, on_record: Sequence[e.Entry]) -> Training:
+        """The training, of which the ledger holds ``on_record``."""
         ...
 
     def score(self, state: State) -> Score | None:
@@ -128,19 +128,34 @@ class _AgileML:
     def host(self) -> LocalHost:
         return LocalHost(self.run.training, self.settings.spec.envs)
 
-    def training(self, host: LocalHost, heard: Sequence[e.Fact]) -> Training:
-        known = sum(isinstance(fact, HEARD) for fact in heard)
-        client = TrainingClient(self.run.training, told=0, heard=known)
-        setup = JobFolder(self.run.training).job().setup
-        on_record = any(isinstance(fact, e.TrainingResumed) for fact in heard)
-        resumed = (setup.start, setup.resume) if setup.resume and not on_record else None
+    def training(self, host: LocalHost, on_record: Sequence[e.Entry]) -> Training:
+        """Of the attempt that the job's folder is ready for: a restart on record may be still to be done."""
+        job = JobFolder(self.run.training).job()
+        told, heard = attempt(on_record, job.restarts)
+        client = TrainingClient(self.run.training, told=0, heard=sum(isinstance(f, HEARD) for f in heard))
+        begins = (job.setup.start, job.setup.resume) if job.restarts or job.setup.resume else None
+        resumed = None if any(isinstance(fact, e.TrainingResumed) for fact in heard) else begins
 
         def keep(_: str) -> str:
             return keep_model(JobFolder(self.run.training), self.settings.spec.output)
 
         return AgileMLTraining(
-            client, self.terms, self.settings.speed, keep, heard, self._end_checkpoints, resumed
+            client,
+            self.terms,
+            self.settings.speed,
+            keep,
+            heard,
+            self._end_checkpoints,
+            resumed,
+            self._again,
+            told,
         )
+
+    def _again(self, number: int) -> Again:
+        folder = JobFolder(self.run.training)
+        folder.begin_again(number)
+        setup = folder.job().setup
+        return TrainingClient(self.run.training), (setup.start, setup.resume)
 
     def _end_checkpoints(self, clock: int) -> str:
         """Those of a job that reached its last clock are of no more use: its next run begins anew."""
@@ -206,7 +221,7 @@ class _Command:
     def host(self) -> LocalHost:
         return DiskHost(self.run.training, self.settings.spec.envs)
 
-    def training(self, host: LocalHost, heard: Sequence[e.Fact]) -> Training:
+    def training(self, host: LocalHost, on_record: Sequence[e.Entry]) -> Training:
         folder, output = CommandFolder(self.run.training), self.settings.spec.output
         return CommandTraining(
             folder,
@@ -215,7 +230,7 @@ class _Command:
             self._command.retries,
             keep=lambda: keep_checkpoint(CheckpointStore(self._store), output),
             end=host.kill,
-            heard=len(heard),
+            heard=sum(isinstance(entry, HEARD) for entry in on_record),
         )
 
     def score(self, state: State) -> Score | None:

@@ -107,8 +107,7 @@ def _training(
 ) -> Training:
     """Measured: every message of the training is a fact. Modelled: facts are the model's, and nothing of
     what the training says is on record."""
-    reported = [entry for entry in on_record if isinstance(entry, (*HEARD, e.TrainingResumed))]
     if settings.spec.local.progress == "measured":
-        return engine.training(host, reported)
-    told = sum(not isinstance(entry, e.ObjectiveReported) for entry in reported)
+        return engine.training(host, on_record)
+    told = sum(isinstance(entry, HEARD) and not isinstance(entry, e.ObjectiveReported) for entry in on_record)
     return PairedTraining(modelled(terms), engine.training(host, []), told)

@@ -25,7 +25,10 @@ _MODELLED = (
     e.Progressed,
     e.StageEntered,
     e.RolledBack,
+    e.CheckpointStored,
     e.CheckpointFetched,
+    e.Checkpointed,
+    e.TrainingResumed,
     e.TrainingFinished,
 )
 """What a model tells."""

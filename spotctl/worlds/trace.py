@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
-from typing import assert_never, get_args
+from typing import get_args
 
 import numpy as np
 
@@ -107,14 +107,12 @@ class TraceWorld:
                 self._ready.append(self._request(command))
             case e.Release():
                 self._terminate(command)
-            case e.TellJoin() | e.TellWarning() | e.TellLost() | e.TellReleased() | e.TellStop():
-                self._training.tell(next(self._tells), command)
             case e.WakeAt():
                 self._alarm = command.when
             case e.Decided() | e.Close():
                 pass  # a record; its effects are commands of their own
             case _:
-                assert_never(command)
+                self._training.tell(next(self._tells), command)
 
     def close(self) -> None:
         self._training.close()

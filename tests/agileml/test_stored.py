@@ -9,10 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from agileml.apps.planted import planted_ratings, write_ratings
 from agileml.events import Setup
+from agileml.hosts.job import Job, JobFolder
 from agileml.hosts.stored import (
     CheckpointError,
     Manifest,
+    begun_again,
     drop_before,
     newest,
     read_partition,
@@ -117,3 +120,43 @@ def test_what_cannot_be_kept_or_found_is_said_before_the_job_starts(tmp_path: Pa
         with_places(SETUP, "", SHAPE, timed=True)
     with pytest.raises(CheckpointError, match="cannot be kept"):
         with_places(replace(SETUP, checkpoints=str(tmp_path / "file")), "", SHAPE, timed=True)
+
+
+def test_a_job_that_begins_again_goes_on_from_its_own_newest_checkpoint(place: str) -> None:
+    """Else from where it began before; each attempt has a folder of its own, beside the others."""
+    of = replace(SETUP, checkpoints=place, checkpoint_clocks=2)
+    first = with_places(of, "", SHAPE, timed=False)
+    second = begun_again(first)
+    assert (second.start, second.resume) == (0, "")
+    folder = f"{second.checkpoints}/0000000004-1"
+    write_partition(folder, 0, VALUES)
+    seal(folder, Manifest(4, 1, 2, 3, 2))
+    third = begun_again(second)
+    assert (third.start, newest(third.resume)) == (4, newest(folder))
+    homes = {setup.checkpoints for setup in (first, second, third)}
+    assert len(homes) == 3
+    assert len({home.rpartition("/")[0] for home in homes}) == 1
+    fourth = begun_again(third)
+    assert (fourth.start, fourth.resume) == (third.start, third.resume), "it wrote none of its own"
+
+
+def test_who_dies_while_a_job_is_begun_again_does_it_again_and_nobody_does_it_twice(tmp_path: Path) -> None:
+    source, kept = tmp_path / "ratings.csv", tmp_path / "kept"
+    write_ratings(planted_ratings(20, 10, 2, 0.1, 0.5, seed=0), source)
+    of = replace(SETUP, checkpoints=str(kept), checkpoint_clocks=2)
+    job = Job("agileml.apps.mf:MatrixFactorization", {"rank": 2}, of)
+    folder = JobFolder.prepare(tmp_path / "job", job, source)
+    try:
+        first = folder.job()
+        folder.controller_record.write_text("r1-1")
+        folder.controller.rename(folder.path / "controller-1")  # and then it was killed
+        folder.begin_again(1)
+        second = folder.job()
+        assert (second.restarts, folder.controller_machine) == (1, None)
+        assert second.setup.checkpoints != first.setup.checkpoints
+        assert second.input_at == first.input_at
+        assert (folder.path / "controller-1" / "machine").read_text() == "r1-1"
+        folder.begin_again(1)
+        assert folder.job() == second
+    finally:
+        folder.remove_sockets()

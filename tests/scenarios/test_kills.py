@@ -158,6 +158,36 @@ def test_losing_the_only_reliable_machine_ends_the_job_and_leaves_nothing(tmp_pa
         job.check_record(final)
 
 
+@pytest.mark.parametrize("spotctl_too", [False, True])
+def test_a_job_that_keeps_checkpoints_begins_again_by_itself_and_ends_with_the_same_model(
+    spotctl_too: bool, tmp_path: Path, undisturbed: bytes, campaign: bool
+) -> None:
+    """Its only reliable machine is lost, whose controller led it; spotctl may die while it begins again."""
+    if spotctl_too and not campaign:
+        pytest.skip("only with --campaign: what is read of the ledger then is tested without processes too")
+    with product(tmp_path) as job:
+        with (tmp_path / "scenario.yaml").open("a") as file:
+            file.write(f"checkpoint: {{store: {tmp_path}/states, every: 4}}\n")
+        job.launch()
+        job.reach_stage(2)
+        job.wait(lambda entry: isinstance(entry, e.Checkpointed))
+        job.kill_role("agent", ON_RELIABLE)
+        if spotctl_too:
+            job.wait(lambda entry: isinstance(entry, e.TellRestart))
+            lose_spotctl(job, random.Random(0))
+        final = job.end()
+        assert (final["state"], final["exit_code"], final["clocks"]) == ("done", 0, CLOCKS), job.chatter
+        assert (final["restarts"], final["resumed_from"]) == (1, 0)
+        (resumed,) = job.all(e.TrainingResumed)
+        assert resumed.clock >= job.all(e.Checkpointed)[0].clock
+        assert [entry.number for entry in job.all(e.TellRestart)] == [1]
+        assert [entry.allocation for entry in job.all(e.Acquire) if entry.reliable] == ["r1", "r2"]
+        assert job.model.read_bytes() == undisturbed
+        assert not list((tmp_path / "states" / "scenario").iterdir()), "a finished job keeps none"
+        job.check_nothing_left()
+        job.check_record(final)
+
+
 def test_one_of_two_reliable_machines_is_survived_and_replaced(tmp_path: Path) -> None:
     """Those that serve send copies of its backups to the other one; a third machine takes its place."""
     with product(tmp_path) as job:

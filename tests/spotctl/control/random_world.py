@@ -31,6 +31,7 @@ class Fault(StrEnum):
     TRANSIENT_DIES = "a transient machine dies"
     ALLOCATION_DIES = "all machines of an allocation die"
     RELIABLE_DIES = "a reliable machine dies"
+    RELIABLE_DIE = "reliable machines die over and over"
     SPOT_REFUSED = "acquisitions are refused for a while"
     RELIABLE_REFUSED = "the reliable machines are refused"
     TRAINING_FAILS = "the training fails"
@@ -62,6 +63,9 @@ class RandomWorld:
         self._clock = 0
         self._stored_by: str | None = None
         self._training_over = False
+        self._attempt = 0
+        """Restarts that training was told of: what it still had to say before is lost."""
+        self._kept = 0
         self._alarm: Instant | None = None
         self._refusing_until = terms.start
         self.fault_struck = False
@@ -92,11 +96,11 @@ class RandomWorld:
             case e.WakeAt():
                 self._alarm = command.when
                 self._at(command.when, self._wake)
-            case e.TellJoin() | e.TellWarning() | e.TellLost() | e.TellReleased() | e.TellStop():
-                self._tells += 1
-                self._tell(command)
             case e.Decided() | e.Close():
                 pass
+            case _:
+                self._tells += 1
+                self._tell(command)
 
     def restart(
         self, entries: Sequence[e.Entry], alarm: Instant | None, pending: Sequence[e.Command]
@@ -216,20 +220,34 @@ class RandomWorld:
                     self._after(self._delay(0, 1.1 * within), self._safe(name))
             case e.TellLost():
                 fails = self._chance(0.3) and any(name.startswith("r") for name in command.instances)
-                self._after(self._delay(0, 3), self._fail if fails else self._roll_back)
+                hurt = self._fail if fails else self._roll_back
+                self._after(self._delay(0, 3), self._of_this_attempt(hurt))
             case e.TellReleased():
                 pass
             case e.TellStop():
-                self._after(self._delay(1, 30), self._finish)
+                self._after(self._delay(1, 30), self._of_this_attempt(self._finish))
+            case e.TellRestart():
+                self._attempt, self._training_over, self._stored_by = command.number, False, None
+                self._joined.clear()
+                self._clock = self._kept
+                self._after(0, self._resume(self._clock))
+
+    def _of_this_attempt(self, happens: Happening) -> Happening:
+        attempt = self._attempt
+        return lambda at: happens(at) if attempt == self._attempt else ()
+
+    def _resume(self, clock: int) -> Happening:
+        folder = "checkpoints/now" if clock else ""
+        return self._of_this_attempt(lambda at: (e.TrainingResumed(at, clock, folder),))
 
     def _join(self, name: str) -> Happening:
         def joins(at: Instant) -> Iterator[e.Fact]:
             if name in self.ended or self._training_over:
                 return
             if not self._joined:
-                self._after(self._delay(20, 90), self._progress)
-                if self._chance(0.2):
-                    self._clock = int(self._rng.integers(self._terms.stop.clocks or 1))
+                self._after(self._delay(20, 90), self._of_this_attempt(self._progress))
+                if not self._attempt and self._chance(0.2):
+                    self._clock = self._kept = int(self._rng.integers(self._terms.stop.clocks or 1))
                     yield e.TrainingResumed(at, self._clock, "checkpoints/before")
             self._joined.add(name)
             yield e.MachineJoined(at, name)
@@ -270,16 +288,17 @@ class RandomWorld:
         if self._chance(0.2):
             yield from self._store(at)
         if self._chance(0.2):
+            self._kept = self._clock
             yield e.Checkpointed(at, self._clock, "checkpoints/now")
         elif self._chance(0.1):
             yield e.CheckpointFailed(at, self._clock, "no space left")
         if self._clock == self._terms.stop.clocks:
             yield from self._finish(at)
         else:
-            self._after(self._delay(20, 120), self._progress, since=at)
+            self._after(self._delay(20, 120), self._of_this_attempt(self._progress), since=at)
 
     def _roll_back(self, at: Instant) -> Iterator[e.Fact]:
-        if self._training_over or self._clock == 0:
+        if self._training_over or self._clock <= self._kept:
             return
         self._clock -= 1
         yield e.RolledBack(at, self._clock, 1)
@@ -314,6 +333,11 @@ class RandomWorld:
                     yield from self._end(at, self._granted[name.rpartition("-")[0]], End.FAILED)
             case Fault.RELIABLE_DIES:
                 yield from self._end(at, self._some(self._live(reliable=True)), End.FAILED)
+            case Fault.RELIABLE_DIE:
+                victims = self._some(self._live(reliable=True))
+                if victims or self.fault_struck:
+                    self._after(self._delay(100, 1200), self._strike, since=at)
+                yield from self._end(at, victims, End.FAILED)
             case Fault.SPOT_REFUSED:
                 self._refusing_until, self.fault_struck = Instant(at + 1200), True
             case Fault.TRAINING_FAILS:

@@ -23,7 +23,7 @@ from spotctl.control.evolve import begin, evolve
 from spotctl.control.spending import spent
 from spotctl.control.state import Phase, State
 from spotctl.control.step import plan
-from spotctl.control.terms import Luggage, Queued, Tariff, Terms
+from spotctl.control.terms import Keeping, Luggage, Queued, Tariff, Terms
 from spotctl.ledger import Ledger
 from tests.spotctl.build import MARKETS, Silent, random_trace, terms
 from tests.spotctl.control.random_world import Fault, RandomWorld
@@ -70,6 +70,8 @@ def random_terms(seed: int) -> Terms:
     if np.random.default_rng((seed, 2)).random() < 0.3:
         rents = tuple(tradable.market for tradable in of.spot[seed % 2 :])
         of = replace(of, queued=Queued(deadline_s is not None and seed % 2 == 1, rents))
+    keeps = Keeping(1, Seconds(0.0)) if np.random.default_rng((seed, 3)).random() < 0.5 else None
+    of = replace(of, keeps=keeps)
     return replace(of, deadline_s=deadline_s, strategy=strategy, start_s=Seconds(60.0), measure=seed % 2 == 0)
 
 
@@ -144,6 +146,11 @@ class Checks:
                     assert not state.instances[name].live
             case e.TellStop():
                 self._once("stop", "")
+            case e.TellRestart():
+                self._once("restart", str(command.number))
+                assert not list(state.live()), "begun again while machines of before live"
+                assert state.terms.keeps is not None
+                self._said.discard(("stop", ""))
             case e.WakeAt():
                 assert command.when > command.at
             case e.Close():
@@ -200,6 +207,7 @@ def rows(history: PriceHistory) -> list[tuple[list[int], list[float]]]:
 DONE = (e.Outcome.DONE, 0)
 ENDS = {
     Fault.RELIABLE_DIES: (e.Outcome.FAILED, 1),
+    Fault.RELIABLE_DIE: (e.Outcome.FAILED, 1),
     Fault.RELIABLE_REFUSED: (e.Outcome.FAILED, 5),
     Fault.TRAINING_FAILS: (e.Outcome.FAILED, 1),
     Fault.CANCEL: (e.Outcome.CANCELLED, 7),
@@ -214,9 +222,10 @@ def check_end(outcome: Outcome, fault: Fault) -> None:
     missed = closed.exit_code == 6 and outcome.state.terms.deadline_s is not None  # nobody promised it here
     ending = (closed.outcome, 0 if missed else closed.exit_code)
     too_late = fault is Fault.CANCEL and outcome.state.work_left == 0
-    if too_late:
+    survived = fault is Fault.RELIABLE_DIES and outcome.state.restarts > 0
+    if too_late or survived:
         assert ending == DONE
-    elif outcome.struck and fault is not Fault.RELIABLE_DIES:
+    elif outcome.struck and fault not in (Fault.RELIABLE_DIES, Fault.RELIABLE_DIE):
         assert ending == ENDS.get(fault, DONE)
     else:
         assert ending in (ENDS.get(fault, DONE), DONE)

@@ -13,7 +13,7 @@ from agileml.hosts.client import TrainingClient
 from agileml.hosts.job import Job, JobFolder
 from pricing_data.units import Instant
 from spotctl.control import events as e
-from spotctl.worlds.agileml import AgileMLTraining
+from spotctl.worlds.agileml import AgileMLTraining, attempt
 from tests.spotctl.build import START, terms
 
 JOIN = e.TellJoin(START, ("s1-1", "s1-2"), reliable=False, cores=4)
@@ -59,3 +59,38 @@ def test_a_warning_is_waited_for_until_its_machine_was_safe_to_kill(resumed: Res
         training.tell(2, WARN)
     assert waits_for(warned) == ["s1-1 is safe to kill"]
     assert waits_for(safe) == []
+
+
+# ---- attempts --------------------------------------------------------------------------------------
+
+LOST = Instant(START + 900)
+ENTRIES: tuple[e.Entry, ...] = (
+    JOIN,
+    e.MachineJoined(START, "s1-1"),
+    e.Progressed(START, 1, 0),
+    e.TellRestart(LOST, 1),
+    e.TrainingResumed(LOST, 0, ""),
+    e.TellJoin(LOST, ("r2-1",), reliable=True, cores=4),
+    e.MachineJoined(LOST, "r2-1"),
+    e.TellRestart(LOST, 2),
+)
+
+
+@pytest.mark.parametrize(
+    ("number", "told", "facts"),
+    [(0, 0, ENTRIES[1:3]), (1, 2, (ENTRIES[4], ENTRIES[6])), (2, 4, ())],
+)
+def test_of_a_ledger_an_attempt_is_told_what_is_its_own(
+    number: int, told: int, facts: tuple[e.Fact, ...]
+) -> None:
+    """Commands are numbered through; news of a controller are counted from its beginning."""
+    assert attempt(ENTRIES, number) == (told, facts)
+
+
+def test_a_training_that_cannot_begin_again_has_failed(resumed: Resumed) -> None:
+    """This one keeps no checkpoints."""
+    training = resumed()
+    training.tell(1, JOIN)
+    training.tell(2, e.TellRestart(LOST, 1))
+    assert waits_for(training) == []
+    assert training.facts(LOST) == (e.TrainingFailed(LOST, "it cannot begin again: it keeps no checkpoints"),)
