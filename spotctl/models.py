@@ -31,7 +31,10 @@ def check_output(output: str) -> None:
 
 
 def keep_model(training: JobFolder, output: str, instead: Path) -> str:
-    """Write ``model.npz`` to ``output``; its path. Raises NotKept where it had to go to ``instead``, a folder."""
+    """Write ``model.npz`` to ``output``; its path. Raises NotKept where that cannot be.
+
+    Then it is in the folder ``instead``, if that can be.
+    """
     try:
         return write_model(training, output)
     except Exception as error:  # of any file system's own kind

@@ -55,5 +55,5 @@ def test_an_input_that_cannot_be_read_is_refused_where_it_has_to_be_read(tmp_pat
 
 def test_an_application_that_is_none_is_the_jobs_fault_and_not_the_datas() -> None:
     spec = load_job(ROOT / "examples" / "quickstart.yaml")
-    with pytest.raises(UsageError, match="^app: args.rank of .* found 'eight'"):
+    with pytest.raises(UsageError, match=r"^app: args\.rank of .* found 'eight'"):
         check_movable(replace(spec, args={"rank": "eight"}), 120)
