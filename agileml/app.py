@@ -11,11 +11,13 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
+from difflib import get_close_matches
 from enum import StrEnum
+from numbers import Integral, Real
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +29,14 @@ if TYPE_CHECKING:
     from agileml.tables import Table  # which brings DuckDB along: only who cuts the input needs that
 
 Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
+
+_KINDS: Final[Mapping[str, tuple[type, str]]] = {
+    "int": (Integral, "a whole number"),
+    "float": (Real, "a number"),
+    "bool": (bool, "true or false"),
+    "str": (str, "text"),
+}
+"""What is expected of an argument that a dataclass declares so."""
 
 
 class ApplicationError(Exception):
@@ -135,12 +145,28 @@ def load_application(reference: str, arguments: Mapping[str, Any]) -> Applicatio
     module = _module_of_file(Path(place)) if place.endswith(".py") else _module(place)
     kind = getattr(module, name, None)
     if not isinstance(kind, type):
-        raise ApplicationError(f"{place} has no class {name}")
+        near = get_close_matches(
+            name, (key for key, value in vars(module).items() if isinstance(value, type))
+        )
+        meant = f" (did you mean {near[0]}?)" if near else ""
+        raise ApplicationError(f"{place} has no class {name}{meant}")
+    _check_kinds(reference, kind, arguments)
     try:
         made: Application = kind(**arguments)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise ApplicationError(f"{reference} cannot be made from {dict(arguments)}: {error}") from error
     return made
+
+
+def _check_kinds(reference: str, kind: type, arguments: Mapping[str, Any]) -> None:
+    """Raises ApplicationError where a dataclass declares a number, say, and the argument is none."""
+    for field in fields(kind) if is_dataclass(kind) else ():
+        declared = field.type if isinstance(field.type, str) else getattr(field.type, "__name__", "")
+        if field.name not in arguments or declared not in _KINDS:
+            continue
+        value, (wanted, called) = arguments[field.name], _KINDS[declared]
+        if not isinstance(value, wanted) or isinstance(value, bool) is not (wanted is bool):
+            raise ApplicationError(f"args.{field.name} of {reference}: found {value!r}, expected {called}")
 
 
 def _module(name: str) -> ModuleType:

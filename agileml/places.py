@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -45,6 +46,16 @@ class Place:
             unfinished.replace(folder / name)
         finally:
             unfinished.unlink(missing_ok=True)
+
+    def check(self) -> None:
+        """Raises OSError, or what its file system raises, unless files can be written there."""
+        probe = f"probe-{secrets.token_hex(4)}"
+        with self.writing(probe) as out:
+            out.write(b"agileml")
+        if self._is_url:
+            self._filesystem.rm_file(f"{self._root}/{probe}")
+        else:
+            (Path(self.location) / probe).unlink()
 
     def reading(self, name: str) -> BinaryIO:
         """Raises FileNotFoundError, or another OSError."""

@@ -3,6 +3,7 @@
 Feeds say what to do next:
 
 TraceError              a file cannot be read as the price file it claims to be
+    NoSuchMarket            it can, and has none of the markets asked for
 FeedError               a cloud's prices could not be fetched
     FeedUnavailable         its SDK or its credentials are not there: do without the feed, say how to get them
     CredentialsRejected     drop the feed for this run
@@ -30,6 +31,15 @@ class TraceError(Exception):
         self.found = found
         self.expected = expected
         self.advice = advice
+
+
+class NoSuchMarket(TraceError):
+    """A price file has nothing of the markets that were asked for. ``offered``: some of those it has."""
+
+    def __init__(self, path: str, offered: str) -> None:
+        advice = f"The file holds {offered}."
+        super().__init__(path, None, "no Linux row of the markets asked for", "at least one", advice)
+        self.offered = offered
 
 
 class FeedError(Exception):

@@ -17,7 +17,7 @@ import numpy as np
 
 from pricing_data import quality
 from pricing_data.csvfile import Table, parsed_prices, parsed_times, read_lines
-from pricing_data.errors import TraceError
+from pricing_data.errors import NoSuchMarket, TraceError
 from pricing_data.layouts import LAYOUTS, Layout, Semantics, recognised
 from pricing_data.market import Market, PriceHistory, Series, Times
 from pricing_data.quality import Finding, Flaw, Mask
@@ -105,7 +105,7 @@ def read_trace(
     if result.first is None or result.last is None or not result.steps:
         misshapen = len(raw.unreadable[Flaw.FIELDS])
         taken = raw.rows_read - raw.rows_left_out - misshapen
-        raise _nothing_usable(str(path), findings, markets, taken)
+        raise _nothing_usable(label or str(path), findings, markets, taken)
     return Recording(
         label=raw.label,
         semantics=raw.semantics,
@@ -213,9 +213,8 @@ def _nothing_usable(
     name: str, findings: Sequence[Finding], markets: Sequence[Market], taken: int
 ) -> TraceError:
     if markets and not taken:
-        offered = ", ".join(sorted(map(str, markets))[:8]) + (", ..." if len(markets) > 8 else "")
-        advice = f"The file holds {len(markets)} markets: {offered}."
-        return TraceError(name, None, "no Linux row of the markets asked for", "at least one", advice)
+        some, more = sorted(map(str, markets))[:8], len(markets) - 8
+        return NoSuchMarket(name, ", ".join(some) + (f" and {more} more" if more > 0 else ""))
     worst = max(findings, key=lambda finding: finding.count, default=None)
     if worst is None:
         return TraceError(name, None, "no row with a price", "at least one", "Fetch the file again.")

@@ -71,6 +71,9 @@ class Amount:
     value: float
     or_more: bool
 
+    def __str__(self) -> str:
+        return f"{self.value:g}{'+' if self.or_more else ''}"
+
     def admits(self, amount: float) -> bool:
         """Whether an instance with ``amount`` of it will do."""
         return amount >= self.value if self.or_more else amount == self.value

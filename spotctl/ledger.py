@@ -51,8 +51,9 @@ class Row:
 class Ledger:
     """Open with ``Ledger.at(path)``; ``Ledger.in_memory()`` for worlds that have nothing to lose."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, path: Path | None = None) -> None:
         self._db = connection
+        self._path = path
         self._next = self._count() + 1
         self._entries: list[tuple[int, int, bool, str, str, float]] = []
         self._notes: list[tuple[str, str]] = []
@@ -66,7 +67,7 @@ class Ledger:
         try:
             if not path.exists():
                 _create(path)
-            return cls(_connect(path))
+            return cls(_connect(path), path)
         except (sqlite3.Error, OSError) as error:
             raise LedgerError(f"{path} cannot be opened as a ledger: {error}") from error
 
@@ -91,13 +92,19 @@ class Ledger:
         self._notes.append((key, value))
 
     def commit(self) -> None:
-        """Make everything since the last commit durable, all of it or none."""
+        """Make everything since the last commit durable, all of it or none. Raises LedgerError if not."""
         if not self._entries and not self._notes:
             return
-        self._db.execute("BEGIN IMMEDIATE")
-        self._db.executemany("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?)", self._entries)
-        self._db.executemany("INSERT OR REPLACE INTO notes VALUES (?, ?)", self._notes)
-        self._db.execute("COMMIT")
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            self._db.executemany("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?)", self._entries)
+            self._db.executemany("INSERT OR REPLACE INTO notes VALUES (?, ?)", self._notes)
+            self._db.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise LedgerError(
+                f"the record {self._path} cannot be written: {error}. What it has is whole: mend that, and "
+                "give the same command again to go on"
+            ) from error
         self._entries.clear()
         self._notes.clear()
 

@@ -14,10 +14,39 @@ from agileml.hosts.job import JobFolder
 from agileml.places import Place
 from agileml.tables import Table
 from spotctl.command.store import CheckpointStore, Stored, StoreError
+from spotctl.errors import UsageError
 from spotctl.report.final import Score
 
 
-def keep_model(training: JobFolder, output: str) -> str:
+class NotKept(Exception):
+    """A model that is trained cannot be put where its job wants it; the message says where it is instead."""
+
+
+def check_output(output: str) -> None:
+    """Raises UsageError unless files can be written to ``output``: afterwards the work has been paid for."""
+    try:
+        Place(output).check()
+    except Exception as error:  # of any file system's own kind
+        raise UsageError(f"output: {output} cannot be written to: {_told(error)}") from error
+
+
+def keep_model(training: JobFolder, output: str, instead: Path) -> str:
+    """Write ``model.npz`` to ``output``; its path. Raises NotKept where that cannot be.
+
+    Then it is in the folder ``instead``, if that can be.
+    """
+    try:
+        return write_model(training, output)
+    except Exception as error:  # of any file system's own kind
+        why = f"the work is done, but its model cannot be written to {output} ({_told(error)})"
+        try:
+            kept = write_model(training, str(instead))
+        except OSError as also:
+            raise NotKept(f"{why}; its parts stay in {training.path}") from also
+        raise NotKept(f"{why}; it is in {kept}") from error
+
+
+def write_model(training: JobFolder, output: str) -> str:
     """Write ``output``/model.npz: ``model`` (rows, columns) float32, and what its rows mean.
 
     ``output``: a folder or any URL that fsspec knows. The file appears whole or not at all; one that is
@@ -74,3 +103,8 @@ def score_model(training: JobFolder, data: str) -> Score:
     if isinstance(app, HasReference):
         reference, name = app.reference_objective(Table(data, app.columns)), app.reference_name
     return Score(app.metric, app.objective(total, count), reference, name)
+
+
+def _told(error: Exception) -> str:
+    """A system's own words, where there are any, without the file's name: the caller says it."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__

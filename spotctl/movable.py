@@ -23,8 +23,8 @@ def check_movable(spec: JobSpec, notice_s: float) -> None:
     """Raises UsageError where ``launch`` would: the model cannot be moved, or the input cannot be read."""
     if spec.engine != "agileml" or spec.objective.strategy == "on-demand":
         return
+    app = application_of(spec)
     try:
-        app = load_application(spec.app, spec.args)
         words = _most_words(spec.data)
         if isinstance(app, HasLargest) and words is not None:
             largest = app.largest_model(words) * BYTES_PER_VALUE
@@ -34,6 +34,14 @@ def check_movable(spec: JobSpec, notice_s: float) -> None:
     except ApplicationError as error:
         raise UsageError(f"{spec.data}: {error}") from error
     refuse_immovable(values * BYTES_PER_VALUE, spec.training.link_mbit_s, notice_s)
+
+
+def application_of(spec: JobSpec) -> Application:
+    """The application that an elastic job names. Raises UsageError where there is no such one."""
+    try:
+        return load_application(spec.app, spec.args)
+    except ApplicationError as error:
+        raise UsageError(f"app: {error}") from error
 
 
 def refuse_immovable(model_bytes: int, link_mbit_s: float, notice_s: float) -> None:

@@ -13,7 +13,7 @@ from typing import Final
 from bidbrain.model import Limits, Scaling
 from bidbrain.strategies.recovery import Checkpointing
 from pricing_data.catalogue import Catalogue, bundled_egress
-from pricing_data.errors import TraceError
+from pricing_data.errors import NoSuchMarket, TraceError
 from pricing_data.market import Market, MarketRules, PriceHistory
 from pricing_data.rules import RULES, default_rules, together
 from pricing_data.snapshots import bundled_market
@@ -193,6 +193,8 @@ def _recording(spec: JobSpec, options: PriceOptions, catalogue: Catalogue) -> Re
         if options.trace is None:
             return bundled_market(only=wanted)
         return read_trace(options.trace, only=wanted)
+    except NoSuchMarket as error:
+        raise wanted.refusal(error) from error
     except TraceError as error:
         raise UsageError(str(error)) from error
 
@@ -235,6 +237,18 @@ class Wanted:
             and _among(spot.instance_types, market.instance_type)
             and self._large_enough(market)
         )
+
+    def refusal(self, error: NoSuchMarket) -> UsageError:
+        """What to say where a recording has none of these."""
+        if self.named:
+            return UsageError(f"--trace-market {' '.join(self.named)}: {error.path} has only {error.offered}")
+        spot = self.spec.spot
+        lists = ("clouds", "regions", "zones", "instance_types")
+        said = {key: ", ".join(getattr(spot, key)) for key in lists if getattr(spot, key)}
+        said |= {} if spot.cpus is None else {"cpus": str(spot.cpus)}
+        said |= {} if spot.memory_gib is None else {"memory": str(spot.memory_gib)}
+        asked = "; ".join(f"{key}: {value}" for key, value in said.items())
+        return UsageError(f"resources.spot: no market of {error.path} has {asked}; it has {error.offered}")
 
     def _large_enough(self, market: Market) -> bool:
         spot = self.spec.spot

@@ -192,8 +192,15 @@ class Runs:
     def lock(self, name: str) -> Iterator[None]:
         """Be the one process that runs job ``name``. Raises JobLocked where another one does."""
         folder = self._jobs / name
-        folder.mkdir(parents=True, exist_ok=True)
-        with (folder / "lock").open("a") as file:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = (folder / "lock").open("a")
+        except OSError as error:
+            raise LedgerError(
+                f"records of {name} cannot be kept in {folder}: {error.strerror}; make room there, or let "
+                "SPOTCTL_HOME name another folder"
+            ) from error
+        with lock as file:
             until = stopwatch() + _LOOKS_TAKE_S
             while not _taken(file, fcntl.LOCK_EX):
                 if stopwatch() > until:

@@ -59,6 +59,11 @@ class LatentDirichletAllocation:
     stripes: int = 8
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        for name in ("topics", "documents", "vocabulary", "stripes"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: found {getattr(self, name)}, expected at least 1")
+
     def survey(self, table: Table, shards: int) -> Survey:
         """One pass for the vocabulary, and one for the length of every document."""
         often: Counter[str] = Counter()

@@ -61,6 +61,8 @@ class MatrixFactorization:
     compiled: bool = False
 
     def __post_init__(self) -> None:
+        if self.rank < 1:
+            raise ValueError(f"rank: found {self.rank}, expected at least 1")
         if self.compiled:
             _compiled_passes()  # now, so that it delays no clock
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from pricing_data.catalogue import Catalogue
+from pricing_data.errors import NoSuchMarket
 from pricing_data.layouts import Semantics
 from pricing_data.market import Market, Series
 from pricing_data.snapshots import bundled_market
@@ -27,9 +28,12 @@ def recorded(spec: JobSpec, traces: Sequence[Path], markets: tuple[str, ...]) ->
     """Every price of markets that the job may use. Raises UsageError for a file that cannot be read."""
     wanted = Wanted(spec, markets, Catalogue.bundled())
     with reported():
-        if traces:
-            return merged([read_trace(path, only=wanted) for path in traces])
-        return _stored(wanted) or bundled_market(only=wanted)
+        try:
+            if traces:
+                return merged([read_trace(path, only=wanted) for path in traces])
+            return _stored(wanted) or bundled_market(only=wanted)
+        except NoSuchMarket as error:
+            raise wanted.refusal(error) from error
 
 
 def merged(recordings: Sequence[Recording]) -> Recording:

@@ -37,11 +37,16 @@ class _Verbs(TyperGroup):
         except OSError as error:
             if error.errno == errno.EPIPE:  # whoever read standard output has seen enough
                 raise
-            print(f"spotctl: {error.strerror or error}: {error.filename}", file=sys.stderr)
+            print(f"spotctl: {_told(error)}", file=sys.stderr)
             raise typer.Exit(SpotctlError.exit_code) from error
         except (KeyboardInterrupt, typer.Abort):
             print("spotctl: interrupted; nothing was started", file=sys.stderr)
             raise typer.Exit(_CTRL_C) from None
+
+
+def _told(error: OSError) -> str:
+    """What a system call said, and of what; of the streams it says no name."""
+    return f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")
 
 
 app = typer.Typer(
@@ -115,6 +120,9 @@ def main(command: Callable[..., Any] = app) -> None:
     """Entry point of the program. A bug ends in one line; SPOTCTL_DEBUG=1 shows its traceback."""
     try:
         command(prog_name="spotctl")
+    except OSError as error:  # of help and completion, which no verb answers for
+        print(f"spotctl: {_told(error)}", file=sys.stderr)
+        sys.exit(SpotctlError.exit_code)
     except Exception as bug:
         if os.environ.get("SPOTCTL_DEBUG") == "1":
             traceback.print_exc()

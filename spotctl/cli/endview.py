@@ -29,7 +29,7 @@ def _rows(final: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("cost", _cost(cost)),
         ("", words.NOMINAL),
         ("refunded", f"${cost['refunded']} for hours in which machines were evicted"),
-        ("on-demand alone", _baseline(cost["on_demand_baseline"], final["savings_fraction"])),
+        ("on-demand alone", _baseline(final)),
         ("took", _took(final)),
         ("work", _work(final)),
         *_speeds(final["measured"]),
@@ -70,11 +70,13 @@ def _left(instances: int) -> str:
     return "nothing" if not instances else f"{instances} MACHINES; `spotctl gc` ends them"
 
 
-def _baseline(baseline: str | None, savings: float | None) -> str:
-    if baseline is None or savings is None:
+def _baseline(final: Mapping[str, Any]) -> str:
+    against, savings = final["baseline"], final["savings_fraction"]
+    if against is None or savings is None:
         return "no work was done that could be compared"
     verdict = f"{savings:.1%} saved" if savings >= 0 else f"{-savings:.1%} more was paid"
-    return f"${baseline} for the same work: {verdict}"
+    machines = f"{against['instances']} x {against['instance_type']} in {words.span(against['seconds'])}"
+    return f"${final['cost']['on_demand_baseline']} for the same work by {machines}: {verdict}"
 
 
 def _work(final: Mapping[str, Any]) -> str:

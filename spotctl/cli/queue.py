@@ -42,9 +42,9 @@ def add(
         bool, typer.Option("--best-effort", help="Run it too if its deadline cannot be promised.")
     ] = False,
 ) -> None:
-    """Add a job: a queue that runs takes it up at its next round, any other when it runs.
+    """Add a job to a queue.
 
-    The file of the queue stays as it is.
+    One that runs takes it up at its next round, any other when it runs. Its file stays as it is.
     """
     from spotctl.jobfile import load_job
     from spotctl.queue.file import load_queue
@@ -71,9 +71,10 @@ def add(
 
 @group.command(epilog="Example: spotctl queue rm nightly.yaml movies")
 def rm(queue: QueueFile, job: options.JobName) -> None:
-    """Remove a job: what runs of it ends gracefully at the next round, and is accounted for.
+    """Remove a job from a queue.
 
-    Of a queue that does not run: from its next run.
+    What runs of it ends gracefully at the next round, and is accounted for. Of a queue that does not run:
+    from its next run.
     """
     from spotctl.queue.file import load_queue
     from spotctl.queue.journal import QueueFolder, Request
@@ -113,9 +114,9 @@ def ls(
     form: options.FormatOption = options.Format.TABLE,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Show the jobs of a queue: what each is doing, on which machines, and what it has cost.
+    """Show what the jobs of a queue are doing.
 
-    Of the run that goes on, or of the last one.
+    On which machines, and what each has cost: of the run that goes on, or of the last one.
     """
     from spotctl.cli import jsonlines, queueview
     from spotctl.queue.file import load_queue
@@ -146,10 +147,10 @@ def run(
     form: options.FormatOption = options.Format.TABLE,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Run all jobs of a queue to their ends, and say what each has cost.
+    """Run all jobs of a queue to their ends.
 
-    Ctrl-C ends all of them gracefully. Killed, the same command goes on where it was. With --json, standard
-    output is one JSON object per line and event, the last being the outcome.
+    And say what each has cost. Ctrl-C ends all of them gracefully. Killed, the same command goes on where it
+    was. With --json, standard output is one JSON object per line and event, the last being the outcome.
     """
     from spotctl.cli import queueflow
     from spotctl.queue.file import load_queue
@@ -176,7 +177,10 @@ def policies(
     form: options.FormatOption = options.Format.TABLE,
     as_json: options.JsonOption = False,
 ) -> None:
-    """List the policies, what each does, and what it can be told in a queue file."""
+    """List the policies.
+
+    What each does, and what it can be told in a queue file.
+    """
     from spotctl.cli import jsonlines, queueview
 
     if options.wants_json(form, as_json):

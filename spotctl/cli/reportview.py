@@ -21,13 +21,17 @@ Runs = Mapping[str, State]
 
 
 def table(runs: Runs, by: By) -> Table:
-    """For people: hours and dollars, the total below."""
+    """For people: hours, and dollars to the last digit so that rows add up, with the total below."""
     shown = Table(
-        box=None, header_style="bold", pad_edge=False, caption=words.NOMINAL, caption_justify="left"
+        box=None,
+        header_style="bold",
+        pad_edge=False,
+        caption=f"{words.NOMINAL}\n{words.BASELINE}",
+        caption_justify="left",
     )
     shown.add_column(by.value, no_wrap=True)
     titles = ("runs", "spot h", "free h", "on-demand h", "spot", "on-demand", "egress", "total", "refunded")
-    for title in (*titles, "baseline", "saved", "evicted", "clocks redone"):
+    for title in (*titles, "baseline", "saved", "evicted", "redone"):
         shown.add_column(title, justify="right", no_wrap=True)
     for group in grouped(runs, by):
         shown.add_row(*_cells(group))
@@ -81,7 +85,7 @@ def _fields(group: Group, by: By) -> dict[str, Any]:
 def _cells(group: Group) -> tuple[str, ...]:
     hours = (f"{seconds / HOUR_S:.2f}" for seconds in (group.paid_s, group.free_s, group.on_demand_s))
     amounts = (
-        words.money(a) for a in (group.spot, group.on_demand, group.egress, group.total, group.refunded)
+        words.exact(a) for a in (group.spot, group.on_demand, group.egress, group.total, group.refunded)
     )
     return (
         group.key,
@@ -96,4 +100,4 @@ def _cells(group: Group) -> tuple[str, ...]:
 
 
 def _or_dash(amount: MicroUsd | None) -> str:
-    return "-" if amount is None else words.money(amount)
+    return "-" if amount is None else words.exact(amount)

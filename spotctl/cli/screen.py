@@ -31,16 +31,22 @@ def show(picture: RenderableType) -> None:
     from rich.console import Console
 
     if for_people():
-        Console(markup=False, highlight=False).print(picture)
+        from spotctl.cli.fitting import fitting
+
+        console = Console(markup=False, highlight=False)
+        console.print(fitting(picture, console.width))
     else:
         data(text(picture))
 
 
 def text(picture: RenderableType) -> str:
-    """A picture without colour, wide enough that nothing of ours is cut, and without trailing spaces."""
+    """A picture without colour, wide enough that nothing of it is cut, and without trailing spaces."""
     from rich.console import Console
 
-    console = Console(markup=False, highlight=False, color_system=None, width=_PLAIN_WIDTH)
+    from spotctl.cli.fitting import least_width
+
+    width = max(_PLAIN_WIDTH, least_width(picture))
+    console = Console(markup=False, highlight=False, color_system=None, width=width)
     with console.capture() as capture:
         console.print(picture)
     return "\n".join(line.rstrip() for line in capture.get().rstrip("\n").split("\n"))

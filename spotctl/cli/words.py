@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from bidbrain.model import Action
 from pricing_data.market import Market
-from pricing_data.units import Instant, MicroUsd
+from pricing_data.units import Instant, MicroUsd, format_micros
 from spotctl.control import events as e
 from spotctl.control.state import Allocation, Instance, State
 from spotctl.control.terms import Terms
@@ -29,6 +29,11 @@ STAGES: Final[Mapping[int, str]] = {
 
 NOMINAL: Final = "nominal: what these machines would have cost at the trace's prices; nobody was charged"
 """Said wherever money of local runs is summed up."""
+
+BASELINE: Final = (
+    "baseline: the same work by on-demand machines alone, as many as worked on average, by the same rules"
+)
+"""What is meant by on-demand alone, where a run's own machines are not named."""
 
 
 def sentence(state: State, entry: e.Entry) -> str | None:
@@ -53,16 +58,21 @@ def moment(at: Instant) -> str:
 
 
 def span(seconds: float) -> str:
-    """ "1:02:03" or "02:03"; never negative, as a countdown stops at zero."""
+    """ "1:02:03", with its hours so that it is no time of day; never negative: a countdown stops at zero."""
     whole = max(0, math.ceil(seconds))
     minutes, rest = divmod(whole, 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes:02d}:{rest:02d}"
+    return f"{hours}:{minutes:02d}:{rest:02d}"
 
 
 def money(amount: MicroUsd) -> str:
     """Dollars to a hundredth of a cent: for people; JSON has all six decimals."""
     return f"${amount / 1_000_000:,.4f}"
+
+
+def exact(amount: MicroUsd) -> str:
+    """Dollars to the last digit that is owed: sums of what is shown are the sums that are shown."""
+    return f"${format_micros(amount)}"
 
 
 def price(per_hour: float) -> str:
@@ -136,7 +146,10 @@ def _ended(state: State, entry: e.InstancesEnded) -> str:
     return f"gone: {_those(state, entry.instances)}, {entry.end}"
 
 
-def _release(state: State, entry: e.Release) -> str:
+def _release(state: State, entry: e.Release) -> str | None:
+    leaving = [state.instances[name] for name in entry.instances]
+    if all(member.ends_at is not None and member.warned_at is None for member in leaving):
+        return None  # that they are not kept was told with the decision; that they are gone will be
     return f"released: {_those(state, entry.instances)}: {entry.why}"
 
 

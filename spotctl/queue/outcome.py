@@ -26,7 +26,7 @@ def outcome(
     }
     compared = [final["cost"] for final in finals.values() if final["cost"]["on_demand_baseline"] is not None]
     baseline = _sum(cost["on_demand_baseline"] for cost in compared)
-    paid = sum((Decimal(cost["total"]) for cost in compared), Decimal(0))
+    against = Decimal(baseline)
     budget = settings.spec.budget
     return {
         "schema": SCHEMA,
@@ -44,7 +44,7 @@ def outcome(
         "budget": None if budget is None else format_micros(budget),
         "quotas": dict(settings.spec.quotas),
         "cost": {**total, "on_demand_baseline": baseline if compared else None},
-        "savings_fraction": None if not Decimal(baseline) else round(1 - float(paid / Decimal(baseline)), 6),
+        "savings_fraction": None if not against else round(1 - float(Decimal(total["total"]) / against), 6),
         "evictions": sum(final["evictions"] for final in finals.values()),
         "failures": sum(final["failures"] for final in finals.values()),
         "instances_left": sum(final["instances_left"] for final in finals.values()),

@@ -9,7 +9,7 @@ from typing import Any
 from bidbrain.measure import Measured
 from pricing_data.units import format_instant, format_micros
 from spotctl.control.state import State
-from spotctl.report.fold import account
+from spotctl.report.fold import Baseline, account
 
 SCHEMA = "spotctl.launch/1"
 MONEY = "nominal"
@@ -63,6 +63,7 @@ def final_object(state: State, ledger: Path, wall_s: float, left: int, score: Sc
             "refunded": format_micros(spending.refunded),
             "on_demand_baseline": None if compared is None else format_micros(compared.cost),
         },
+        "baseline": None if compared is None else _baseline(compared),
         "savings_fraction": None if money.savings is None else round(money.savings, 6),
         "allocations": sum(1 for a in state.allocations.values() if not a.reliable and a.instances),
         "evictions": state.evicted_allocations,
@@ -75,6 +76,15 @@ def final_object(state: State, ledger: Path, wall_s: float, left: int, score: Sc
         "instances_left": left,
         "model": state.model,
         "ledger": str(ledger),
+    }
+
+
+def _baseline(compared: Baseline) -> dict[str, Any]:
+    """The on-demand machines that ``cost.on_demand_baseline`` is the cost of."""
+    return {
+        "instances": compared.machines,
+        "instance_type": compared.instance_type,
+        "seconds": compared.seconds,
     }
 
 

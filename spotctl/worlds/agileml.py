@@ -19,6 +19,7 @@ from agileml.telemetry import ObjectiveAt, Upward
 from pricing_data.units import Instant, later
 from spotctl.control import events as e
 from spotctl.control.terms import Terms
+from spotctl.models import NotKept
 from spotctl.timesource import Effect
 
 JOIN_FLOOR_S: Final = 30.0
@@ -70,7 +71,8 @@ def _begins(command: e.Entry, number: int) -> bool:
 
 
 class AgileMLTraining:
-    """``keep(saved) -> kept``: puts the model that training saved where the job wants it.
+    """``keep(saved) -> kept``: puts the model that training saved where the job wants it, or raises NotKept:
+    then the job has failed.
 
     ``heard``: the facts on record that ``client`` is not to be told again; nothing they report is waited for.
     ``end_checkpoints(clock)``: the job is over; returns why its checkpoints stay although they should not.
@@ -212,7 +214,10 @@ class AgileMLTraining:
                 return e.RolledBack(now, message.to, message.redone)
             case c.Finished():
                 self._effects.clear()
-                return e.TrainingFinished(now, message.clock, self._keep(message.path))
+                try:
+                    return e.TrainingFinished(now, message.clock, self._keep(message.path))
+                except NotKept as error:
+                    return e.TrainingFailed(now, str(error))
             case c.Checkpointed():
                 return e.Checkpointed(now, message.clock, message.folder)
             case c.CheckpointFailed():

@@ -22,8 +22,8 @@ from spotctl.control import events as e
 from spotctl.control.state import State
 from spotctl.control.terms import Terms
 from spotctl.errors import UsageError
-from spotctl.models import keep_checkpoint, keep_model, score_model
-from spotctl.movable import BYTES_PER_VALUE, refuse_immovable
+from spotctl.models import check_output, keep_checkpoint, keep_model, score_model
+from spotctl.movable import BYTES_PER_VALUE, application_of, refuse_immovable
 from spotctl.report.final import Score
 from spotctl.runs import Run
 from spotctl.settings import Settings
@@ -110,10 +110,11 @@ class _AgileML:
     def prepare(self) -> None:
         """Cut the input."""
         spec = self.settings.spec
+        check_output(spec.output)
         job = job_of(spec, self.terms.core_seconds_per_clock, self.settings.speed)
         resumes = spec.checkpoint is not None and spec.checkpoint.resume
         try:
-            _check_metric(spec, job)
+            _check_metric(spec)
             whole = newest(place_of(spec)) if resumes else None
             resume = "" if whole is None else whole.folder
             shape = JobFolder.prepare(self.run.training, job, spec.data, resume).cut_input().shape
@@ -137,7 +138,7 @@ class _AgileML:
         resumed = None if any(isinstance(fact, e.TrainingResumed) for fact in heard) else begins
 
         def keep(_: str) -> str:
-            return keep_model(JobFolder(self.run.training), self.settings.spec.output)
+            return keep_model(JobFolder(self.run.training), self.settings.spec.output, self.run.folder)
 
         return AgileMLTraining(
             client,
@@ -204,6 +205,8 @@ class _Command:
             CheckpointStore(self._store).check()
         except StoreError as error:
             raise UsageError(f"checkpoint.store: {error}") from error
+        if self.settings.spec.output:
+            check_output(self.settings.spec.output)
         command = self._command
         described = Description(
             job=self.settings.spec.name,
@@ -252,8 +255,8 @@ _ENGINES: Final[Mapping[str, Callable[[Settings, Terms, Run], Engine]]] = {
 }
 
 
-def _check_metric(spec: JobSpec, job: Job) -> None:
-    converged, metric = spec.stop.converged, job.make_application().metric
+def _check_metric(spec: JobSpec) -> None:
+    converged, metric = spec.stop.converged, application_of(spec).metric
     if converged is not None and converged.metric != metric:
         raise UsageError(
             f"stop.converged.metric: found {converged.metric!r}, but {spec.app} reports {metric!r}"

@@ -3,6 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -127,10 +128,17 @@ def test_applications_are_loaded_by_module_or_by_file(tmp_path: Path) -> None:
         ("no.such.module:App", {}, "cannot import"),
         ("nowhere.py:App", {}, "no application file"),
         ("agileml.apps.mf:Nothing", {}, "has no class Nothing"),
+        ("agileml.apps.mf:MatrixFactorisation", {}, "did you mean MatrixFactorization"),
         ("agileml.apps.mf:MatrixFactorization", {"ranks": 3}, "cannot be made from"),
+        ("agileml.apps.mf:MatrixFactorization", {"rank": 0}, "found 0, expected at least 1"),
+        ("agileml.apps.mf:MatrixFactorization", {"rank": "8"}, "args.rank of .* expected a whole number"),
+        ("agileml.apps.mf:MatrixFactorization", {"rank": True}, "expected a whole number"),
+        ("agileml.apps.mf:MatrixFactorization", {"step": "1e-3"}, "expected a number"),
+        ("agileml.apps.mf:MatrixFactorization", {"compiled": 1}, "expected true or false"),
+        ("agileml.apps.lda:LatentDirichletAllocation", {"topics": 0}, "topics: found 0"),
     ],
 )
-def test_what_is_wrong_with_an_application_is_said(name: str, arguments: dict[str, int], why: str) -> None:
+def test_what_is_wrong_with_an_application_is_said(name: str, arguments: dict[str, Any], why: str) -> None:
     with pytest.raises(ApplicationError, match=why):
         load_application(name, arguments)
 

@@ -42,6 +42,22 @@ def test_a_graceful_end_saves_the_model(running: Product, how: str) -> None:
     running.check_record(final)
 
 
+def test_a_model_that_cannot_be_put_where_it_belongs_fails_the_job_and_is_kept(running: Product) -> None:
+    """As when the disk is full by then: it costs nobody a machine, and nobody the model."""
+    folder = running.model.parent
+    folder.rmdir()
+    folder.write_text("in the way")
+    running.signal(signal.SIGTERM)
+    final = running.end()
+    assert (final["state"], final["exit_code"], final["model"]) == ("failed", 1, None)
+    kept = Path(final["ledger"]).with_name("model.npz")
+    assert str(folder) in final["why"]
+    assert final["why"].endswith(f"it is in {kept}")
+    assert kept.is_file()
+    running.check_nothing_left()
+    running.check_record(final)
+
+
 def test_down_takes_the_machines_away_now(running: Product) -> None:
     assert running.command("down", "scenario").returncode == 0
     final = running.end()

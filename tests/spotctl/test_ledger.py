@@ -72,6 +72,22 @@ def test_nothing_is_on_record_before_the_commit_and_all_of_it_after(path: Path) 
     reader.close()
 
 
+def test_what_cannot_be_written_is_said_and_what_was_written_stays(path: Path) -> None:
+    """As when the disk is full: SQLite is told here to stop at the size that the file has."""
+    written(path, WOKE).close()
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute(f"PRAGMA max_page_count={connection.execute('PRAGMA page_count').fetchone()[0]}")
+    full = Ledger(connection, path)
+    for _ in range(1000):
+        full.append(ACQUIRE)
+    with pytest.raises(LedgerError, match=r"ledger\.db cannot be written: database or disk is full"):
+        full.commit()
+    full.close()
+    again = Ledger.at(path)
+    assert again.entries() == (WOKE,)
+    again.close()
+
+
 def test_a_note_is_replaced_by_a_later_one(path: Path) -> None:
     ledger = Ledger.at(path)
     ledger.note("asks", "1")

@@ -51,3 +51,9 @@ def test_an_input_that_cannot_be_read_is_refused_where_it_has_to_be_read(tmp_pat
     check_movable(missing, 120)
     with pytest.raises(UsageError, match="expected user"):
         check_movable(replace(missing, training=replace(spec.training, link_mbit_s=1e-9)), 120)
+
+
+def test_an_application_that_is_none_is_the_jobs_fault_and_not_the_datas() -> None:
+    spec = load_job(ROOT / "examples" / "quickstart.yaml")
+    with pytest.raises(UsageError, match=r"^app: args\.rank of .* found 'eight'"):
+        check_movable(replace(spec, args={"rank": "eight"}), 120)

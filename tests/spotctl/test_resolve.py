@@ -160,7 +160,9 @@ def test_a_type_the_catalogue_does_not_know_is_left_out_or_named(job: MakeJob, t
 
 def test_a_trace_without_a_market_for_the_job_is_refused(job: MakeJob, tmp_path: Path) -> None:
     options = PriceOptions(trace=trace(tmp_path, BOTH))
-    with pytest.raises(UsageError, match="no Linux row of the markets asked for"):
+    with pytest.raises(
+        UsageError, match=r"resources\.spot: no market of .* has .*regions: eu-west-1; .*it has c4"
+    ):
         resolve(job("regions: [eu-west-1]"), options, "r", seed=1)
     with pytest.raises(UsageError, match="no such file"):
         resolve(job(), PriceOptions(trace=tmp_path / "none.csv"), "r", seed=1)

@@ -156,7 +156,7 @@ def test_help_loads_nothing_heavy() -> None:
         (["launch", "nightly.yaml", "--rules", "mine", "--yes"], "--rules mine: expected one of aws-2016"),
         (
             ["plan", "nightly.yaml", "--trace-market", "c9.huge"],
-            "found no Linux row of the markets asked for",
+            "--trace-market c9.huge: bundled market (generated) has only c4.2xlarge@us-east-1a, ",
         ),
         (["status", "nightli"], "there is no job 'nightli'"),
         (["down"], "expected the name of a job, or --all"),

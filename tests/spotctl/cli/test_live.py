@@ -39,7 +39,7 @@ def test_the_header_says_whose_prices_these_are_and_how_fast_time_goes() -> None
 def test_the_footprint_shows_every_allocation_that_has_machines() -> None:
     lines = drawn(view(33))
     spot = " ".join(line(lines, "s1").split())
-    assert spot == "s1 c4.xlarge@us-east-1b 4 0.052 0.31 30:00 - 4 warned, gone 14:34"
+    assert spot == "s1 c4.xlarge@us-east-1b 4 0.052 0.31 0:30:00 - 4 warned, gone 14:34"
     assert "on-demand" in line(lines, "r1")
     assert not [text for text in drawn(view(50)) if "s1" in text.split()], "it was evicted at 14:34"
 
@@ -57,7 +57,7 @@ def test_stage_progress_objective_cost_and_decisions() -> None:
     assert line(lines, "objective").endswith("0.9134 after clock 12")
     assert "$0.4390, 58% less than $1.0450 for the same work on-demand" in line(lines, "cost so far")
     assert "bring the cost of a core-hour from 0.06 to 0.02" in line(lines, "last decision")
-    assert line(drawn(view(3)), "next decision").endswith("in 01:00")
+    assert line(drawn(view(3)), "next decision").endswith("in 0:01:00")
 
 
 def test_clocks_computed_twice_are_not_hidden() -> None:

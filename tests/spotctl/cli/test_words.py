@@ -76,7 +76,7 @@ def _members(union: object) -> tuple[type, ...]:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "shown"), [(-5, "00:00"), (59.2, "01:00"), (61, "01:01"), (3725, "1:02:05")]
+    ("seconds", "shown"), [(-5, "0:00:00"), (59.2, "0:01:00"), (61, "0:01:01"), (3725, "1:02:05")]
 )
 def test_spans(seconds: float, shown: str) -> None:
     assert words.span(seconds) == shown
