@@ -193,6 +193,6 @@ def checked(outcome: Outcome, shape: Shape) -> Patch:
             f"a delta is int64 rows and float32 values of {shape.columns} columns, "
             f"not {rows.dtype} {rows.shape} and {values.dtype} {values.shape}"
         )
-    if len(rows) and not (rows[0] >= 0 and rows[-1] < shape.rows and bool(np.all(np.diff(rows) > 0))):
+    if len(rows) and not (rows[0] >= 0 and rows[-1] < shape.rows and bool((rows[1:] > rows[:-1]).all())):
         raise ApplicationError(f"a delta's rows are sorted, unique and below {shape.rows}")
     return outcome.delta

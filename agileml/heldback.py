@@ -1,8 +1,13 @@
-"""What a server cannot answer or carry out yet: it waits, and is tried again after every change."""
+"""What a server cannot answer or carry out yet: it waits, and is tried again when its partition changes.
+
+Whatever is said to a server is about one partition or names them, and nothing that is done for one releases
+what waits for another. So a message costs what waits for its own partitions, however many others there are.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -37,56 +42,68 @@ class Came:
     message: Push | Install | EndOfLife
 
 
-Item: TypeAlias = Asked | Came | Move | SaveModel
+Item: TypeAlias = Asked | Came | Move
 
 
 class HeldBack:
-    """In the order in which it came."""
+    """For each partition in the order in which it came; and what needs several of them, the last save."""
 
     def __init__(self) -> None:
-        self._items: list[Item] = []
+        self._items: defaultdict[int, list[Item]] = defaultdict(list)
+        self._saves: list[SaveModel] = []
 
-    def add(self, item: Item) -> None:
-        self._items.append(item)
+    def add(self, item: Came | Move | SaveModel) -> None:
+        match item:
+            case SaveModel():
+                self._saves.append(item)
+            case Came(message=message):
+                self._items[message.partition].append(item)
+            case move:
+                self._items[move.partition].append(move)
 
-    def ask(self, sender: str, request: Read | Update) -> None:
-        """A newer request of a worker replaces what of an older one still waits."""
+    def ask(self, sender: str, request: Read | Update) -> list[int]:
+        """A newer request of a worker replaces what of an older one still waits. Returns its partitions."""
         cut = isinstance(request, Update) and request.cut
         for part in request.parts:
             asked = Asked(sender, request.request, request.generation, request.clock, cut, part)
-            self._items = [
-                old for old in self._items if not isinstance(old, Asked) or old.place != asked.place
-            ]
-            self._items.append(asked)
+            place, waiting = asked.place, self._items[part.partition]
+            waiting[:] = [old for old in waiting if not isinstance(old, Asked) or old.place != place]
+            waiting.append(asked)
+        return [part.partition for part in request.parts]
 
-    def settle(self, attempt: Callable[[Item], bool]) -> None:
-        """Try everything until nothing more gets done; ``attempt`` says whether an item is done with."""
-        tried = -1
-        while tried != len(self._items):
-            tried = len(self._items)
-            self._items = [item for item in self._items if not attempt(item)]
+    def settle(self, partitions: Iterable[int], attempt: Callable[[Item | SaveModel], bool]) -> None:
+        """Try what waits for these partitions until nothing more gets done, and then every save.
+
+        ``attempt`` says whether an item is done with.
+        """
+        for partition in partitions:
+            waiting, tried = self._items.get(partition, []), -1
+            while waiting and tried != len(waiting):
+                tried = len(waiting)
+                waiting[:] = [item for item in waiting if not attempt(item)]
+        self._saves = [save for save in self._saves if not attempt(save)]
 
     def drop_pushes(self, partition: int) -> None:
         """What came for a copy that is gone."""
-        self._items = [item for item in self._items if not _push_for(item, partition)]
+        self._items[partition] = [item for item in self._items[partition] if not _is_push(item)]
 
     def unknown(self, sender: str, inquiry: Inquiry) -> list[Unknown]:
         """Of the partitions asked after, those for which nothing of the request waits here."""
-        waiting = {
-            item.part.partition
-            for item in self._items
-            if isinstance(item, Asked) and (item.sender, item.request) == (sender, inquiry.request)
-        }
-        return [Unknown(inquiry.request, p) for p in inquiry.partitions if p not in waiting]
+        request = inquiry.request
+        return [Unknown(request, p) for p in inquiry.partitions if not self._waits(p, sender, request)]
 
     def has_transfer(self, partition: int, epoch: int) -> bool:
-        messages = (item.message for item in self._items if isinstance(item, Came))
+        messages = (item.message for item in self._items[partition] if isinstance(item, Came))
         return any(
-            isinstance(message, Install | EndOfLife)
-            and (message.partition, message.epoch) == (partition, epoch)
-            for message in messages
+            isinstance(message, Install | EndOfLife) and message.epoch == epoch for message in messages
+        )
+
+    def _waits(self, partition: int, sender: str, request: int) -> bool:
+        return any(
+            isinstance(item, Asked) and (item.sender, item.request) == (sender, request)
+            for item in self._items[partition]
         )
 
 
-def _push_for(item: Item, partition: int) -> bool:
-    return isinstance(item, Came) and isinstance(item.message, Push) and item.message.partition == partition
+def _is_push(item: Item) -> bool:
+    return isinstance(item, Came) and isinstance(item.message, Push)

@@ -17,7 +17,7 @@ Source: Harlap 4.2.2 and 4.2.3. Values rather than deltas go to the backup, see 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -106,11 +106,12 @@ class Server:
         """Take a message from a worker or another server. ``sender`` is where answers go."""
         match message:
             case Read() | Update():
-                self._waiting.ask(sender, message)
+                return self._settle(self._waiting.ask(sender, message))
             case Push() | Install() | EndOfLife():
                 self._waiting.add(Came(sender, message))
             case Inquiry():
                 self._out += [Reply(sender, unknown) for unknown in self._waiting.unknown(sender, message)]
+                return self._settle(())
             case PushInquiry():
                 held = self._held.get(message.partition)
                 said = None if held is None else held.holds(message)
@@ -123,7 +124,7 @@ class Server:
                 self._outbox.drop(partition, epoch)
             case Missing(partition, epoch):
                 self._out += self._outbox.again(partition, epoch)
-        return self._settle()
+        return self._settle((message.partition,))
 
     def command(self, command: ServerCommand) -> tuple[Outgoing, ...]:
         """Take a command from the elasticity controller."""
@@ -134,11 +135,16 @@ class Server:
                 self._forget(command)
             case Advance():
                 self._advance(command)
+                return self._settle(self._held)
             case WriteCheckpoint():
                 self._snapshot(command)
+                return self._settle(())
+            case SaveModel():
+                self._waiting.add(command)
+                return self._settle(())
             case _:
                 self._waiting.add(command)
-        return self._settle()
+        return self._settle((command.partition,))
 
     def look_back(self) -> tuple[Outgoing, ...]:
         """Time has passed: ask other servers after what has had no answer since before the last time."""
@@ -163,12 +169,13 @@ class Server:
 
     # ---- waiting: everything that may come early is tried until it fits ------------------------
 
-    def _settle(self) -> tuple[Outgoing, ...]:
-        self._waiting.settle(self._attempt)
+    def _settle(self, partitions: Iterable[int]) -> tuple[Outgoing, ...]:
+        """``partitions``: those that something was said about."""
+        self._waiting.settle(partitions, self._attempt)
         out, self._out = tuple(self._out), []
         return out
 
-    def _attempt(self, item: Item) -> bool:
+    def _attempt(self, item: Item | SaveModel) -> bool:
         """Whether the item is done with: carried out, answered or known to be stale."""
         match item:
             case Asked():

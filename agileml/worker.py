@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
@@ -353,12 +353,16 @@ class Worker:
 
     def _request(self, task: _Task, batch: list[_Asked]) -> Read | Update:
         generation = 0 if self._assigned is None else self._assigned.generation
-        parts = [replace(asked.part, epoch=self._routes[asked.part.partition].epoch) for asked in batch]
+        updates, reads = [], []
+        for asked in batch:
+            part, epoch = asked.part, self._routes[asked.part.partition].epoch
+            if isinstance(part, UpdatePart):
+                updates.append(UpdatePart(part.partition, epoch, part.deltas))
+            else:
+                reads.append(ReadPart(part.partition, epoch, part.rows))
         if task.pushing:
-            updates = tuple(part for part in parts if isinstance(part, UpdatePart))
-            return Update(self._numbers, generation, task.clock, self._cuts(task), updates)
-        reads = tuple(part for part in parts if isinstance(part, ReadPart))
-        return Read(self._numbers, generation, task.clock, reads)
+            return Update(self._numbers, generation, task.clock, self._cuts(task), tuple(updates))
+        return Read(self._numbers, generation, task.clock, tuple(reads))
 
     def _cuts(self, task: _Task) -> bool:
         """Whether the clock ends a range: the last one does, and every one that the backups keep up with."""

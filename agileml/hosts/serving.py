@@ -66,8 +66,8 @@ class ServerProcess:
 
     def run(self) -> None:
         while True:
+            self._data.flush()  # first what somebody waits for
             self._control.flush()
-            self._data.flush()
             self._poller.poll(self._control.wait_ms())
             for command in self._control.receive():
                 self._command(command)

@@ -59,8 +59,8 @@ class WorkerProcess:
 
     def run(self) -> None:
         while True:
+            self._data.flush()  # first what somebody waits for
             self._control.flush()
-            self._data.flush()
             self._poller.poll(self._wait_ms())
             for command in self._control.receive():
                 if isinstance(command, Assign):
@@ -75,10 +75,10 @@ class WorkerProcess:
             if time.monotonic() >= self._look_back_at:
                 self._look_back_at = time.monotonic() + self._ask_after_s
                 self._carry_out(self._core.look_back())
-            if self._held and time.monotonic() >= self._release_at:
-                self._release()
             if not self._held and self._core.uncomputed:
                 self._compute()
+            if self._held and time.monotonic() >= self._release_at:
+                self._release()
             if self._meter is not None and (load := self._meter.report(time.monotonic())) is not None:
                 self._control.tell(load)
 

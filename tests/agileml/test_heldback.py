@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import numpy as np
+
+from agileml.commands import SaveModel
+from agileml.heldback import Asked, HeldBack, Item
+from agileml.messages import Inquiry, Read, ReadPart, Unknown
+
+ROWS = np.arange(3)
+
+
+def read(request: int, *partitions: int) -> Read:
+    return Read(request, 0, 1, tuple(ReadPart(partition, 1, ROWS) for partition in partitions))
+
+
+def test_only_what_waits_for_the_partitions_named_is_tried() -> None:
+    waiting, tried = HeldBack(), []
+
+    def never(item: Item | SaveModel) -> bool:
+        assert isinstance(item, Asked)
+        tried.append((item.part.partition, item.sender))
+        return False
+
+    for worker in ("b", "a"):
+        assert waiting.ask(worker, read(7, *range(100))) == list(range(100))
+    waiting.settle((3, 50), never)
+    assert tried == [(3, "b"), (3, "a"), (50, "b"), (50, "a")]
+
+
+def test_what_one_item_releases_is_tried_again_and_saves_come_last() -> None:
+    waiting, done = HeldBack(), []
+    save = SaveModel("m", 0, 1, (0,))
+
+    def after_the_second(item: Item | SaveModel) -> bool:
+        who = item.sender if isinstance(item, Asked) else "save"
+        if who == "second" or "second" in done:
+            done.append(who)
+            return True
+        return False
+
+    waiting.add(save)
+    waiting.ask("first", read(1, 0))
+    waiting.ask("second", read(1, 0))
+    waiting.settle((0,), after_the_second)
+    assert done == ["second", "first", "save"]
+    waiting.settle((0,), after_the_second)
+    assert done == ["second", "first", "save"]
+
+
+def test_a_newer_request_takes_the_place_of_an_older_one_and_the_older_is_unknown_then() -> None:
+    waiting = HeldBack()
+    waiting.ask("a", read(1, 0, 1))
+    waiting.ask("a", read(2, 1))
+    assert waiting.unknown("a", Inquiry(1, (0, 1, 2))) == [Unknown(1, 1), Unknown(1, 2)]
+    assert waiting.unknown("b", Inquiry(1, (0,))) == [Unknown(1, 0)]
