@@ -1,11 +1,10 @@
 """A cluster over a trace of jobs: the policies that run live, at the speed of arithmetic.
 
 Time goes in rounds. Jobs that arrived are known when the next round begins; the policy is asked again
-whenever the set of jobs has changed, and on a period. A deadline that the policy can keep beside all it has
-promised is promised when its job arrives, and from then on no newcomer's deadline may cost it: who comes when
-there is no room has none. A job that was elsewhere in the last round, or nowhere,
-loses ``switch_s`` of this one to a checkpoint and a restart; who keeps its type keeps its workers
-(``rounds.place``) and loses nothing. A worker is paid while somebody runs on it.
+whenever the set of jobs has changed, on a period, and when somebody has no time to spare for its deadline
+(``promised``). A job that was elsewhere in the last round, or nowhere, loses ``switch_s`` of this one to a
+checkpoint and a restart; who keeps its type keeps its workers (``rounds.place``) and loses nothing. A worker
+is paid while somebody runs on it.
 
 ``ideal`` leaves rounds out: between two events every job moves on at thr(m, X), as if time could be cut as
 finely as shares are. The difference is what rounds cost (Narayanan, Fig. 5.15).
@@ -15,13 +14,14 @@ Refuses to know clocks, clouds and chance: a trace is given.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from bidbrain.policies.base import Policy
 from bidbrain.policies.problem import Cluster, Flags, Floats, Indices, Jobs, Kinds, ShareProblem
+from bidbrain.promised import Moment, Pace, Promises
 from bidbrain.rounds import FADE, ROUND_S, Combinations, Slot, choose
 from pricing_data.units import HOUR_S
 
@@ -85,21 +85,28 @@ def simulate(
     policy: Policy,
     *,
     ideal: bool = False,
+    promises: bool = True,
     until: slice = slice(None),
 ) -> Finished:
-    """Run the trace until its jobs ``until`` have ended. Raises Stuck, and what the policy raises."""
-    return _Simulation(trace, setting, policy, ideal).run(until)
+    """Run the trace until its jobs ``until`` have ended. Raises Stuck, and what the policy raises.
+
+    ``promises``: whether deadlines are promised; otherwise nobody is told of them.
+    """
+    return _Simulation(trace, setting, policy, ideal, promises).run(until)
 
 
 class _Simulation:
-    def __init__(self, trace: Trace, setting: Setting, policy: Policy, ideal: bool) -> None:
+    def __init__(self, trace: Trace, setting: Setting, policy: Policy, ideal: bool, promises: bool) -> None:
         self._trace, self._setting, self._policy, self._ideal = trace, setting, policy, ideal
         count, types = len(trace.kind), len(setting.cluster.types)
         self._left = trace.steps.astype(np.float64)
         self._isolated, self._end = np.zeros(count), np.full(count, np.nan)
         self._received = np.zeros((count, types))
         self._together: dict[tuple[int, int], tuple[int, Floats]] = {}
-        self._promised, self._seen = np.isinf(trace.slo_s), 0
+        round_s = 0.0 if ideal else setting.round_s
+        pace = _pace(trace, setting, promises)
+        self._promises = Promises(pace, setting.cluster.workers, round_s, setting.switch_s)
+        self._seen, self._known_pressed, self._pressed = 0, frozenset[int](), np.empty((0, 0), np.bool_)
         self._active = np.empty(0, np.int64)
         self._arrived, self._asked_at = 0, -np.inf
         self._dollars, self._rounds, self._switches, self._asked = 0.0, 0, 0, 0
@@ -112,7 +119,7 @@ class _Simulation:
             if not len(self._active):
                 now, self._ran = self._from(float(self._trace.arrival_s[self._arrived])), frozenset()
                 continue
-            if changed or now >= self._asked_at + self._setting.period_s:
+            if self._press(now) or changed or now >= self._asked_at + self._setting.period_s:
                 self._ask(now)
             now = self._flow(now) if self._ideal else self._round(now)
         return Finished(
@@ -122,7 +129,7 @@ class _Simulation:
             self._rounds,
             self._switches,
             self._asked,
-            self._promised & np.isfinite(self._trace.slo_s),
+            self._promises.given,
         )
 
     # ---- who is there, and what they are promised -----------------------------------------------
@@ -140,23 +147,25 @@ class _Simulation:
         self._arrived = known
         return changed
 
+    def _press(self, now: float) -> bool:
+        """Note who may not wait; whether that is news."""
+        self._pressed = self._promises.pressed(self._moment(now))
+        pressed = frozenset(self._active[self._pressed.any(axis=1)].tolist())
+        known, self._known_pressed = self._known_pressed, pressed
+        return not pressed <= known
+
     def _ask(self, now: float) -> None:
         """New shares, after newcomers' deadlines were promised as far as there is room."""
-        new = np.arange(self._seen, self._arrived)
-        new = new[np.isfinite(self._trace.slo_s[new])]
+
+        def ask(slo_s: Floats, taken: Floats) -> frozenset[int]:
+            self._problem = self._now(now, slo_s, taken)
+            self._answer = self._policy.share(self._problem)
+            number = dict(zip(self._problem.jobs.names, self._active.tolist(), strict=True))
+            return frozenset(number[one.job] for one in self._answer.short)
+
+        self._promises.settle(self._moment(now), np.arange(self._seen, self._arrived), ask)
         self._seen = self._arrived
-        self._promised[new] = True
-        self._problem = self._now(now)
-        answer = self._policy.share(self._problem)
-        if answer.short and len(new):
-            self._promised[new] = False
-            short = self._short(now)
-            for job in new:
-                self._promised[job] = True
-                self._promised[job] = self._short(now) <= short
-            self._problem = self._now(now)
-            answer = self._policy.share(self._problem)
-        self._shares = answer.shares
+        self._shares = self._answer.shares
         self._rate_alone = self._problem.isolated()
         self._combinations = Combinations.of(self._shares)
         self._asked_at = now
@@ -167,15 +176,15 @@ class _Simulation:
             if self._rounds - had[0] < _FORGOTTEN and np.isnan(self._end[list(pair)]).all()
         }
 
-    def _short(self, now: float) -> frozenset[str]:
-        """Who falls short of what is promised by now."""
-        return frozenset(one.job for one in self._policy.share(self._now(now)).short)
+    def _moment(self, now: float) -> Moment:
+        return Moment(now, self._active, self._left[self._active])
 
-    def _now(self, now: float) -> ShareProblem:
-        """What the policy is asked."""
+    def _now(self, now: float, slo_s: Floats, taken: Floats) -> ShareProblem:
+        """What the policy is asked, with these deadlines and without workers that are ``taken``, (k,)."""
         trace, active = self._trace, self._active
+        cluster = self._setting.cluster
         return ShareProblem(
-            self._setting.cluster,
+            replace(cluster, workers=cluster.workers - taken),
             self._setting.kinds,
             Jobs(
                 tuple(f"job{job}" for job in active),
@@ -184,17 +193,11 @@ class _Simulation:
                 self._left[active],
                 now - trace.arrival_s[active],
                 self._isolated[active],
-                np.where(self._promised[active], self._time_left(now), np.inf),
+                slo_s,
                 trace.entity[active],
             ),
             np.asarray(self._setting.entity_weight),
         )
-
-    def _time_left(self, now: float) -> Floats:
-        """Until deadlines, two rounds early: shares are kept to a round. One that has passed is none."""
-        left = self._trace.arrival_s[self._active] + self._trace.slo_s[self._active] - now
-        early = left if self._ideal else np.maximum(left - 2 * self._setting.round_s, left / 2)
-        return np.asarray(np.where(left > 0, early, np.inf))
 
     # ---- time passes ---------------------------------------------------------------------------
 
@@ -213,7 +216,7 @@ class _Simulation:
 
     def _round(self, now: float) -> float:
         """One round, by Algorithm 2."""
-        chosen = choose(self._problem, self._combinations, self._received_by_now())
+        chosen = choose(self._problem, self._combinations, self._received_by_now(), self._pressed)
         if not chosen and self._arrived == len(self._trace.kind):
             raise Stuck(f"{len(self._active)} jobs are left, and the policy gives time to none of them")
         running = self._names(chosen)
@@ -302,6 +305,14 @@ class _Simulation:
                 had = had * FADE
                 had[place] += self._setting.round_s
                 self._together[pair] = self._rounds + 1, had
+
+
+def _pace(trace: Trace, setting: Setting, promises: bool) -> Pace:
+    """What promises are made by."""
+    kinds = setting.kinds
+    rates = np.where(kinds.fits(setting.cluster.workers), kinds.rates, 0.0)
+    due_s = trace.arrival_s + (trace.slo_s if promises else np.inf)
+    return Pace(due_s, kinds.scale[trace.kind], rates[trace.kind])
 
 
 def completion_s(trace: Trace, finished: Finished) -> Floats:

@@ -27,7 +27,7 @@ from typing import Final, Self
 
 import numpy as np
 
-from bidbrain.policies.problem import Floats, Indices, ShareProblem, Shares
+from bidbrain.policies.problem import Flags, Floats, Indices, ShareProblem, Shares
 
 ROUND_S: Final = 360.0
 """Six minutes (Narayanan 5.5)."""
@@ -72,11 +72,25 @@ class Slot:
     workers: int
 
 
-def choose(problem: ShareProblem, combinations: Combinations, received_s: Floats) -> tuple[Slot, ...]:
-    """Who runs in the next round, the highest priority first; equal ones by share, then by arrival."""
+def choose(
+    problem: ShareProblem, combinations: Combinations, received_s: Floats, pressed: Flags | None = None
+) -> tuple[Slot, ...]:
+    """Who runs in the next round, the highest priority first; equal ones by share, then by arrival.
+
+    Who is ``pressed`` (n, k) comes before all others on those types, alone and whatever the shares: the
+    largest job first, each on the fastest of them that has room.
+    """
     priority = combinations.priorities(received_s)
+    ahead = np.zeros(priority.shape, np.bool_)
+    if pressed is not None and pressed.any():
+        hurry = np.flatnonzero(pressed.any(axis=1))
+        ahead[hurry] = pressed[hurry]
+        speed = problem.rates[hurry] / problem.rates[hurry].max(axis=1, keepdims=True)
+        rank = problem.scale[hurry, None] + speed / 2
+        priority[hurry] = np.where(pressed[hurry], rank, priority[hurry])
     chosen, place = np.nonzero(priority)
-    order = np.lexsort((chosen, -combinations.share[chosen, place], -priority[chosen, place]))
+    keys = (chosen, -combinations.share[chosen, place], -priority[chosen, place], ~ahead[chosen, place])
+    order = np.lexsort(keys)
     chosen, place = chosen[order], place[order]
     first, second = combinations.first[chosen], combinations.second[chosen]
     asked = zip(

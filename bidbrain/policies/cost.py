@@ -35,7 +35,7 @@ from bidbrain.policies.base import (
     runnable,
 )
 from bidbrain.policies.order import fastest
-from bidbrain.policies.problem import Floats, ShareProblem
+from bidbrain.policies.problem import Flags, Floats, ShareProblem
 from bidbrain.policies.program import Program
 from bidbrain.policies.rising import highest, top
 from bidbrain.policies.worths import most_worth
@@ -111,20 +111,25 @@ def _with_floors(problem: ShareProblem, floor: Floats, best: Callable[[Floats], 
             return best(floor)
         except Unsolvable:
             pass  # Not together: below is found who has to give.
-    kept, short = possible(problem, floor)
+    kept, short = possible(problem, floor, np.isfinite(problem.jobs.slo_s))
     answer = best(kept)
     return replace(answer, short=answer.short + short)
 
 
-def possible(problem: ShareProblem, floor: Floats) -> tuple[Floats, tuple[Shortfall, ...]]:
+def possible(
+    problem: ShareProblem, floor: Floats, first: Flags | None = None
+) -> tuple[Floats, tuple[Shortfall, ...]]:
     """Floors that shares can meet together, and what was taken off them.
 
     Minimises the sum over jobs of the part of its floor that a job goes without; floors that can all be met
-    are left as they are.
+    are left as they are. Nothing is taken off the floors of jobs that come ``first`` (n,) for the others'.
     """
     reachable = fastest(problem)
-    asked = np.minimum(floor, reachable)
-    program = Program(problem, asked)
+    asked, firm = np.minimum(floor, reachable), np.zeros(len(floor), np.bool_)
+    if first is not None and (first & (floor > 0)).any() and (~first & (floor > 0)).any():
+        firm = first
+        asked = np.where(firm, possible(problem, np.where(firm, floor, 0.0))[0], asked)
+    program = Program(problem, asked, firm.astype(np.float64))
     each = program.each(asked)
     wanted = np.flatnonzero(each > 0)
     given = program.variables(len(wanted), 1.0, 0.0, 1.0)
@@ -142,10 +147,12 @@ def possible(problem: ShareProblem, floor: Floats) -> tuple[Floats, tuple[Shortf
         linear = program.done()
         gain = linear.gain.copy()
         gain[given] = program.classes.size[wanted]
-        part[wanted] = solve(replace(linear, gain=gain)).x[given]
+        low = linear.low.copy()
+        low[given] = program.each(firm.astype(np.float64))[wanted]
+        part[wanted] = solve(replace(linear, gain=gain, low=low)).x[given]
     part = np.where(part > 1 - _EXACT, 1.0, part)[program.classes.of]
     kept = asked * part * (1 - _EXACT)
-    missed = np.flatnonzero(kept < floor * (1 - 2 * _EXACT))
+    missed = np.flatnonzero(kept < floor * (1 - 4 * _EXACT))
     return kept, tuple(
         _shortfall(problem, int(job), float(floor[job]), float(kept[job]), reachable) for job in missed
     )
@@ -203,7 +210,7 @@ class PerJob:
     def share(self, problem: ShareProblem) -> Answer:
         alone = problem.alone()
         promised = np.where(np.isinf(alone.jobs.slo_s), self.least_share * alone.isolated(), 0.0)
-        floor, short = possible(alone, deadline_speed(alone) + promised)
+        floor, short = possible(alone, deadline_speed(alone) + promised, np.isfinite(alone.jobs.slo_s))
         # Every job is a class of its own: an average of two jobs may be worse than both.
         program = Program(alone, np.arange(len(floor), dtype=np.float64))
         each = program.each(floor)

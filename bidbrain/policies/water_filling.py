@@ -14,8 +14,9 @@ slackness: every X that keeps the levels after the round is an optimum of the ro
   later. That type is closed to it. A job with all its time on the best type still open to it is stuck too,
   which takes no program: how levels rise from one such job to the next is arithmetic, until a type runs out.
 
-So rounds in which jobs just reach the top of what is open to them are tried many at a time: levels only rise,
-so the last of them that fits is searched for, with the prices of those that do not.
+So rounds in which jobs just reach the top of what is open to them are tried many at a time (``levels``): what
+levels are after any of them is known, and they only rise; so the last that fits is searched for, with the
+prices of those that do not.
 
 Refuses to know other objectives than fairness over time.
 
@@ -24,33 +25,26 @@ Source: Narayanan 5.4.3; levels as in Radunovic and Le Boudec, IEEE/ACM Transact
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 
 from bidbrain.policies.base import Answer, cannot_run, runnable
-from bidbrain.policies.problem import Flags, Floats, ShareProblem, Shares
+from bidbrain.policies.levels import Course, Sharing, State
+from bidbrain.policies.problem import Floats, ShareProblem, Shares
 from bidbrain.policies.rising import Raised, highest
 from bidbrain.solver import Unsolvable
-
-_Parts: TypeAlias = Callable[[Flags], Floats]
-"""From who can still rise to p, shape (n,)."""
 
 _ROUNDING: Final = 1e-9
 """Of a round's length: nearer to its end than this it went all the way."""
 _GIVEN_UP: Final = (1e-8, 1e-7, 1e-6)
 """What everybody's levels lose, one after the other, where rounding has made them impossible together."""
-_AT_THE_TOP: Final = 1e-9
-"""Of a job's cap: who is nearer than this has reached it."""
 _PRICED: Final = 1e-7
 """Of all prices together: what a row, or a use, must be priced at to tell anything."""
-_AHEAD: Final = 512
-"""The most rounds that are tried at once: each is a level for every job, to be kept until one fits."""
-_FIRST_AHEAD: Final = 16
-"""How many are tried first; then four times as many."""
+_FIRST_AHEAD: Final = 32
+"""How many rounds are tried at once first; then four times as many."""
 
 
 class Inside(StrEnum):
@@ -67,7 +61,12 @@ class WaterFilling:
     """Single-level fairness by jobs' weights; Pareto efficient. The value is the level of the worst off."""
 
     def share(self, problem: ShareProblem) -> Answer:
-        return _Filling(problem, lambda rising: np.where(rising, problem.jobs.weight, 0.0)).answer()
+        jobs = problem.jobs
+        everybody = np.zeros(len(jobs.kind), np.int64)
+        return _Filling(
+            problem,
+            Sharing(everybody, jobs.weight, problem.scale, np.ones(1), np.zeros(1, np.bool_)),
+        ).answer()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,58 +76,41 @@ class Hierarchical:
     inside: tuple[Inside, ...] | Inside = Inside.FAIRNESS
 
     def share(self, problem: ShareProblem) -> Answer:
-        return _Filling(problem, lambda rising: self._parts(problem, rising)).answer()
-
-    def _parts(self, problem: ShareProblem, rising: Flags) -> Floats:
-        entity, weight = problem.jobs.entity, np.where(rising, problem.jobs.weight, 0.0)
         fifo = np.array([self._of(number) is Inside.FIFO for number in range(len(problem.entity_weight))])
-        first = np.full(len(fifo), len(entity))
-        waiting = np.flatnonzero(rising)[::-1]
-        first[entity[waiting]] = waiting
-        weight = np.where(fifo[entity], np.arange(len(entity)) == first[entity], weight)
-        whole = np.bincount(entity, weights=weight, minlength=len(fifo))
-        return np.asarray(problem.entity_weight[entity] * weight / np.maximum(whole[entity], 1e-300))
+        jobs = problem.jobs
+        return _Filling(
+            problem, Sharing(jobs.entity, jobs.weight, problem.scale, problem.entity_weight, fifo)
+        ).answer()
 
     def _of(self, entity: int) -> Inside:
         return self.inside if isinstance(self.inside, Inside) else self.inside[entity]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _State:
-    """Between two rounds; both (n,)."""
-
-    level: Floats
-    rising: Flags
-
-
 class _Filling:
     """One water filling: the state between its rounds, what is still open to whom, and the last program."""
 
-    def __init__(self, problem: ShareProblem, parts_of: _Parts) -> None:
-        self._problem, self._parts_of = problem, parts_of
-        self._equal, self._scale = problem.equal(), problem.scale
+    def __init__(self, problem: ShareProblem, sharing: Sharing) -> None:
+        self._problem, self._sharing = problem, sharing
+        self._equal = problem.equal()
         self._runs = runnable(problem)
         self._open = problem.allowed[problem.jobs.kind]
         self._cap = self._caps()
-        self._state = _State(np.zeros(len(self._equal)), self._runs.copy())
+        self._state = State(np.zeros(len(self._equal)), self._runs & (sharing.whole > 0)[sharing.entity])
         self._shares = Shares(np.zeros(self._open.shape))
         self._kept = 1.0
 
     def answer(self) -> Answer:
-        while (state := self._settled(self._state)).rising.any():
-            step = self._step(state)
-            ahead = self._next(state)
-            distance = _distance(state, ahead, step)
-            raised = self._raise(state.level, step, distance)
+        while (state := self._state.settled(self._cap)).rising.any():
+            course = Course(self._sharing, state, self._cap)
+            distance = float(course.times[0]) if len(course.times) else np.inf
+            raised = self._raise(state.level, course.step, distance)
             if raised.t < distance * (1 - _ROUNDING):
-                self._state = self._held_back(state, step, raised)
+                self._state = self._held_back(state, course.step, raised)
                 self._shares = raised.shares
             else:
-                self._state, self._shares = self._as_far_as_fits(ahead, raised.shares)
+                self._state, self._shares = self._as_far_as_fits(course, raised.shares)
         least = float(self._state.level[self._runs].min(initial=np.inf))
         return Answer(self._shares, least, cannot_run(self._problem))
-
-    # ---- arithmetic ----------------------------------------------------------------------------
 
     def _caps(self) -> Floats:
         """The level of each job that has all its time on the best type open to it.
@@ -140,29 +122,6 @@ class _Filling:
         best = np.where(self._open, self._problem.rates, 0.0).max(axis=1)
         cap: Floats = np.divide(best, self._equal, out=np.zeros(len(best)), where=self._equal > 0)
         return cap
-
-    def _settled(self, state: _State) -> _State:
-        """Without those who have reached their caps."""
-        return _State(state.level, state.rising & (state.level < self._cap * (1 - _AT_THE_TOP)))
-
-    def _step(self, state: _State) -> Floats:
-        """How fast levels rise, the fastest at 1."""
-        step = self._parts_of(state.rising) / self._scale
-        return np.asarray(step / step.max(), np.float64)
-
-    def _next(self, state: _State) -> _State:
-        """When the next job reaches its cap, if nothing else holds anybody back."""
-        step = self._step(state)
-        moves = step > 0
-        time = np.full(len(step), np.inf)
-        time[moves] = (self._cap[moves] - state.level[moves]) / step[moves]
-        soonest = time.min()
-        if np.isinf(soonest):
-            return _State(np.where(moves, np.inf, state.level), state.rising & ~moves)
-        level = np.where(time <= soonest * (1 + _AT_THE_TOP), self._cap, state.level + soonest * step)
-        return self._settled(_State(level, state.rising))
-
-    # ---- programs ------------------------------------------------------------------------------
 
     def _raise(self, level: Floats, step: Floats, limit: float, enough: float = -np.inf) -> Raised:
         """The largest c <= ``limit`` for which everybody can have ``level`` + c ``step``.
@@ -191,7 +150,7 @@ class _Filling:
             enough=enough,
         )
 
-    def _held_back(self, state: _State, step: Floats, raised: Raised) -> _State:
+    def _held_back(self, state: State, step: Floats, raised: Raised) -> State:
         """After a round that ended before anybody's cap: who is stuck, and which types are closed to whom."""
         program, best = raised.program, raised.best
         tight = np.zeros(len(program.classes.size), np.bool_)
@@ -206,44 +165,35 @@ class _Filling:
             self._cap = self._caps()
         level = state.level + max(raised.t, 0.0) * step
         stuck = tight[program.classes.of] & (step > 0)
-        return _State(level, np.asarray(state.rising & ~stuck))
+        return State(level, np.asarray(state.rising & ~stuck))
 
-    def _as_far_as_fits(self, state: _State, shares: Shares) -> tuple[_State, Shares]:
-        """The last of the states ahead, each by one cap, whose levels can be had together.
+    def _as_far_as_fits(self, course: Course, shares: Shares) -> tuple[State, Shares]:
+        """The last event of a course whose levels can be had together; the first one's can.
 
-        One that does not fit tells by its prices which others cannot; the last that they allow is tried next.
+        One that does not fit tells by its prices which others cannot. The last that they allow is tried next,
+        and where that does not fit either, one in the middle.
         """
-        states = [state]
-        good, bad, tried = 0, _AHEAD, _FIRST_AHEAD
-        while good + 1 < bad and (good + 1 < len(states) or states[-1].rising.any()):
-            while len(states) <= tried and states[-1].rising.any():
-                states.append(self._next(states[-1]))
-            tried = min(tried, len(states) - 1)
-            way = states[tried].level - states[good].level
-            raised = self._raise(states[good].level, way, 1.0, enough=1 - _ROUNDING)
+        good, bad, tried = 0, len(course.times), _FIRST_AHEAD
+        level, by_prices = course.level(good), False
+        while good + 1 < bad:
+            tried = min(tried, bad - 1)
+            raised = self._raise(level, course.level(tried) - level, 1.0, enough=1 - _ROUNDING)
             if raised.t >= 1 - _ROUNDING:
                 good, shares = tried, raised.shares
-                tried = min(4 * tried, bad - 1)
+                level, tried = course.level(good), 4 * tried
             else:
-                bad = self._too_far(states[good + 1 : tried], raised) + good + 1
-                tried = bad - 1
-        return states[good], shares
+                bad, by_prices = self._too_far(course, good + 1, tried, raised), not by_prices
+                tried = bad - 1 if by_prices else (good + bad) // 2
+        return course.at(good), shares
 
-    def _too_far(self, states: list[_State], raised: Raised) -> int:
-        """How many of the states, each above the one before, the prices of a program leave possible."""
+    def _too_far(self, course: Course, low: int, high: int, raised: Raised) -> int:
+        """The first event from ``low`` on that the prices of a program forbid; they forbid ``high``."""
         price, most = raised.limit()
         price, most = price * self._equal * self._kept, most * (1 + _ROUNDING)
-        low, high = 0, len(states)
         while low < high:
             middle = (low + high) // 2
-            if float(price @ states[middle].level) <= most:
+            if float(price @ course.level(middle)) <= most:
                 low = middle + 1
             else:
                 high = middle
         return low
-
-
-def _distance(state: _State, ahead: _State, step: Floats) -> float:
-    """What of ``step`` lies between two states."""
-    fastest = int(np.argmax(step))
-    return float(ahead.level[fastest] - state.level[fastest])

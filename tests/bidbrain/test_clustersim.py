@@ -10,7 +10,7 @@ import pytest
 from bidbrain.clustersim import Setting, Stuck, Trace, completion_s, fairness, late, simulate
 from bidbrain.policies.base import Answer, Filled, Policy
 from bidbrain.policies.baselines import Agnostic, Packing
-from bidbrain.policies.cost import PerDollar
+from bidbrain.policies.cost import PerDollar, PerJob, Total
 from bidbrain.policies.fairness import LeastAttainedService
 from bidbrain.policies.order import Fifo
 from bidbrain.policies.problem import Cluster, Kinds, ShareProblem, Shares
@@ -83,8 +83,31 @@ def test_rounds_are_nearly_ideal() -> None:
 def test_deadlines_that_can_be_kept_are() -> None:
     jobs = trace([0, 1, 0], [4000.0, 3000.0, 4000.0], [0.0, 0.0, 0.0], slo_s=4000.0)
     setting = replace(SETTING, cluster=replace(CLUSTER, cost=np.array([1.0, 6.0])))
-    assert late(jobs, simulate(jobs, setting, PerDollar(slos=False))).any()
+    told_nobody = simulate(jobs, setting, PerDollar(), promises=False)
+    assert late(jobs, told_nobody).any()
+    assert not told_nobody.promised.any()
     assert not late(jobs, simulate(jobs, setting, PerDollar())).any()
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("policy", [PerDollar(), Total(), PerJob()])
+def test_a_promise_is_kept(seed: int, large: bool, policy: Policy) -> None:
+    """Tight deadlines of jobs of up to three workers, on so few that many are refused one."""
+    chance = np.random.default_rng(seed)
+    scale = np.array([1, 1, 2, 1, 3]) if large else np.ones(5, np.int64)
+    kinds = Kinds(np.array([[1.0, 4.0], [2.0, 3.0], [1.0, 3.0], [1.5, 0.0], [2.0, 5.0]]), scale)
+    kind = chance.integers(0, 5, 20)
+    lasts_s = 10 ** chance.uniform(3, 4.5, 20)
+    arrival_s = np.cumsum(chance.exponential(chance.choice([1000.0, 2500.0]), 20))
+    jobs = replace(
+        trace(kind.tolist(), (lasts_s * kinds.rates.max(axis=1)[kind]).tolist(), arrival_s.tolist()),
+        slo_s=lasts_s * chance.choice([1.1, 1.3, 2, 5, np.inf], 20),
+    )
+    cluster = replace(CLUSTER, workers=np.array([float(chance.integers(3, 6)), 3.0]))
+    done = simulate(jobs, Setting(cluster, kinds), policy)
+    assert not (late(jobs, done) & done.promised).any()
+    assert not done.promised[np.isinf(jobs.slo_s)].any()
 
 
 class Idle:

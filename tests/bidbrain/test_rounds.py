@@ -76,6 +76,17 @@ def test_a_large_job_is_not_passed_over_for_ever() -> None:
     assert total[0, 0] == pytest.approx(0.5, abs=0.1)
 
 
+def test_who_is_pressed_comes_first_and_the_largest_of_them() -> None:
+    """Four workers: the pressed ones have no share of them, and a third has it all."""
+    kinds = Kinds(np.ones((2, 1)), np.array([3, 1]))
+    problem = ShareProblem(Cluster(("gpu",), np.array([4.0]), np.ones(1)), kinds, Jobs.of([1, 1, 0, 1]))
+    combinations = Combinations.of(Shares(np.array([[0.0], [1.0], [0.0], [1.0]])))
+    pressed = np.array([[True], [False], [True], [False]])
+    chosen = choose(problem, combinations, np.zeros((4, 1)), pressed)
+    assert [slot.chosen for slot in chosen] == [2, 0]
+    assert [slot.chosen for slot in choose(problem, combinations, np.zeros((4, 1)))] == [1, 3]
+
+
 def test_who_stays_keeps_the_workers_and_large_jobs_come_first() -> None:
     servers = {"v100": (4, 4)}
     first = place([(("a",), "v100", 1), (("b",), "v100", 4)], servers, ())

@@ -69,11 +69,12 @@ FULL: Final = Size(36, 6000, slice(4000, 5000), 1000, 500, (3.2, 4.4, 5.6), (1.4
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One policy in a contest. ``pairs``: it sees space sharing."""
+    """One policy in a contest. ``pairs``: it sees space sharing. ``promises``: it is told of deadlines."""
 
     policy: Callable[[int], Policy]
     pairs: bool = False
     ideal: bool = False
+    promises: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +102,9 @@ class Measures:
         )
 
 
-def always(policy: Policy, *, pairs: bool = False, ideal: bool = False) -> Entry:
+def always(policy: Policy, *, pairs: bool = False, ideal: bool = False, promises: bool = True) -> Entry:
     """A policy that draws nothing."""
-    return Entry(lambda _: policy, pairs, ideal)
+    return Entry(lambda _: policy, pairs, ideal, promises)
 
 
 GANDIVA: Final = Entry(lambda seed: Packing(np.random.default_rng(seed)), pairs=True)
@@ -130,8 +131,8 @@ BY_MAKESPAN: Final[Mapping[str, Entry]] = {
     "types, sharing": always(Filled(Makespan()), pairs=True),
 }
 BY_COST: Final[Mapping[str, Entry]] = {
-    "most throughput": always(MaxThroughput()),
-    "per dollar": always(PerDollar(slos=False)),
+    "most throughput": always(MaxThroughput(), promises=False),
+    "per dollar": always(PerDollar(), promises=False),
     "per dollar, SLOs": always(PerDollar()),
     "total cost, SLOs": always(Total()),
 }
@@ -182,7 +183,14 @@ def _measured(
     """One simulation, in a process of its own."""
     chosen = BY_NAME[name][entry]
     setting = _table(data).setting(workers, pairs=chosen.pairs)
-    done = simulate(trace, setting, chosen.policy(seed), ideal=chosen.ideal, until=measured)
+    done = simulate(
+        trace,
+        setting,
+        chosen.policy(seed),
+        ideal=chosen.ideal,
+        promises=chosen.promises,
+        until=measured,
+    )
     return Measures.of(trace, done, measured)
 
 

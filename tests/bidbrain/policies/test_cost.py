@@ -31,6 +31,16 @@ def test_a_deadline_buys_as_much_of_the_fast_type_as_it_needs() -> None:
     assert not hurried.short
 
 
+def test_what_everybody_is_promised_at_least_costs_nobody_a_deadline() -> None:
+    """Two deadlines want the fast worker for themselves; the third job gets what they leave: nothing."""
+    problem = two_types([1800.0, 1800.0, np.inf], workers=(1.0, 1.0))
+    answer = Total().share(problem)
+    speed = problem.throughput(answer.shares)
+    assert speed[:2].sum() == pytest.approx(3.0)
+    assert speed[2] == pytest.approx(0.0, abs=1e-6)
+    assert {one.job for one in answer.short} == {"job0", "job1", "job2"}
+
+
 def test_who_cannot_keep_a_deadline_is_named_and_the_others_keep_theirs() -> None:
     problem = two_types([1000.0, 3600.0, np.inf])
     answer = PerDollar().share(problem)
