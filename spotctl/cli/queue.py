@@ -70,7 +70,12 @@ def add(
 
 
 @group.command(epilog="Example: spotctl queue rm nightly.yaml movies")
-def rm(queue: QueueFile, job: options.JobName) -> None:
+def rm(
+    queue: QueueFile,
+    job: Annotated[
+        str, typer.Argument(metavar="JOB", help="The job's name in the queue.", show_default=False)
+    ],
+) -> None:
     """Remove a job from a queue.
 
     What runs of it ends gracefully at the next round, and is accounted for. Of a queue that does not run:

@@ -14,6 +14,7 @@ from spotctl.control.state import State
 from spotctl.errors import DeadlineInfeasible, NothingToDo, UsageError
 from spotctl.queue.journal import QueueFolder, QueueRun, root_of
 from spotctl.queue.planning import QueuePlan, plan_queue
+from spotctl.queue.runner import cannot_run
 from spotctl.queue.running import run_queue
 from spotctl.queue.spec import QueueSettings
 from spotctl.runs import Run
@@ -21,7 +22,7 @@ from spotctl.settings import WorldKind
 
 
 def show_plan(settings: QueueSettings, as_json: bool) -> None:
-    """Print the plan. Nothing is written. Raises DeadlineInfeasible where a run would."""
+    """Print the plan. Nothing is written. Raises DeadlineInfeasible and UsageError where a run would."""
     found = plan_queue(settings)
     if as_json:
         screen.data(jsonlines.document(queueview.plan_object(found, settings)))
@@ -66,6 +67,8 @@ def _refuse(found: QueuePlan, settings: QueueSettings) -> None:
             f"{settings.spec.name}: nothing was started. Deadlines that cannot be promised: {told}. "
             "Allow more time, machines or money, or say best_effort: true"
         )
+    if found.never:
+        raise UsageError(cannot_run(settings.spec.name, found.never))
 
 
 class JsonLines:

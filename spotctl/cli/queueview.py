@@ -21,14 +21,18 @@ from spotctl.queue.standing import Row, Standing
 def plan(found: QueuePlan, settings: QueueSettings) -> RenderableType:
     """What would be promised, and what the first round would give."""
     spec = settings.spec
-    quotas = ", ".join(f"{count} x {pool}" for pool, count in spec.quotas.items()) or "none"
     budget = "none" if spec.budget is None else words.money(spec.budget)
     head = Text(f"{spec.name}  prices: {found.prices}, {spec.policy.name}", style="bold")
-    about = Text(
-        f"starts {format_instant(found.start)}, the prices' own time; rounds of {words.span(spec.round_s)}; "
-        f"budget {budget}; quotas: {quotas}"
-    )
-    table = _table("job", "first", "share", "deadline", "put aside")
+    sure = {f"{rate.error:.0%}" for of in found.rates.values() for rate in of.values()}
+    about = [
+        f"starts {format_instant(found.start)}, the prices' own time; a round every "
+        f"{words.span(spec.round_s)}; budget {budget}",
+        f"machines at once: {_quotas(found, settings)}",
+        f"speeds by type: the catalogue's ± {' or '.join(sorted(sure))}, until each job shows its own",
+    ]
+    if found.unused:
+        about.append(f"No job of this queue may use {', '.join(found.unused)}: the quota means nothing.")
+    table = _table("job", "first lease", "share of time", "deadline", "put aside")
     for name in found.judged:
         table.add_row(
             name,
@@ -39,9 +43,16 @@ def plan(found: QueuePlan, settings: QueueSettings) -> RenderableType:
         )
     for name in found.waiting:
         table.add_row(name, "waits", "-", f"after {', '.join(found.members[name].after)}", "-")
-    sure = {f"{rate.error:.0%}" for of in found.rates.values() for rate in of.values()}
-    speeds = f"speeds by type: the catalogue's ± {' or '.join(sorted(sure))}, until each job shows its own"
-    return Group(head, about, Text(speeds), Text(), table)
+    return Group(head, *(Text(line) for line in about), Text(), table)
+
+
+def _quotas(found: QueuePlan, settings: QueueSettings) -> str:
+    """Each quota, and what leases can be of where some of it is kept for promises."""
+    told = []
+    for pool, count in settings.spec.quotas.items():
+        left = max(found.leasable[pool], 0)
+        told.append(f"{count} x {pool}" + ("" if left == count else f" ({left} to lease, the rest kept)"))
+    return ", ".join(told) or "no quotas"
 
 
 def plan_object(found: QueuePlan, settings: QueueSettings) -> dict[str, Any]:
@@ -67,6 +78,9 @@ def plan_object(found: QueuePlan, settings: QueueSettings) -> dict[str, Any]:
             for name, one in found.judged.items()
         ],
         "waiting": list(found.waiting),
+        "leasable": dict(found.leasable),
+        "unused_quotas": list(found.unused),
+        "never": dict(found.never),
     }
 
 

@@ -257,7 +257,9 @@ def _closing(state: State, refused: str | None) -> e.Close:
     if refused is not None:
         return e.Close(state.now, e.Outcome.FAILED, 5, f"no reliable machine could be had: {refused}")
     if state.work_left and _over_budget(state):
-        return e.Close(state.now, e.Outcome.FAILED, 6, "the budget was spent before the work was done")
+        begun = "the budget was spent before the work was done"
+        why = begun if state.allocations else "the budget left does not pay for its first machines"
+        return e.Close(state.now, e.Outcome.FAILED, 6, why)
     deadline, over = state.terms.deadline_s, state.training_over_at
     if deadline is not None and over is not None and over - state.terms.start > deadline:
         why = "the work was done after its deadline"

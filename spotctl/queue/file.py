@@ -145,10 +145,16 @@ def _member(document: Document, node: yaml.Node, folder: Path) -> Member:
         priority = section.get("priority", _PRIORITY, 0.0)
         best_effort = section.get("best_effort", switch(), False)
         after = section.get("after", list_of(_NAME, "a list of jobs of this queue"), _NOBODY)
+        path = folder / Path(file).expanduser()
+        if file and not path.is_file():
+            near = hint(file, sorted(other.name for other in path.parent.glob("*.yaml")))
+            section.reject("job", f"found {file!r}, but there is no file {path}{near}")
+            file = ""
     if not file:
+        document.raise_if_wrong()
         raise Mismatch(node, "found a job without a file, expected {job: FILE.yaml}")
     try:
-        spec = load_job(folder / Path(file).expanduser())
+        spec = load_job(path)
     except JobFileError:
         document.raise_if_wrong()
         raise

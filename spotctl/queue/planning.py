@@ -13,7 +13,7 @@ from pricing_data.units import Instant, MicroUsd, later
 from spotctl.control.spending import MICROS_PER_USD
 from spotctl.opening import opening_state
 from spotctl.queue.dealing import Holder
-from spotctl.queue.pools import Pools, use
+from spotctl.queue.pools import Pools, impossible, use
 from spotctl.queue.promises import Promised, allowances, judge_all
 from spotctl.queue.rates import rates
 from spotctl.queue.rounds import deal
@@ -36,6 +36,12 @@ class QueuePlan:
     members: Mapping[str, Member]
     rates: Mapping[str, Mapping[str, Estimate]]
     """How fast each of ``judged`` is on each instance type."""
+    leasable: Mapping[str, int]
+    """Of each quota, what is not kept for promises: machines that leases can be of."""
+    unused: tuple[str, ...]
+    """Quotas of machines that no job may use."""
+    never: Mapping[str, str]
+    """Jobs that the quotas can never hold, and why."""
 
     def refused(self) -> Mapping[str, str]:
         """Jobs whose deadlines cannot be promised and must be, with the reasons."""
@@ -79,7 +85,10 @@ def plan_queue(settings: QueueSettings) -> QueuePlan:
     table = Table(start, settings.spec.round_s, pools, chosen, settings.spec.entities, purse)
     hand = deal(wanting, table)
     prices = next((of.terms.prices for of in resolved.values()), "")
+    kept = sum((Counter(one.reserved or {}) for one in judgements.values()), Counter[str]())
+    usable = {pools.of(t.market) for s in states.values() for t in (*s.terms.spot, s.terms.reliable)}
     waiting = tuple(name for name in members if name not in resolved)
+    never = {name: impossible(state, pools) for name, state in states.items() if name not in made}
     return QueuePlan(
         start,
         prices,
@@ -88,5 +97,8 @@ def plan_queue(settings: QueueSettings) -> QueuePlan:
         waiting,
         hand,
         members,
-        {name: rates(state) for name, state in states.items()},
+        rates={name: rates(state) for name, state in states.items()},
+        leasable={pool: count - kept[pool] for pool, count in pools.limits.items()},
+        unused=() if waiting else tuple(pool for pool in pools.limits if pool not in usable),
+        never={name: why for name, why in never.items() if why},
     )

@@ -37,6 +37,25 @@ class Pools:
         return {pool: tuple(markets) for pool, markets in found.items()}
 
 
+def impossible(state: State, pools: Pools) -> str:
+    """Why the quotas can never hold the job, whoever else is there; "" where they can."""
+    terms, most = state.terms, state.terms.limits.max_instances
+    reliable, least = pools.of(terms.reliable.market), 1 if state.terms.reliable_count else most
+    limit = pools.limit(reliable)
+    if limit is not None and limit < terms.reliable_count:
+        return f"it needs {terms.reliable_count} reliable x {reliable}, and the quota of those is {limit}"
+    if most == 0:
+        return "it holds no spot machines (max_instances: 0), and a queue leases no others"
+    room = 0
+    for pool in pools.markets(state):
+        limit = pools.limit(pool)
+        beside = terms.reliable_count if pool == reliable else 0
+        room = max(room, least if limit is None else limit - beside)
+    if room >= least:
+        return ""
+    return f"it needs {least} spot machines of one type at once, and the quotas leave {room}"
+
+
 @dataclass(frozen=True, slots=True)
 class Use:
     """Machines of one job, by pool."""

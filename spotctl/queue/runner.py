@@ -32,7 +32,7 @@ from spotctl.queue.clock import SharedTime
 from spotctl.queue.dealing import changes
 from spotctl.queue.file import problem_of
 from spotctl.queue.member import OpenJob, Watcher
-from spotctl.queue.pools import Pools
+from spotctl.queue.pools import Pools, impossible
 from spotctl.queue.promises import Promised, allowances, judge_all
 from spotctl.queue.rounds import deal
 from spotctl.queue.spec import Member, QueueSettings, member_text, parse_member
@@ -130,8 +130,9 @@ class Runner:
     def admit(self, members: Sequence[Member], *, begun: bool = True) -> None:
         """Let jobs in, in the order of their arrival; those that wait for others wait.
 
-        ``begun``: whether the queue runs already. Raises DeadlineInfeasible where it does not, and a deadline
-        cannot be promised that must be; where it does, that job does not begin.
+        ``begun``: whether the queue runs already; then a job that is refused does not begin. Else raises
+        DeadlineInfeasible if a deadline cannot be promised that must be, and UsageError if the quotas can
+        never hold a job.
         """
         ready = [m for m in members if all(name in self._journal.record.left for name in m.after)]
         resolved = {m.name: self._resolved(m) for m in ready}
@@ -143,6 +144,10 @@ class Runner:
                 f"{self._spec.name}: nothing was started. Deadlines that cannot be promised: {told}. "
                 "Allow more time, machines or money, or say best_effort: true"
             )
+        never = {name: impossible(opening_state(of), self._pools) for name, of in resolved.items()}
+        never = {name: why for name, why in never.items() if why and not judgements[name].made}
+        if never and not begun:
+            raise UsageError(cannot_run(self._spec.name, never))
         made = {name: one for name, one in judgements.items() if one.made}
         given = allowances(made, self._uncommitted()) if made else {}
         for member in members:
@@ -150,6 +155,8 @@ class Runner:
                 self._waiting[member.name] = member
             elif member in refused:
                 self._never_began(member.name, 6, judgements[member.name].why)
+            elif member.name in never:
+                self._never_began(member.name, 2, never[member.name])
             else:
                 self._enter(member, resolved[member.name], judgements[member.name], given.get(member.name))
 
@@ -366,12 +373,19 @@ class Runner:
         """Jobs whose predecessors are done; those whose predecessors failed never begin."""
         left = self._journal.record.left
         for name, member in list(self._waiting.items()):
-            failed = [before for before in member.after if before in left and left[before].exit_code != 0]
+            failed = [left[before] for before in member.after if before in left and left[before].exit_code]
             if failed:
-                self._never_began(name, 1, f"it was to come after {failed[0]}, which was not done")
+                why = f"it was to come after {failed[0].job}, which was not done"
+                self._never_began(name, failed[0].exit_code, why)
             elif all(before in left for before in member.after):
                 del self._waiting[name]
                 self.admit([member])
+
+
+def cannot_run(queue: str, never: Mapping[str, str]) -> str:
+    """What is said where the quotas can never hold some jobs."""
+    told = "; ".join(f"{name}: {why}" for name, why in never.items())
+    return f"{queue}: nothing was started. Jobs that the quotas can never hold: {told}"
 
 
 def _dealt(jobs: Sequence[Wanting], table: Table) -> Hand:

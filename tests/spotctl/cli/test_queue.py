@@ -112,3 +112,39 @@ def test_nobody_can_be_asked_without_a_terminal() -> None:
     refused = spotctl("queue", "run", "night.yaml")
     assert refused.exit_code == 2
     assert "add --yes" in refused.stderr
+
+
+@pytest.mark.usefixtures("home")
+def test_a_quota_that_can_never_hold_a_job_is_refused_before_anything_starts() -> None:
+    Path("b.yaml").write_text(Path("b.yaml").read_text().replace("reliable: {", "reliable: {instances: 3, "))
+    refused = spotctl(*run())
+    assert refused.exit_code == 2
+    assert "b: it needs 3 reliable x m4.large, and the quota of those is 2" in refused.stderr
+    assert spotctl(*run("--dry-run")).exit_code == 2
+
+
+@pytest.mark.usefixtures("home")
+def test_a_budget_that_pays_for_no_machine_is_said_and_who_comes_after_ends_alike() -> None:
+    text = QUEUE.format(machines=4, deadline="3h, best_effort: true").replace("budget: 5", "budget: 0.01")
+    Path("night.yaml").write_text(f"{text}  - {{job: c.yaml, after: [b]}}\n")
+    done = spotctl(*run("--json"))
+    final = json.loads(done.stdout.splitlines()[-1])
+    assert (done.exit_code, final["cost"]["total"]) == (6, "0.000000")
+    why = {job["job"]: job["why"] for job in final["jobs"]}
+    assert why["a"] == why["b"] == "the budget left does not pay for its first machines"
+    assert why["c"] == "it was to come after b, which was not done"
+
+
+@pytest.mark.usefixtures("home")
+def test_a_plan_says_what_is_left_to_lease_and_how_sure_the_speeds_are() -> None:
+    Path("night.yaml").write_text(
+        QUEUE.format(machines=4, deadline="3h").replace("m4.large: 2", "m4.large: 2, p3.xlarge: 1")
+    )
+    shown = spotctl(*run("--dry-run")).stdout
+    assert "4 x c4.xlarge (3 to lease, the rest kept)" in shown
+    assert "No job of this queue may use p3.xlarge" in shown
+    plan = json.loads(spotctl(*run("--dry-run", "--json")).stdout)
+    assert plan["unused_quotas"] == ["p3.xlarge"]
+    rate = plan["jobs"][0]["rates"]["c4.xlarge"]
+    assert (rate["core_seconds_per_second"], rate["source"]) == (4.0, "catalogue")
+    assert 0.3 < rate["relative_error"] < 0.8

@@ -85,7 +85,7 @@ def test_the_example_is_one() -> None:
         ("jobs: [{job: a.yaml, after: [c]}]", "a waits for c, which is no job here"),
         ("jobs: [{job: a.yaml, after: [b]}, {job: b.yaml, after: [a]}]", "a, b wait for each other"),
         ("jobs: [{job: a.yaml, after: [b], deadline: 2h}, {job: b.yaml}]", "cannot be promised"),
-        ("jobs: [{job: none.yaml}]", "none.yaml: cannot be read"),
+        ("jobs: [{job: none.yaml}]", "found 'none.yaml', but there is no file"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_place(text: str, said: str, tmp_path: Path) -> None:
