@@ -46,11 +46,6 @@ _EXACT: Final = 1e-9
 _MOST_STEPS: Final = 100
 
 
-def no_floor(problem: ShareProblem) -> Floats:
-    """Nothing is promised to anybody."""
-    return np.zeros(len(problem.jobs.kind))
-
-
 def deadline_speed(problem: ShareProblem) -> Floats:
     """steps[m] / slo[m], shape (n,): 0 without a deadline."""
     jobs = problem.jobs

@@ -7,6 +7,7 @@ a verb's module: help and completion load neither numpy nor sockets nor YAML.
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
 import traceback
@@ -117,7 +118,13 @@ def completion(
 
 
 def main(command: Callable[..., Any] = app) -> None:
-    """Entry point of the program. A bug ends in one line; SPOTCTL_DEBUG=1 shows its traceback."""
+    """Entry point of the program. A bug ends in one line; SPOTCTL_DEBUG=1 shows its traceback.
+
+    What a terminal's encoding has no sign for is shown as a question mark.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     try:
         command(prog_name="spotctl")
     except OSError as error:  # of help and completion, which no verb answers for

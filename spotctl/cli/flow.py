@@ -46,7 +46,7 @@ def launch(spec: JobSpec, options: LaunchOptions, as_json: bool, *, ask: bool) -
             f"launch takes it up again. `spotctl down {plan.terms.job}` ends it"
         ) from left
     if as_json:
-        screen.data(jsonlines.line(finished.final))
+        screen.event(jsonlines.line(finished.final))
     else:
         screen.show(endview.picture(finished.final))
     return finished.exit_code

@@ -99,9 +99,19 @@ def down(
     from spotctl.control.events import Ask
 
     runs = _runs()
-    chosen = [run for run in runs.all() if run.state().closed is None] if job is None else [_find(runs, job)]
+    if job is not None:
+        _end(_find(runs, job), Ask.DOWN)
+        return
+    chosen, failures = [run for run in runs.all() if run.state().closed is None], []
     for run in chosen:
-        _end(run, Ask.DOWN)
+        try:
+            _end(run, Ask.DOWN)
+        except SpotctlError as error:  # the others are to go all the same
+            failures.append(f"{run.name}: {error}")
+    if failures:
+        raise SpotctlError("\n".join(failures))
+    if not chosen:
+        screen.note("no job has machines: all runs have ended")
 
 
 def _end(run: Run, ask: Ask) -> None:

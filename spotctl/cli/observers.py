@@ -44,7 +44,7 @@ class JsonLines:
         """Only entries are written."""
 
     def on_entry(self, _: State, entry: Entry) -> None:
-        screen.data(jsonlines.event(entry))
+        screen.event(jsonlines.event(entry))
 
     def ask_interrupt(self) -> Answer:
         return "cancel"

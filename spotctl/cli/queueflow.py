@@ -44,7 +44,7 @@ def run(settings: QueueSettings, as_json: bool, *, ask: bool) -> int:
                 raise NothingToDo("not started")
     final = run_queue(settings, JsonLines() if as_json else LogLines())
     if as_json:
-        screen.data(jsonlines.line(final))
+        screen.event(jsonlines.line(final))
     else:
         screen.show(queueview.ended(final))
     return int(final["exit_code"])
@@ -81,14 +81,14 @@ class JsonLines:
         """The first entry says all of it."""
 
     def on_entry(self, state: State, entry: e.Entry) -> None:
-        screen.data(jsonlines.event_of(state.terms.job, entry))
+        screen.event(jsonlines.event_of(state.terms.job, entry))
 
     def on_left(self, job: str, exit_code: int, why: str, final: dict[str, Any] | None) -> None:
         if final is None:
             fields = {"schema": "spotctl.queue-event/1", "event": "NeverBegan", "job": job}
-            screen.data(jsonlines.line({**fields, "exit_code": exit_code, "why": why}))
+            screen.event(jsonlines.line({**fields, "exit_code": exit_code, "why": why}))
         else:
-            screen.data(jsonlines.line(final))
+            screen.event(jsonlines.line(final))
 
 
 class LogLines:

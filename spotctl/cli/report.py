@@ -26,7 +26,7 @@ def add_to(app: typer.Typer) -> None:
 
 def report(
     since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Only runs that began since, like 2026-11-01.")
+        str | None, typer.Option(metavar="TIME", help="Only runs that began since, like 2026-11-01 (UTC).")
     ] = None,
     by: Annotated[
         By, typer.Option(help="One row for each; days are those of the prices' own time.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TextIO
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -64,10 +64,28 @@ def data(text: str) -> None:
     print(text, flush=True)
 
 
+def event(text: str) -> None:
+    """Write a line of a run to standard output. Nobody may read it any more: the run goes on all the same."""
+    if (why := _written(text, sys.stdout)) is not None:
+        note(f"spotctl: standard output: {why}; nothing more is written there, and the job goes on")
+
+
 def note(*lines: str) -> None:
-    """Write chatter to standard error."""
+    """Write chatter to standard error, as long as it can be."""
     for line in lines:
-        print(line, file=sys.stderr, flush=True)
+        _written(line, sys.stderr)
+
+
+def _written(line: str, stream: TextIO) -> str | None:
+    """Why ``line`` could not be written; from then on ``stream`` leads nowhere. None where it was."""
+    try:
+        print(line, file=stream, flush=True)
+    except OSError as error:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+        return error.strerror or str(error)
+    return None
 
 
 def choose(question: str, answers: Mapping[str, str], otherwise: str) -> str:
