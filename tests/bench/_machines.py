@@ -27,8 +27,10 @@ from tests.agileml.real_jobs import RunningJob
 from tests.agileml.spread import write_numbered
 
 MACHINES: Final = 64
-MODEL: Final = {"height": 28_500, "width": 64, "touched": 264, "seed": 0}
-"""7.3 MB, of which a shard reads and updates 68 kB; 256 shards change nine rows of ten in a clock."""
+MODEL: Final = {"height": 28_500, "width": 64, "seed": 0}
+"""7.3 MB."""
+TOUCHED: Final = 264 * 4 * MACHINES
+"""Rows that all shards together read and update in a clock, however many they are: nine of ten change."""
 PARTITIONS: Final = MACHINES // 2
 TIMING: Final = Timing(repeat_s=2.0, silence_s=300.0, lease_s=600.0)
 """Rare signs of life, and patience: 200 processes share the cores of one host."""
@@ -105,13 +107,15 @@ class Watched:
 def spread_job(setup: Setup, machines: Sequence[str], core_s: float, mbit_per_s: float) -> Iterator[Watched]:
     """The job on ``machines`` (those named r... are reliable), when all of them take part.
 
-    A clock takes ``core_s`` core-seconds; links carry ``mbit_per_s`` each way.
+    A clock takes ``core_s`` core-seconds, and exchanges as much whatever the number of shards; links carry
+    ``mbit_per_s`` each way.
     """
     why = unavailable()
     if why is not None:
         sys.exit(why)
     application = "tests.agileml.spread:Spread"
-    job = Job(application, MODEL, setup, core_s, TIMING, network=True)
+    model = {**MODEL, "touched": TOUCHED // setup.shards}
+    job = Job(application, model, setup, core_s, TIMING, network=True)
     with tempfile.TemporaryDirectory() as folder, Network(mbit_per_s, MACHINES) as network:
         source = write_numbered(setup.shards, Path(folder))
         running = RunningJob(Path(folder), job, source=source, where=network.add)

@@ -20,11 +20,11 @@ from agileml.commands import StageChanged
 from agileml.events import Setup, Stage, StageDecided
 from tests.agileml import timed_experiments
 from tests.agileml.timed_experiments import RATIOS, shards_for
-from tests.bench._machines import MACHINES, MODEL, PARTITIONS, median, spread_job
+from tests.bench._machines import MACHINES, MODEL, PARTITIONS, TOUCHED, median, spread_job
 
 COMPUTE_S: Final = 4.0
 """Of a clock that 64 machines share."""
-LINK_MBIT_PER_S: Final = 10.0
+LINK_MBIT_PER_S: Final = 12.0
 SETTLE: Final = 2
 TURN: Final = 4
 MAKE_UP_ITS_MIND: Final = 6
@@ -67,7 +67,7 @@ def _timed(ratios: Sequence[str]) -> None:
 def _real(clocks: int, ratios: Sequence[str]) -> None:
     print(
         f"{MACHINES} machines, links of {LINK_MBIT_PER_S:g} Mbit/s each way, {COMPUTE_S:g} s of computing a "
-        f"clock; {MODEL}, {PARTITIONS} partitions; medians of {clocks} clocks (over the traditional)",
+        f"clock; {MODEL}, {TOUCHED} rows touched, {PARTITIONS} partitions; medians of {clocks} clocks (over the traditional)",
         flush=True,
     )
     traditional: list[float] = []
