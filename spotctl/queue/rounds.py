@@ -29,6 +29,7 @@ from bidbrain.rounds import FADE, Combinations, choose
 from bidbrain.schedule import RENEWAL_LEAD_S
 from pricing_data.market import Market
 from pricing_data.units import HOUR_S, Instant
+from spotctl.control.learning import refit
 from spotctl.control.state import State
 from spotctl.queue.pools import Pools
 from spotctl.queue.rates import market_at
@@ -120,7 +121,8 @@ def _seen(job: Wanting, free: Mapping[str, int], table: Table) -> _Sight:
     scale = min(most, max((free[pool] for pool in markets), default=0))
     if scale < 1 or (scale < most and not job.holder.elastic):
         return _Sight(0, {}, markets)
-    of_markets = outlooks(market_at(job.state), scale)
+    # Nothing happens to a job that waits: what it believes of evictions is brought up to this moment.
+    of_markets = outlooks(market_at(refit(replace(job.state, now=table.now))), scale)
     best = {}
     for pool, members in markets.items():
         known = [of_markets[market] for market in members if market in of_markets]
