@@ -67,7 +67,8 @@ def _timed(ratios: Sequence[str]) -> None:
 def _real(clocks: int, ratios: Sequence[str]) -> None:
     print(
         f"{MACHINES} machines, links of {LINK_MBIT_PER_S:g} Mbit/s each way, {COMPUTE_S:g} s of computing a "
-        f"clock; {MODEL}, {TOUCHED} rows touched, {PARTITIONS} partitions; medians of {clocks} clocks (over the traditional)",
+        f"clock; {MODEL}, {TOUCHED} rows touched, {PARTITIONS} partitions; medians of {clocks} clocks (over "
+        f"the traditional)",
         flush=True,
     )
     traditional: list[float] = []
