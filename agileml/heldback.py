@@ -6,6 +6,7 @@ what waits for another. So a message costs what waits for its own partitions, ho
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -46,20 +47,25 @@ Item: TypeAlias = Asked | Came | Move
 
 
 class HeldBack:
-    """For each partition in the order in which it came; and what needs several of them, the last save."""
+    """By partition, numbered in the order in which it came; and what needs several partitions, the last save.
+
+    That order holds across partitions: a worker whose request came first has all its answers first, and
+    computes while the link carries those of others.
+    """
 
     def __init__(self) -> None:
-        self._items: defaultdict[int, list[Item]] = defaultdict(list)
+        self._items: defaultdict[int, dict[int, Item]] = defaultdict(dict)
         self._saves: list[SaveModel] = []
+        self._numbers = itertools.count()
 
     def add(self, item: Came | Move | SaveModel) -> None:
         match item:
             case SaveModel():
                 self._saves.append(item)
             case Came(message=message):
-                self._items[message.partition].append(item)
+                self._items[message.partition][next(self._numbers)] = item
             case move:
-                self._items[move.partition].append(move)
+                self._items[move.partition][next(self._numbers)] = move
 
     def ask(self, sender: str, request: Read | Update) -> list[int]:
         """A newer request of a worker replaces what of an older one still waits. Returns its partitions."""
@@ -67,8 +73,10 @@ class HeldBack:
         for part in request.parts:
             asked = Asked(sender, request.request, request.generation, request.clock, cut, part)
             place, waiting = asked.place, self._items[part.partition]
-            waiting[:] = [old for old in waiting if not isinstance(old, Asked) or old.place != place]
-            waiting.append(asked)
+            for number, old in tuple(waiting.items()):
+                if isinstance(old, Asked) and old.place == place:
+                    del waiting[number]
+            waiting[next(self._numbers)] = asked
         return [part.partition for part in request.parts]
 
     def settle(self, partitions: Iterable[int], attempt: Callable[[Item | SaveModel], bool]) -> None:
@@ -76,16 +84,22 @@ class HeldBack:
 
         ``attempt`` says whether an item is done with.
         """
-        for partition in partitions:
-            waiting, tried = self._items.get(partition, []), -1
-            while waiting and tried != len(waiting):
-                tried = len(waiting)
-                waiting[:] = [item for item in waiting if not attempt(item)]
+        about, tried = tuple(set(partitions)), -1
+        while len(due := self._due(about)) != tried:
+            tried = len(due)
+            for number, partition in due:
+                item = self._items[partition].get(number)
+                if item is not None and attempt(item):
+                    self._items[partition].pop(number, None)
         self._saves = [save for save in self._saves if not attempt(save)]
+
+    def _due(self, partitions: Iterable[int]) -> list[tuple[int, int]]:
+        return sorted((number, p) for p in partitions for number in self._items.get(p, ()))
 
     def drop_pushes(self, partition: int) -> None:
         """What came for a copy that is gone."""
-        self._items[partition] = [item for item in self._items[partition] if not _is_push(item)]
+        kept = {number: item for number, item in self._items[partition].items() if not _is_push(item)}
+        self._items[partition] = kept
 
     def unknown(self, sender: str, inquiry: Inquiry) -> list[Unknown]:
         """Of the partitions asked after, those for which nothing of the request waits here."""
@@ -93,7 +107,7 @@ class HeldBack:
         return [Unknown(request, p) for p in inquiry.partitions if not self._waits(p, sender, request)]
 
     def has_transfer(self, partition: int, epoch: int) -> bool:
-        messages = (item.message for item in self._items[partition] if isinstance(item, Came))
+        messages = (item.message for item in self._items[partition].values() if isinstance(item, Came))
         return any(
             isinstance(message, Install | EndOfLife) and message.epoch == epoch for message in messages
         )
@@ -101,7 +115,7 @@ class HeldBack:
     def _waits(self, partition: int, sender: str, request: int) -> bool:
         return any(
             isinstance(item, Asked) and (item.sender, item.request) == (sender, request)
-            for item in self._items[partition]
+            for item in self._items[partition].values()
         )
 
 

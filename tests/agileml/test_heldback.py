@@ -13,7 +13,7 @@ def read(request: int, *partitions: int) -> Read:
     return Read(request, 0, 1, tuple(ReadPart(partition, 1, ROWS) for partition in partitions))
 
 
-def test_only_what_waits_for_the_partitions_named_is_tried() -> None:
+def test_only_what_waits_for_the_partitions_named_is_tried_in_the_order_in_which_it_came() -> None:
     waiting, tried = HeldBack(), []
 
     def never(item: Item | SaveModel) -> bool:
@@ -24,7 +24,7 @@ def test_only_what_waits_for_the_partitions_named_is_tried() -> None:
     for worker in ("b", "a"):
         assert waiting.ask(worker, read(7, *range(100))) == list(range(100))
     waiting.settle((3, 50), never)
-    assert tried == [(3, "b"), (3, "a"), (50, "b"), (50, "a")]
+    assert tried == [(3, "b"), (50, "b"), (3, "a"), (50, "a")], "b has all its answers first, and can begin"
 
 
 def test_what_one_item_releases_is_tried_again_and_saves_come_last() -> None:
