@@ -338,13 +338,14 @@ class Worker:
 
     def _send(self, task: _Task) -> None:
         """Send every part that its present route has not been asked for, one message per server."""
-        batches: dict[Peer, list[_Asked]] = defaultdict(list)
+        batches: dict[Peer, list[_Asked]] = {}
         for partition, asked in task.asked.items():
             route = self._routes.get(partition)
-            waits = asked.again and task is self._ahead and self._unacknowledged(partition)
-            if route is not None and route != asked.route and not waits:
+            if route is None or route is asked.route or route == asked.route:
+                continue
+            if not (asked.again and task is self._ahead and self._unacknowledged(partition)):
                 asked.route, asked.again = route, False
-                batches[Peer(route.machine, route.endpoint)].append(asked)
+                batches.setdefault(Peer(route.machine, route.endpoint), []).append(asked)
         for peer, batch in batches.items():
             self._numbers += 1
             for asked in batch:

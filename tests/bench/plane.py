@@ -1,7 +1,9 @@
 """Bytes a second that workers read and update, beside bare pyzmq moving the same arrays, and beside memcpy.
 
 Real worker and server processes of a job whose application hands back what it read. The job is frozen while
-the reference runs, and the two take turns; figures are medians. Aim: half of bare pyzmq or more.
+the references run, and all take turns; figures are medians. Aim: half of bare pyzmq or more. Bare pyzmq
+neither looks at the arrays nor waits for other workers; so one that adds them, in the one round trip that a
+clock takes, is told beside it.
 
 On a machine that others use, who waits for whom decides what the clock says; so the processor time of the
 workers and the server is told as well, beside that of the reference: their ratio for the same bytes.
@@ -15,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -36,16 +39,15 @@ def main() -> None:
             echo = Job("tests.bench._echo:Echo", {"kib": kib}, setup)
             with measured(echo, numbered(workers), ("r1", "t1")[:workers]) as job:
                 turns = [turn(job, workers, kib) for _ in range(TURNS)]
-            ours, bare, copied = (
+            ours, bare, sums, copied = (
                 Moved(*(statistics.median(values) for values in zip(*moved, strict=True)))
                 for moved in zip(*turns, strict=True)
             )
-            of_bare = statistics.median(ours.rate / bare.rate for ours, bare, _ in turns)
-            busy = statistics.median(bare.busy / ours.busy for ours, bare, _ in turns)
             print(
                 f"{workers} workers, {kib // 1024:2} MiB: {ours.rate / 1e9:5.2f} GB/s, "
-                f"bare pyzmq {bare.rate / 1e9:5.2f}, memcpy {copied.rate / 1e9:5.2f}: "
-                f"{of_bare:.2f} of bare ({busy:.2f} by processor time), "
+                f"bare pyzmq {bare.rate / 1e9:5.2f}, summing {sums.rate / 1e9:5.2f}, "
+                f"memcpy {copied.rate / 1e9:5.2f}: {beside([(turn[0], turn[1]) for turn in turns])} of bare, "
+                f"{beside([(turn[0], turn[2]) for turn in turns])} of summing, "
                 f"{ours.rate / copied.rate:.2f} of memcpy"
             )
 
@@ -57,26 +59,35 @@ class Moved(NamedTuple):
     busy: float
 
 
+def beside(pairs: Sequence[tuple[Moved, Moved]]) -> str:
+    """Ours of another's, turn by turn."""
+    rate = statistics.median(ours.rate / other.rate for ours, other in pairs)
+    busy = sum(other.busy for _, other in pairs) / sum(ours.busy for ours, _ in pairs)
+    return f"{rate:.2f} ({busy:.2f} by processor time)"
+
+
 def numbered(shards: int) -> str:
     """An input that is the shards' numbers."""
     return "x\n" + "".join(f"{shard}\n" for shard in range(shards))
 
 
-def turn(job: MeasuredJob, workers: int, kib: int) -> tuple[Moved, Moved, Moved]:
-    """Of ours, of bare pyzmq and of memcpy."""
+def turn(job: MeasuredJob, workers: int, kib: int) -> tuple[Moved, Moved, Moved, Moved]:
+    """Of ours, of bare pyzmq, of bare pyzmq that sums, and of memcpy."""
     moved = workers * 2 * kib * 1024
     rate, busy = job.clocks(TURN_S)
     with job.frozen():
-        bare, copied = bare_pyzmq(workers, kib * 1024), memcpy(kib * 1024)
-    return Moved(rate * moved, busy / moved), bare, copied
+        bare, copied = bare_pyzmq("copies", workers, kib * 1024), memcpy(kib * 1024)
+    with job.frozen():  # again: a machine that stands still for too long is taken for lost
+        sums = bare_pyzmq("sums", workers, kib * 1024)
+    return Moved(rate * moved, busy / moved), bare, sums, copied
 
 
-def bare_pyzmq(workers: int, size: int) -> Moved:
+def bare_pyzmq(way: str, workers: int, size: int) -> Moved:
     with tempfile.TemporaryDirectory() as folder:
         endpoint = f"ipc://{folder}/bare"
         base = [sys.executable, "-m", "tests.bench._bare"]
-        server = subprocess.Popen([*base, "serve", endpoint, str(size)])
-        ask = [*base, "ask", endpoint, str(size), str(TURN_S)]
+        server = subprocess.Popen([*base, "serve", way, endpoint, str(size)])
+        ask = [*base, "ask", way, endpoint, str(size), str(TURN_S)]
         askers = [subprocess.Popen(ask, stdout=subprocess.PIPE, text=True) for _ in range(workers)]
         said = [asker.communicate()[0].split() for asker in askers]
         server_s = processor_s(server.pid)
