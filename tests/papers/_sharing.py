@@ -61,6 +61,11 @@ def table(data: Path) -> Table:
     return Table(tuple(name for name, _ in parsed), Kinds(rates, scale, together))
 
 
+def mix(*, multiple: bool) -> tuple[tuple[int, float], ...]:
+    """How many workers jobs need, and what part of them as many."""
+    return ((1, 0.7), (2, 0.125), (4, 0.125), (8, 0.05)) if multiple else ((1, 1.0),)
+
+
 def drawn(found: Table, count: int, per_hour: float, seed: int, *, multiple: bool) -> Trace:
     """``count`` jobs by the workload of 5.7.1; ``per_hour`` 0: all at the start (a static trace).
 
@@ -68,7 +73,7 @@ def drawn(found: Table, count: int, per_hour: float, seed: int, *, multiple: boo
     equal parts: the table has no 3), 8 (5 %). Models uniform among those measured at that scale.
     """
     chance = np.random.default_rng(seed)
-    sizes, odds = ([1, 2, 4, 8], [0.7, 0.125, 0.125, 0.05]) if multiple else ([1], [1.0])
+    sizes, odds = zip(*mix(multiple=multiple), strict=True)
     scale = chance.choice(sizes, p=odds, size=count)
     kind = np.array([chance.choice(found.of(int(size))) for size in scale])
     exponent = np.where(

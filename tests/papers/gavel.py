@@ -6,8 +6,8 @@ one seed on a third of its cluster at a third of its arrival rates, 900 jobs, of
 measured. ``--full`` is its size: 36 workers of each type, 6000 jobs, those from 4000 to 5000 measured, three
 seeds and an arrival rate more. ``--only NAME`` runs a part, ``--seeds N`` and ``--processes N`` say how many.
 
-The factor of least attained service hangs on where the measured jobs are: jobs take up to seven days on a
-V100, so queues grow for the first 2000 jobs; before that it shows little more than what rates are worth.
+The factor of least attained service hangs on where the measured jobs are: above the rate at which the
+agnostic twin is full its queue grows for weeks; before that it shows little more than what rates are worth.
 A simulation ends with its last measured job. Shares that a max-min policy leaves over are given out
 (``Filled``) for both twins. Prices are those of the reference cases; costs of the other experiments are not
 shown, as every policy keeps all workers busy.
@@ -37,6 +37,7 @@ from bidbrain.policies.fairness import FinishTimeFairness, LeastAttainedService,
 from bidbrain.policies.order import Fifo
 from pricing_data.units import HOUR_S
 from tests.papers._curves import picture
+from tests.papers._saturation import saturation
 from tests.papers._sharing import V100, Table, drawn, priced, table
 
 LAS: Final = Filled(LeastAttainedService())
@@ -57,6 +58,8 @@ class Size:
     priced: int
     single_rates: tuple[float, ...]
     multiple_rates: tuple[float, ...]
+    between: tuple[float, ...] = ()
+    """Rates at which only ``TWINS`` are compared: where the agnostic one falls behind."""
 
     def rate(self, for_36: float) -> float:
         """The arrival rate that loads this cluster as much."""
@@ -64,7 +67,8 @@ class Size:
 
 
 SHORT: Final = Size(12, 900, slice(450, 675), 60, 80, (3.2, 5.6), (1.4, 2.6))
-FULL: Final = Size(36, 6000, slice(4000, 5000), 1000, 500, (3.2, 4.4, 5.6), (1.4, 2.0, 2.6))
+FULL: Final = Size(36, 6000, slice(4000, 5000), 1000, 500, (3.2, 4.4, 5.6), (1.4, 2.0, 2.6), (4.8, 5.2))
+TWINS: Final = ("agnostic", "types")
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +163,10 @@ class Experiment:
     seeds: range
     pool: ProcessPoolExecutor
 
-    def contest(self, name: str, measured: slice, draw: Callable[[Table, int], Trace]) -> Found:
-        """Every policy of ``BY_NAME[name]`` on the trace of every seed."""
+    def contest(
+        self, name: str, measured: slice, draw: Callable[[Table, int], Trace], *, twins: bool = False
+    ) -> Found:
+        """Every policy of ``BY_NAME[name]`` on the trace of every seed, or the ``twins`` only."""
         found = table(self.data)
         runs = {
             entry: [
@@ -169,7 +175,7 @@ class Experiment:
                 )
                 for seed in self.seeds
             ]
-            for entry in BY_NAME[name]
+            for entry in (TWINS if twins else BY_NAME[name])
         }
         return {entry: [run.result() for run in every] for entry, every in runs.items()}
 
@@ -214,13 +220,18 @@ def over_rates(run: Experiment, name: str, plot: Path | None) -> None:
     size, multiple = run.size, name == "multiple"
     rates = size.multiple_rates if multiple else size.single_rates
     factor = 2.2 if multiple else 3.5
+    blind, knowing = saturation(table(run.data), 36, multiple=multiple)
+    print(
+        f"\n36 workers of each type are full at {blind:.2f} jobs/h, and at {knowing:.2f} for who knows types"
+    )
     curves: dict[str, list[tuple[float, float]]] = {entry: [] for entry in BY_NAME[name]}
-    for rate in rates:
+    between = () if multiple else size.between
+    for rate in sorted({*rates, *between}):
 
         def draw(found: Table, seed: int, per_hour: float = size.rate(rate)) -> Trace:
             return drawn(found, size.jobs, per_hour, seed, multiple=multiple)
 
-        results = run.contest(name, size.measured, draw)
+        results = run.contest(name, size.measured, draw, twins=rate in between)
         title = f"least attained service, continuous-{name}, {rate} jobs/h for 36 workers of each type"
         told = f"types {factor}x in JCT, at the highest rate; rounds as ideal (Fig. 5.15)"
         show(title, results, ("jct_h", "rho"), told)
