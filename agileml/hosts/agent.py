@@ -24,11 +24,14 @@ import zmq
 from agileml.events import MachineLost, ServerLost, WorkerLost
 from agileml.hosts.job import JobFolder
 from agileml.hosts.sockets import ControlEnd
+from agileml.listening import Listening
 from agileml.telemetry import EndMachine
 
 ROLES: Final = ("server", "worker")
 """Of every machine."""
 GAVE_UP: Final = 3
+_LINK: Final = "the controller's link"
+"""As whom the agent listens to the controller; its own role may be one of that name."""
 _MOST_DEATHS: Final = 5
 """In a row, each within ``_SHORT_LIFE_S``: then the machine is given up."""
 _SHORT_LIFE_S: Final = 10.0
@@ -42,8 +45,6 @@ class _Role:
     deaths: int
     pulse: socket.socket
     """The other end of its standard input."""
-    beat_at: float
-    """When it last gave a sign of life. One that starts has a lease to give the first."""
 
 
 class Agent:
@@ -69,7 +70,7 @@ class Agent:
         self._gave_up = False
         self._timing = folder.job().timing
         self._poller = zmq.Poller()
-        self._awake_at = time.monotonic()
+        self._listening = Listening(time.monotonic(), 2 * self._timing.repeat_s, (_LINK,))
         self._roles = {role: self._start(role, incarnation=1, deaths=0) for role in roles}
         self._context = zmq.Context(1)
         self._control = ControlEnd(self._context, folder, f"agent/{machine}", self._timing.repeat_s)
@@ -84,12 +85,15 @@ class Agent:
         while status is None:
             self._control.flush()
             self._poller.poll(self._control.wait_ms())
+            awake_at = time.monotonic()
+            self._listening.awake(awake_at)
             words = tuple(self._control.receive())
             self._control.confirm()
-            self._allow_for_sleep()
+            if self._control.heard_at >= awake_at:
+                self._listening.heard(_LINK)
             if any(isinstance(word, EndMachine) for word in words) and "controller" not in self._roles:
                 status = GAVE_UP if self._gave_up else 0
-            elif time.monotonic() - self._control.heard_at > self._timing.lease_s:
+            elif self._listening.silent_s(_LINK) > self._timing.lease_s:
                 self._folder.remove_sockets()
                 status = 1
             else:
@@ -100,21 +104,12 @@ class Agent:
         self._context.destroy(linger=100)
         return status
 
-    def _allow_for_sleep(self) -> None:
-        """While the whole machine was stopped the controller could not be heard: that is no silence.
-
-        One that wakes up when it was long given up asks first, and does not take the job for dead.
-        """
-        now = time.monotonic()
-        self._control.heard_at += max(0.0, now - self._awake_at - 2 * self._timing.repeat_s)
-        self._awake_at = now
-
     def _watch_roles(self) -> int | None:
         """Start again what died; an exit status when the machine is to end."""
         for name, role in tuple(self._roles.items()):
-            self._listen(role)
+            self._listen(name, role)
             code = role.process.poll()
-            if code is None and time.monotonic() - role.beat_at < self._timing.silence_s:
+            if code is None and self._listening.silent_s(name) < self._timing.silence_s:
                 continue
             self._end_role(role)
             if name == "controller" and code == 0:
@@ -135,10 +130,10 @@ class Agent:
             self._roles[name] = self._start(name, role.incarnation + 1, deaths)
         return None
 
-    def _listen(self, role: _Role) -> None:
+    def _listen(self, name: str, role: _Role) -> None:
         with contextlib.suppress(BlockingIOError, ConnectionError):
             while role.pulse.recv(64):
-                role.beat_at = time.monotonic()
+                self._listening.heard(name)
 
     def _give_up(self) -> None:
         """Declare the machine lost, and wait for the controller to end it (as it will end itself)."""
@@ -168,8 +163,8 @@ class Agent:
                 pass_fds=self._held,
             )
         self._poller.register(pulse, zmq.POLLIN)  # its end wakes the agent as well
-        now = time.monotonic()
-        return _Role(process, incarnation, now, deaths, pulse, now + self._timing.lease_s)
+        self._listening.heard(role, self._timing.lease_s)  # one that starts has a lease to give the first
+        return _Role(process, incarnation, time.monotonic(), deaths, pulse)
 
     def _log(self, role: str) -> AbstractContextManager[BinaryIO | None]:
         return (

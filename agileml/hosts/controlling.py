@@ -20,6 +20,7 @@ from agileml.events import CheckpointDue, MachineJoined, MachineLost, StopReques
 from agileml.hosts.job import JobFolder
 from agileml.hosts.sockets import CONFIRM_WITHIN_S, Listener
 from agileml.link import Packet
+from agileml.listening import Listening
 from agileml.telemetry import EndMachine
 from agileml.wire import Control, control_from_json, control_to_json, decode_packet, encode_packet
 
@@ -70,8 +71,8 @@ class ControllerProcess:
         self._core = Controller(job.setup, job.make_application().objective, job.stop.delta)
         self._journal = Journal(folder.controller / "journal.jsonl")
         self._core.replay(self._journal)
-        self._listened_at = self._checkpoint_at = time.monotonic()
-        self._heard_at: dict[str, float] = dict.fromkeys(self._core.agents(), self._listened_at)
+        self._checkpoint_at = time.monotonic()
+        self._listening = Listening(self._checkpoint_at, 2 * job.timing.repeat_s, self._core.agents())
         self._ending_at: float | None = None
         self._repeat_at = self._client_at = 0.0
         self._client_waits = False
@@ -107,10 +108,11 @@ class ControllerProcess:
         """
         due = min(self._repeat_at, self._confirm_at, self._client_at if self._client_waits else math.inf)
         self._poller.poll(max(0, int(1000 * (due - time.monotonic())) + 1))
+        self._listening.awake(time.monotonic())
         entries: list[Entry] = []
         for sender, (frame,) in islice(self._listener.receive(), _AT_ONCE):
             self._unconfirmed.add(sender)
-            self._heard_at[sender] = time.monotonic()
+            self._listening.heard(sender)
             entries += self._core.received(sender, decode_packet(frame.bytes))
         self._act(entries)
         now = time.monotonic()
@@ -141,19 +143,15 @@ class ControllerProcess:
         for entry in entries:
             if isinstance(entry.event, MachineJoined):
                 # Starting many machines at once takes its time; the first sign of life ends the grace.
-                self._heard_at[agent(entry.event.machine)] = time.monotonic() + self._timing.lease_s
+                self._listening.heard(agent(entry.event.machine), self._timing.lease_s)
 
     def _notice_silence(self) -> None:
-        """Of machines. While this process itself was stopped nobody could be heard: that is no silence."""
-        now = time.monotonic()
-        deaf_s = max(0.0, now - self._listened_at - 2 * self._timing.repeat_s)
-        self._listened_at = now
-        silent = []
-        for machine in self._core.cluster.machines:
-            heard_at = self._heard_at.get(agent(machine), now) + deaf_s
-            self._heard_at[agent(machine)] = heard_at
-            if now - heard_at > self._timing.silence_s:
-                silent.append(self._core.observed(MachineLost(machine)))
+        """Of machines, which is their loss."""
+        silent = [
+            self._core.observed(MachineLost(machine))
+            for machine in self._core.cluster.machines
+            if self._listening.silent_s(agent(machine)) > self._timing.silence_s
+        ]
         self._act(silent)
 
     def _notice_time(self) -> None:
@@ -180,9 +178,8 @@ class ControllerProcess:
     def _say_goodbye(self) -> None:
         """What the client missed goes to a file; every agent is told to end."""
         self._write_last_words()
-        alive_since = time.monotonic() - self._timing.silence_s
-        agents = self._core.agents()
-        alive = [link for name, link in agents.items() if self._heard_at.get(name, 0.0) > alive_since]
+        agents, limit_s = self._core.agents(), self._timing.silence_s
+        alive = [link for name, link in agents.items() if self._listening.silent_s(name) < limit_s]
         for name, link in agents.items():
             link.send(EndMachine(name.removeprefix(agent(""))))
         until = time.monotonic() + _GOODBYE_S

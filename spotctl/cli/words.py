@@ -178,6 +178,8 @@ def _stage(_: State, entry: e.StageEntered) -> str:
 
 def _rolled_back(state: State, entry: e.RolledBack) -> str:
     name = unit(state.terms)
+    if not entry.redone:
+        return f"what was lost is restored as of {name} {entry.to}: no completed {name} is computed again"
     again = f"{name} is" if entry.redone == 1 else f"{name}s are"
     return f"rolled back to {name} {entry.to}: {entry.redone} {again} computed again"
 

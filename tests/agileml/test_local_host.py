@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+import signal
 import tempfile
 import time
 from dataclasses import replace
@@ -113,6 +114,26 @@ def test_a_hanging_machine_is_lost_and_ends_when_it_wakes(tmp_path: Path) -> Non
         job.stop()
         job.check_result()
         job.check_nothing_left()
+
+
+def test_a_laptop_that_sleeps_loses_nothing(tmp_path: Path) -> None:
+    """All are stopped for longer than silence may last; those that judge it happen to wake up first."""
+    timing = replace(QUICK, silence_s=5.0)
+    with running_job(tmp_path, timing=timing) as job:
+        job.start("r1", "t1")
+        job.reach(2)
+        for machine in ("r1", "t1"):
+            job.host.freeze(machine)
+        time.sleep(timing.silence_s + 0.5)
+        for machine in ("r1", "t1"):
+            job.signal_role("agent", machine, signal.SIGCONT)
+        time.sleep(0.3)
+        for machine in ("r1", "t1"):
+            job.host.thaw(machine)
+        job.reach(job.clock + 3)
+        job.stop()
+        assert job.redone == []
+        job.check_result()
 
 
 def test_an_application_that_cannot_compute_fails_the_job(tmp_path: Path) -> None:

@@ -56,6 +56,11 @@ def test_news_of_the_rest_of_an_allocation_are_told_with_the_last_of_it() -> Non
         ),
         (e.TrainingFailed(at(1), "no backup"), "training failed: no backup"),
         (e.WakeAt(at(1), at(2)), None),
+        (
+            e.RolledBack(at(1), 12, 0),
+            "what was lost is restored as of clock 12: no completed clock is computed again",
+        ),
+        (e.RolledBack(at(1), 9, 3), "rolled back to clock 9: 3 clocks are computed again"),
     ],
 )
 def test_what_is_rarer(entry: e.Entry, said: str | None) -> None:
