@@ -1,10 +1,10 @@
 """A cluster over a trace of jobs: the policies that run live, at the speed of arithmetic.
 
 Time goes in rounds. Jobs that arrived are known when the next round begins; the policy is asked again
-whenever the set of jobs has changed, on a period, and when somebody has no time to spare for its deadline
-(``promised``). A job that was elsewhere in the last round, or nowhere, loses ``switch_s`` of this one to a
-checkpoint and a restart; who keeps its type keeps its workers (``rounds.place``) and loses nothing. A worker
-is paid while somebody runs on it.
+whenever the set of jobs has changed, on a period, and when somebody comes to the rounds that are set aside
+for its deadline (``promised``). A job that was elsewhere in the last round, or nowhere, loses ``switch_s`` of
+this one to a checkpoint and a restart; who keeps its type keeps its workers (``rounds.place``) and loses
+nothing. A worker is paid while somebody runs on it.
 
 ``ideal`` leaves rounds out: between two events every job moves on at thr(m, X), as if time could be cut as
 finely as shares are. The difference is what rounds cost (Narayanan, Fig. 5.15).
@@ -14,7 +14,7 @@ Refuses to know clocks, clouds and chance: a trace is given.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -22,6 +22,7 @@ import numpy as np
 from bidbrain.policies.base import Policy
 from bidbrain.policies.problem import Cluster, Flags, Floats, Indices, Jobs, Kinds, ShareProblem
 from bidbrain.promised import Moment, Pace, Promises
+from bidbrain.reserved import Rounds
 from bidbrain.rounds import FADE, ROUND_S, Combinations, Slot, choose
 from pricing_data.units import HOUR_S
 
@@ -103,9 +104,8 @@ class _Simulation:
         self._isolated, self._end = np.zeros(count), np.full(count, np.nan)
         self._received = np.zeros((count, types))
         self._together: dict[tuple[int, int], tuple[int, Floats]] = {}
-        round_s = 0.0 if ideal else setting.round_s
-        pace = _pace(trace, setting, promises)
-        self._promises = Promises(pace, setting.cluster.workers, round_s, setting.switch_s)
+        rounds = None if ideal else Rounds(setting.round_s, setting.switch_s)
+        self._promises = Promises(_pace(trace, setting, promises), setting.cluster.workers, rounds)
         self._seen, self._known_pressed, self._pressed = 0, frozenset[int](), np.empty((0, 0), np.bool_)
         self._active = np.empty(0, np.int64)
         self._arrived, self._asked_at = 0, -np.inf
@@ -121,6 +121,7 @@ class _Simulation:
                 continue
             if self._press(now) or changed or now >= self._asked_at + self._setting.period_s:
                 self._ask(now)
+                self._press(now)
             now = self._flow(now) if self._ideal else self._round(now)
         return Finished(
             self._end,
@@ -148,7 +149,7 @@ class _Simulation:
         return changed
 
     def _press(self, now: float) -> bool:
-        """Note who may not wait; whether that is news."""
+        """Note who has to run in the round that begins now; whether that is news."""
         self._pressed = self._promises.pressed(self._moment(now))
         pressed = frozenset(self._active[self._pressed.any(axis=1)].tolist())
         known, self._known_pressed = self._known_pressed, pressed
@@ -157,8 +158,8 @@ class _Simulation:
     def _ask(self, now: float) -> None:
         """New shares, after newcomers' deadlines were promised as far as there is room."""
 
-        def ask(slo_s: Floats, taken: Floats) -> frozenset[int]:
-            self._problem = self._now(now, slo_s, taken)
+        def ask(slo_s: Floats) -> frozenset[int]:
+            self._problem = self._now(now, slo_s)
             self._answer = self._policy.share(self._problem)
             number = dict(zip(self._problem.jobs.names, self._active.tolist(), strict=True))
             return frozenset(number[one.job] for one in self._answer.short)
@@ -179,12 +180,11 @@ class _Simulation:
     def _moment(self, now: float) -> Moment:
         return Moment(now, self._active, self._left[self._active])
 
-    def _now(self, now: float, slo_s: Floats, taken: Floats) -> ShareProblem:
-        """What the policy is asked, with these deadlines and without workers that are ``taken``, (k,)."""
+    def _now(self, now: float, slo_s: Floats) -> ShareProblem:
+        """What the policy is asked, with these deadlines."""
         trace, active = self._trace, self._active
-        cluster = self._setting.cluster
         return ShareProblem(
-            replace(cluster, workers=cluster.workers - taken),
+            self._setting.cluster,
             self._setting.kinds,
             Jobs(
                 tuple(f"job{job}" for job in active),

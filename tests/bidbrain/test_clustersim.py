@@ -10,7 +10,7 @@ import pytest
 from bidbrain.clustersim import Setting, Stuck, Trace, completion_s, fairness, late, simulate
 from bidbrain.policies.base import Answer, Filled, Policy
 from bidbrain.policies.baselines import Agnostic, Packing
-from bidbrain.policies.cost import PerDollar, PerJob, Total
+from bidbrain.policies.cost import PerDollar
 from bidbrain.policies.fairness import LeastAttainedService
 from bidbrain.policies.order import Fifo
 from bidbrain.policies.problem import Cluster, Kinds, ShareProblem, Shares
@@ -89,27 +89,6 @@ def test_deadlines_that_can_be_kept_are() -> None:
     assert not late(jobs, simulate(jobs, setting, PerDollar())).any()
 
 
-@pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("large", [False, True])
-@pytest.mark.parametrize("policy", [PerDollar(), Total(), PerJob()])
-def test_a_promise_is_kept(seed: int, large: bool, policy: Policy) -> None:
-    """Tight deadlines of jobs of up to three workers, on so few that many are refused one."""
-    chance = np.random.default_rng(seed)
-    scale = np.array([1, 1, 2, 1, 3]) if large else np.ones(5, np.int64)
-    kinds = Kinds(np.array([[1.0, 4.0], [2.0, 3.0], [1.0, 3.0], [1.5, 0.0], [2.0, 5.0]]), scale)
-    kind = chance.integers(0, 5, 20)
-    lasts_s = 10 ** chance.uniform(3, 4.5, 20)
-    arrival_s = np.cumsum(chance.exponential(chance.choice([1000.0, 2500.0]), 20))
-    jobs = replace(
-        trace(kind.tolist(), (lasts_s * kinds.rates.max(axis=1)[kind]).tolist(), arrival_s.tolist()),
-        slo_s=lasts_s * chance.choice([1.1, 1.3, 2, 5, np.inf], 20),
-    )
-    cluster = replace(CLUSTER, workers=np.array([float(chance.integers(3, 6)), 3.0]))
-    done = simulate(jobs, Setting(cluster, kinds), policy)
-    assert not (late(jobs, done) & done.promised).any()
-    assert not done.promised[np.isinf(jobs.slo_s)].any()
-
-
 class Idle:
     """Gives nobody anything."""
 
@@ -121,17 +100,6 @@ class Idle:
 def test_a_policy_that_gives_nothing_is_found_out(ideal: bool) -> None:
     with pytest.raises(Stuck, match="1 jobs are left"):
         simulate(trace([0], [10.0], [0.0]), SETTING, Idle(), ideal=ideal)
-
-
-def test_a_promise_outlives_whoever_comes_later() -> None:
-    """Two workers for three jobs that need one each all their time: the third has no deadline."""
-    cluster = Cluster(("fast",), np.array([2.0]), np.ones(1))
-    setting = Setting(cluster, Kinds(np.array([[1.0]]), np.array([1])), round_s=100.0, switch_s=0.0)
-    jobs = trace([0, 0, 0], [3000.0, 3000.0, 3000.0], [0.0, 0.0, 500.0], slo_s=3400.0)
-    done = simulate(jobs, setting, PerDollar())
-    assert done.promised.tolist() == [True, True, False]
-    assert late(jobs, done).tolist() == [False, False, True]
-    assert np.isfinite(done.end_s).all()
 
 
 def test_a_simulation_ends_with_the_jobs_that_are_waited_for() -> None:

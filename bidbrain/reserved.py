@@ -1,0 +1,92 @@
+"""Whole rounds on whole workers, set aside for a job as late as its deadline allows.
+
+    t        a round, counted from time 0; R, s: seconds of one, and what a restart costs of it
+    j[t]     type that the job has workers of in round t, -1: none
+    r[j]     its steps per second there
+    sure[t]  steps that the job does from round t on if it had nothing before:
+             sum_{u >= t} r[j[u]] (R - s [j[u] != j[u - 1]]), less s r[j[t]] if j[t] = j[t - 1]
+
+What a job does besides shortens its reservation from the front. As long as left <= sure[t + 1] it may go
+without round t; where left is more, it has to run on j[t] now. It then has, before t + 1,
+
+    left - r[j[t]] (R - s) <= sure[t] - r[j[t]] (R - s) = sum_{u > t} r[j[u]] (R - s [j[u] != j[u - 1]])
+
+to do, and no restart to pay for if it stays. So who runs whenever it has to is in time, whatever else
+happens, and those who have to at once always fit, as their reservations do.
+
+Refuses to know who asks, policies and shares.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from bidbrain.policies.problem import Floats, Indices
+
+_EXACT: Final = 1e-9
+"""Of a job's steps, beside rounding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """``length_s`` seconds each, of which a restart costs ``switch_s``."""
+
+    length_s: float
+    switch_s: float
+
+    def at(self, time_s: float) -> int:
+        """The round that begins at this time."""
+        return round(time_s / self.length_s)
+
+    def until(self, time_s: float) -> int:
+        """How many have ended by then."""
+        return int(time_s // self.length_s)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reservation:
+    """``scale`` workers of types ``place`` (t,) from round ``first`` on; ``sure`` (t + 1,) in steps."""
+
+    first: int
+    scale: int
+    place: Indices
+    sure: Floats
+
+    def now(self, number: int, left: float) -> int:
+        """The type on which the job has to run in this round, with so many steps left; -1: it may wait."""
+        here = number - self.first
+        if not 0 <= here < len(self.place) or left <= self.sure[here + 1]:
+            return -1
+        return int(self.place[here])
+
+    def take(self, free: Indices, number: int, left: float) -> None:
+        """Take off ``free`` (t, k), workers from round ``number`` on, what is still needed."""
+        needed = int(np.searchsorted(-self.sure, -left, side="right")) - 1
+        begins = max(needed, number - self.first, 0)
+        rounds = np.arange(self.first + begins, min(self.first + len(self.place), number + len(free)))
+        place = self.place[rounds - self.first]
+        free[rounds[place >= 0] - number, place[place >= 0]] -= self.scale
+
+
+def reserve(
+    free: Indices, number: int, steps: float, rates: Floats, scale: int, rounds: Rounds
+) -> Reservation | None:
+    """The latest rounds that do ``steps``, each on the fastest type with room; None where there are too few.
+
+    ``free`` (t, k): workers in each round from ``number`` until the deadline. ``rates`` (k,).
+    """
+    speed = np.where(free >= scale, rates, 0.0)
+    rate = speed.max(axis=1)
+    place = np.where(rate > 0, speed.argmax(axis=1), -1)
+    stays = np.append(False, place[1:] == place[:-1])[: len(place)]
+    lost = min(rounds.switch_s, rounds.length_s) * rate
+    done = rate * rounds.length_s - np.where(stays, 0.0, lost)
+    sure = np.append(done[::-1].cumsum()[::-1] - np.where(stays, lost, 0.0), 0.0)
+    enough = np.flatnonzero(sure >= steps * (1 + _EXACT))
+    if not len(enough):
+        return None
+    begins = int(enough[-1])
+    return Reservation(number + begins, scale, place[begins:], sure[begins:])
