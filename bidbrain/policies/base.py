@@ -184,11 +184,12 @@ class SpendAtMost:
 
 @dataclass(frozen=True, slots=True)
 class Maximize:
-    """The policy of one linear program."""
+    """The policy of one linear program. ``near``: shares that keep the constraints, if some are known."""
 
     term: Term
     constraints: tuple[Floors | SpendAtMost, ...] = ()
     method: Method = Method.PRIMAL
+    near: Shares | None = None
 
     def share(self, problem: ShareProblem) -> Answer:
         """Raises ``solver.Unsolvable`` where the constraints contradict each other."""
@@ -204,7 +205,7 @@ class Maximize:
             part.add_to(program, 1.0)
         if floor is not None:
             program.reach(program.mean(floor))
-        best = program.solved(self.method)
+        best = program.solved(self.method, self.near)
         return Answer(program.shares(best.x), best.value, cannot_run(problem))
 
 
@@ -222,8 +223,8 @@ class Filled:
         answer = self.policy.share(problem)
         floor = problem.throughput(answer.shares) * (1 - _ROUNDING)
         worth = inverse(problem.equal())
-        filled = Maximize(TotalThroughput(lambda _: worth), (Floors(lambda _: floor),)).share(problem)
-        return replace(answer, shares=filled.shares)
+        most = Maximize(TotalThroughput(lambda _: worth), (Floors(lambda _: floor),), near=answer.shares)
+        return replace(answer, shares=most.share(problem).shares)
 
 
 def inverse(values: Floats) -> Floats:

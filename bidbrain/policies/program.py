@@ -171,14 +171,28 @@ class Program:
         row_low, row_high = (np.concatenate(parts) for parts in zip(*self._row_bounds, strict=True))
         return LinearProgram(np.concatenate(self._gain), low, high, rows, columns, values, row_low, row_high)
 
-    def solved(self, method: Method) -> Optimum:
-        """The optimum of ``done``. Pairs come in as they are worth it, where there are many."""
+    def solved(self, method: Method, near: Shares | None = None) -> Optimum:
+        """The optimum of ``done``. Pairs come in as they are worth it, where there are many.
+
+        ``near``: shares that keep all rows, if some are known; their pairs come first.
+        """
         program, paired = self.done(), self.uses.paired
         if paired.sum() <= _MANY_PAIRS:
             return solve(program, method)
         first = np.ones(self._columns, np.bool_)
-        first[: len(paired)] = ~paired
+        first[: len(paired)] = ~paired | (self._together(near) if near else False)
         return sift(program, first, method)
+
+    def _together(self, shares: Shares) -> Flags:
+        """The variables y[c, d, j] of which ``shares`` have some, (columns of y,)."""
+        uses, count, types = self.uses, len(self.classes.size), len(self.problem.cluster.types)
+        if shares.paired is None:
+            return np.zeros(len(uses.mine), np.bool_)
+        pair, type_ = np.nonzero(shares.paired)
+        one, two = self.classes.of[shares.first[pair]], self.classes.of[shares.second[pair]]
+        held = (np.minimum(one, two) * count + np.maximum(one, two)) * types + type_
+        asked = (uses.mine * count + uses.other) * types + uses.type
+        return np.asarray(uses.paired & np.isin(asked, held))
 
     def scaled_by(self, size: int) -> LinearProgram:
         """The program as it is now with every bound of a row times the variable ``size``: a cone.

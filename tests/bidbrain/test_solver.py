@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bidbrain.policies.base import Maximize, TotalThroughput
+from bidbrain.policies.base import Floors, Maximize, TotalThroughput
 from bidbrain.policies.fairness import Makespan
 from bidbrain.policies.problem import Cluster, Jobs, Kinds, ShareProblem
 from bidbrain.policies.program import Program
@@ -71,3 +73,10 @@ def test_many_pairs_are_sifted_and_few_are_not_to_the_same_end() -> None:
     took = Makespan().share(problem)
     assert (steps / problem.throughput(took.shares)).max() == pytest.approx(took.value, rel=1e-7)
     assert took.value < Makespan().share(problem.alone()).value
+
+    floor = 0.5 * problem.throughput(took.shares)
+    filling = Maximize(TotalThroughput(worth), (Floors(lambda _: floor),))
+    known, unknown = replace(filling, near=took.shares).share(problem), filling.share(problem)
+    assert known.value == pytest.approx(unknown.value, rel=1e-7)
+    assert (problem.throughput(known.shares) >= floor * (1 - 1e-6)).all()
+    assert known.value > (problem.throughput(took.shares) / steps).sum() * (1 + 1e-3), "else nothing was left"
