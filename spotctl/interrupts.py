@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 from typing import Final, Literal, Protocol
 
@@ -15,6 +16,34 @@ from spotctl.timesource import stopwatch
 _LOOK_EVERY_S: Final = 0.2
 
 Answer = Literal["continue", "cancel", "down", "detach"]
+
+
+@contextmanager
+def signalled(hear: Callable[[int], None]) -> Iterator[None]:
+    """While inside, ``hear`` is told of SIGINT, SIGTERM and SIGHUP: machines are given back before the end.
+
+    Of a terminal that was closed (SIGHUP) nothing can be read and nothing written to it any more: what led
+    there leads nowhere from then on. Under ``nohup`` that signal is ignored, and stays so.
+    """
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    terminals = [stream for stream in (0, 1, 2) if os.isatty(stream)]
+
+    def on_signal(number: int, _: FrameType | None) -> None:
+        if number == signal.SIGHUP:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            for stream in terminals:
+                os.dup2(nowhere, stream)
+            os.close(nowhere)
+        hear(number)
+
+    before = {number: signal.signal(number, on_signal) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class Detached(Exception):
@@ -43,19 +72,11 @@ class Interrupts:
     def __call__(self) -> tuple[Ask, ...]:
         return (*self._signalled(), *self._left_in_ledger())
 
-    @contextmanager
-    def caught(self) -> Iterator[None]:
-        """While inside, SIGINT asks the watcher and SIGTERM is a graceful cancel."""
-        before = {
-            number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)
-        }
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+    def caught(self) -> AbstractContextManager[None]:
+        """While inside, SIGINT asks the watcher; SIGTERM and a closed terminal are a graceful cancel."""
+        return signalled(self._on_signal)
 
-    def _on_signal(self, number: int, _: FrameType | None) -> None:
+    def _on_signal(self, number: int) -> None:
         if number == signal.SIGINT:
             self._ctrl_c = True
         else:

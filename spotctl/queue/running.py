@@ -6,16 +6,14 @@ where.
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
-from types import FrameType
 from typing import Any, Protocol
 
 from pricing_data.units import Instant
 from spotctl.control.spending import sure
 from spotctl.errors import LedgerError, UsageError
+from spotctl.interrupts import signalled
 from spotctl.opening import Recorded, reopen, runs_of, settings_of
 from spotctl.queue import journal as j
 from spotctl.queue.file import problem_of
@@ -107,7 +105,7 @@ def go_on_with(
 
 
 def _driven(settings: QueueSettings, journal: j.Journal, runner: Runner) -> dict[str, Any]:
-    with _caught(runner):
+    with signalled(lambda _: runner.interrupt()):
         runner.run()
     journal.write(j.Closed(journal.record.at, exit_code(journal.record)))
     return outcome(settings, journal.run.id, journal.record, runner.finals)
@@ -181,18 +179,3 @@ def _now(record: j.Record, settings: QueueSettings, opened: dict[str, Recorded])
         return max(stopped, record.at)  # nothing passes there while nobody looks
     gap_s = max(0.0, wall_clock() - recorded)
     return Instant(int(max(stopped, record.at) + gap_s * settings.options.speed))
-
-
-@contextmanager
-def _caught(runner: Runner) -> Iterator[None]:
-    """While inside, SIGINT and SIGTERM end all jobs gracefully."""
-
-    def stop(_: int, __: FrameType | None) -> None:
-        runner.interrupt()
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -119,6 +119,22 @@ def test_the_verbs_are_those_that_work_in_this_version() -> None:
     assert "..." not in listed, "each verb's first sentence fits its line"
 
 
+def test_ctrl_c_while_it_is_being_loaded_is_130() -> None:
+    code = (
+        "import sys\n"
+        "class Pressed:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'typer':\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Pressed())\n"
+        "from spotctl.__main__ import main\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr == "spotctl: interrupted; nothing was started\n"
+
+
 def test_help_loads_nothing_heavy() -> None:
     """No numpy, sockets, YAML, tables; no SDK, pandas or scipy ever."""
     code = (

@@ -34,6 +34,20 @@ with Screen("600x real time") as watcher:
     answer = watcher.ask_interrupt()
 print("answered", answer)
 """
+HANGING_UP = """
+import signal, sys, time
+from pathlib import Path
+from spotctl.interrupts import signalled
+heard = []
+with signalled(heard.append):
+    print("listening", flush=True)
+    while not heard:
+        time.sleep(0.01)
+    print("to nobody", flush=True)
+    print("to nobody", file=sys.stderr, flush=True)
+    assert not sys.stdin.readline()
+Path(sys.argv[1]).write_text(" ".join(signal.Signals(number).name for number in heard))
+"""
 CTRL_C = "\x03"
 
 
@@ -142,3 +156,30 @@ def test_another_answer_is_asked_for_again(tmp_path: Path) -> None:
     with Terminal(tmp_path, ASKING) as terminal:
         terminal.until("[g/c/d/l] ").type("x\n").until("found 'x', expected one of g, c, d, l")
         assert terminal.type("c\n").end() == 0
+
+
+def test_a_terminal_that_is_closed_is_heard_and_written_to_no_more(tmp_path: Path) -> None:
+    heard = tmp_path / "heard"
+    with Terminal(tmp_path, HANGING_UP, str(heard)) as terminal:
+        terminal.until("listening")
+    limit = time.monotonic() + PATIENCE_S
+    while not (heard.exists() and heard.read_text()):
+        assert time.monotonic() < limit, "what was at the terminal ended without a word"
+        time.sleep(0.05)
+    assert heard.read_text() == "SIGHUP"
+
+
+def test_what_ignores_a_closed_terminal_goes_on_ignoring_it() -> None:
+    """As under nohup."""
+    code = (
+        "import os, signal\n"
+        "from spotctl.interrupts import signalled\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+        "heard = []\n"
+        "with signalled(heard.append):\n"
+        "    os.kill(os.getpid(), signal.SIGHUP)\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "print([signal.Signals(number).name for number in heard])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['SIGTERM']"
