@@ -114,26 +114,39 @@ class Ledger:
 
     def rows(self, after: int = 0) -> Iterator[Row]:
         """All rows with a number above ``after``. Raises LedgerError for an unreadable one."""
-        cursor = self._db.execute(
-            "SELECT number, type, body, recorded FROM entries WHERE number > ? ORDER BY number", (after,)
-        )
-        for number, kind, body, recorded in cursor:
-            try:
-                yield Row(number, decode(kind, body), recorded)
-            except CodecError as error:
-                raise LedgerError(f"entry {number} of the ledger: {error}") from error
+        asked = "SELECT number, type, body, recorded FROM entries WHERE number > ? ORDER BY number"
+        try:
+            for number, kind, body, recorded in self._db.execute(asked, (after,)):
+                try:
+                    yield Row(number, decode(kind, body), recorded)
+                except CodecError as error:
+                    raise LedgerError(f"entry {number} of the ledger: {error}") from error
+        except sqlite3.Error as error:
+            raise self._unreadable(error) from error
 
     def entries(self) -> tuple[Entry, ...]:
         return tuple(row.entry for row in self.rows())
 
     def last(self) -> tuple[Instant, float] | None:
         """(nominal time, wall clock) of the last entry; None while the ledger is empty."""
-        row = self._db.execute("SELECT at, recorded FROM entries ORDER BY number DESC LIMIT 1").fetchone()
+        asked = "SELECT at, recorded FROM entries ORDER BY number DESC LIMIT 1"
+        try:
+            row = self._db.execute(asked).fetchone()
+        except sqlite3.Error as error:
+            raise self._unreadable(error) from error
         return None if row is None else (Instant(row[0]), float(row[1]))
 
     def ask(self, what: str) -> None:
-        """Leave a request for the process that runs the job. May be called by any process."""
-        self._db.execute("INSERT INTO asks (what, asked) VALUES (?, ?)", (what, wall_clock()))
+        """Leave a request for the process that runs the job. May be called by any process.
+
+        Raises LedgerError where it cannot be written down.
+        """
+        try:
+            self._db.execute("INSERT INTO asks (what, asked) VALUES (?, ?)", (what, wall_clock()))
+        except sqlite3.Error as error:
+            raise LedgerError(
+                f"{what} cannot be asked for, as the record {self._path} cannot be written: {error}"
+            ) from error
 
     def asks(self, after: int) -> tuple[tuple[int, str], ...]:
         """Requests with a number above ``after``."""
@@ -143,6 +156,9 @@ class Ledger:
 
     def close(self) -> None:
         self._db.close()
+
+    def _unreadable(self, error: sqlite3.Error) -> LedgerError:
+        return LedgerError(f"the record {self._path} cannot be read: {error}")
 
 
 def _connect(path: Path) -> sqlite3.Connection:

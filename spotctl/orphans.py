@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from agileml.hosts.local import LocalHost
 from spotctl.control.events import Ask
+from spotctl.errors import SpotctlError
 from spotctl.runs import Run, Runs
 from spotctl.session import Observer, end
 
@@ -32,10 +33,20 @@ def orphans(runs: Runs) -> Iterator[Orphans]:
             yield Orphans(run, tuple(left))
 
 
-def take_down(found: Iterable[Orphans], observer: Observer) -> None:
-    """End them. Where their run is still open it is closed properly, so that its bill ends too."""
+def take_down(found: Iterable[Orphans], observer: Observer) -> list[str]:
+    """End them. Where their run is still open it is closed properly, so that its bill ends too.
+
+    Returns what is wrong with bills that could not be closed; their machines have ended all the same.
+    """
+    failures = []
     for orphaned in found:
-        if orphaned.run.state().closed is None:
-            end(orphaned.run, Ask.DOWN, observer)
-        else:
-            LocalHost(orphaned.run.training).kill_all()
+        host = LocalHost(orphaned.run.training)
+        try:
+            if orphaned.run.state().closed is None:
+                end(orphaned.run, Ask.DOWN, observer)
+            else:
+                host.kill_all()
+        except SpotctlError as error:
+            host.kill_all()
+            failures.append(f"{orphaned.run.name}: its machines have ended, its bill has not: {error}")
+    return failures

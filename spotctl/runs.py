@@ -82,10 +82,18 @@ class Run:
         return Ledger.at(self.ledger_path)
 
     def began(self) -> bool:
-        """Whether anything is on record: a process may die right after it made the folder."""
-        ledger = self.ledger()
+        """Whether anything is on record: a process may die right after it made the folder.
+
+        A record that cannot be read counts. There may be machines behind it, and whoever asks for it is told.
+        """
+        try:
+            ledger = self.ledger()
+        except LedgerError:
+            return True
         try:
             return ledger.last() is not None
+        except LedgerError:
+            return True
         finally:
             ledger.close()
 

@@ -11,7 +11,10 @@ from spotctl.cli import options, screen
 from spotctl.errors import SpotctlError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from spotctl.control.events import Ask
+    from spotctl.control.state import State
     from spotctl.runs import Run, Runs
 
 _POLL_S: Final = 0.3
@@ -41,15 +44,18 @@ def status(
     from spotctl.cli import jsonlines, runview
 
     runs = _runs()
-    shown = runs.all() if job is None else (_find(runs, job),)
+    run = None if job is None else _find(runs, job)
+    shown, unreadable = _states(runs.all()) if run is None else ({run: run.state()}, [])
     if options.wants_json(form, as_json):
         screen.data(jsonlines.document(runview.status(shown)))
-    elif not shown:
-        screen.note("no runs yet; `spotctl launch JOB.yaml` begins one")
-    elif job is None:
+    elif run is not None:
+        screen.show(runview.picture(run))
+    elif shown:
         screen.show(runview.table(shown))
-    else:
-        screen.show(runview.picture(shown[0]))
+    elif not unreadable:
+        screen.note("no runs yet; `spotctl launch JOB.yaml` begins one")
+    if unreadable:
+        raise SpotctlError("\n".join(unreadable))
 
 
 def logs(
@@ -102,7 +108,8 @@ def down(
     if job is not None:
         _end(_find(runs, job), Ask.DOWN)
         return
-    chosen, failures = [run for run in runs.all() if run.state().closed is None], []
+    states, failures = _states(runs.all())
+    chosen = [run for run, state in states.items() if state.closed is None]
     for run in chosen:
         try:
             _end(run, Ask.DOWN)
@@ -112,6 +119,17 @@ def down(
         raise SpotctlError("\n".join(failures))
     if not chosen:
         screen.note("no job has machines: all runs have ended")
+
+
+def _states(runs: Iterable[Run]) -> tuple[dict[Run, State], list[str]]:
+    """What each is doing; and of those whose record cannot be read, what is wrong."""
+    states, failures = {}, []
+    for run in runs:
+        try:
+            states[run] = run.state()
+        except SpotctlError as error:
+            failures.append(f"{run.name}: {error}; `spotctl gc` ends what is left of its machines")
+    return states, failures
 
 
 def _end(run: Run, ask: Ask) -> None:
@@ -146,9 +164,9 @@ def wait(
             raise SpotctlError(f"{run.name} still runs after {timeout}")
         time.sleep(_POLL_S)
     if options.wants_json(form, as_json):
-        screen.data(jsonlines.document(runview.status((run,))))
+        screen.data(jsonlines.document(runview.status({run: run.state()})))
     else:
-        screen.show(runview.table((run,)))
+        screen.show(runview.table({run: run.state()}))
     raise typer.Exit(runview.exit_code(run))
 
 
@@ -173,14 +191,16 @@ def gc(
         for orphaned in found
         for machine in orphaned.machines
     ]
-    if not dry_run:
-        take_down(found, LogLines())
+    failures = [] if dry_run else take_down(found, LogLines())
     if options.wants_json(form, as_json):
         screen.data(jsonlines.document({"schema": "spotctl.gc/1", "dry_run": dry_run, "machines": rows}))
-        return
-    for row in rows:
-        screen.data(f"{row['job']}: {row['machine']} of run {row['run']} {'is left' if dry_run else 'ended'}")
-    screen.note(f"{len(rows)} machines without a job")
+    else:
+        how = "is left" if dry_run else "ended"
+        for row in rows:
+            screen.data(f"{row['job']}: {row['machine']} of run {row['run']} {how}")
+        screen.note(f"{len(rows)} machines without a job")
+    if failures:
+        raise SpotctlError("\n".join(failures))
 
 
 def _runs() -> Runs:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any, Final
 
 from rich.table import Table
@@ -40,21 +40,21 @@ def picture(run: Run) -> LiveView:
     return LiveView(story.state, story.state.now, "", happened)
 
 
-def table(runs: Iterable[Run]) -> Table:
+def table(runs: Mapping[Run, State]) -> Table:
     """A line for each."""
     shown = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("job", "run", "state"):
         shown.add_column(title, no_wrap=True)
     for title in ("stage", "machines", "progress", "objective", "cost", "saved", "evictions"):
         shown.add_column(title, justify="right", no_wrap=True)
-    for run in runs:
-        shown.add_row(*_cells(run, run.state()))
+    for run, state in runs.items():
+        shown.add_row(*_cells(run, state))
     return shown
 
 
-def status(runs: Iterable[Run]) -> dict[str, Any]:
+def status(runs: Mapping[Run, State]) -> dict[str, Any]:
     """For programs: ``spotctl.status/1``."""
-    return {"schema": "spotctl.status/1", "runs": [_fields(run, run.state()) for run in runs]}
+    return {"schema": "spotctl.status/1", "runs": [_fields(run, state) for run, state in runs.items()]}
 
 
 def _cells(run: Run, state: State) -> tuple[str, ...]:

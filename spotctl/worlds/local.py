@@ -89,8 +89,7 @@ class _Parts:
 
     def built(self) -> BuiltWorld:
         def close() -> None:
-            self.training.close()
-            self.host.kill_all()
+            take_away(self.training, self.host)
 
         return BuiltWorld(
             self.world,
@@ -100,6 +99,14 @@ class _Parts:
             machines_left=lambda: len(self.host.leftovers()),
             score=self.engine.score,
         )
+
+
+def take_away(training: Training, host: LocalHost) -> None:
+    """End the training and all machines; these also where that raises, as on a full disk."""
+    try:
+        training.close()
+    finally:
+        host.kill_all()
 
 
 def _training(

@@ -83,9 +83,20 @@ def test_what_cannot_be_written_is_said_and_what_was_written_stays(path: Path) -
     with pytest.raises(LedgerError, match=r"ledger\.db cannot be written: database or disk is full"):
         full.commit()
     full.close()
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute(f"PRAGMA max_page_count={connection.execute('PRAGMA page_count').fetchone()[0]}")
+    asked = Ledger(connection, path)
+    with pytest.raises(LedgerError, match=r"down cannot be asked for, .*ledger\.db cannot be written"):
+        _ask_often(asked)
+    asked.close()
     again = Ledger.at(path)
     assert again.entries() == (WOKE,)
     again.close()
+
+
+def _ask_often(ledger: Ledger) -> None:
+    for _ in range(1000):
+        ledger.ask("down")
 
 
 def test_a_note_is_replaced_by_a_later_one(path: Path) -> None:

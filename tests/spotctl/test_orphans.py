@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import subprocess
@@ -11,7 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from agileml.hosts.local import LocalHost
 from spotctl.runs import Run, Runs
+from spotctl.simulator.training import ModelledTraining
+from spotctl.worlds.local import take_away
+from tests.spotctl.build import terms
 from tests.spotctl.cli.test_app import Launched, launched, spotctl
 
 pytestmark = pytest.mark.process
@@ -67,3 +72,46 @@ def test_machines_of_a_job_that_runs_are_left_alone(launched: Launched, start_ma
     with runs.lock(run.name):
         assert gc(launched.home) == []
     assert working.poll() is None
+
+
+def test_a_record_that_cannot_be_read_hides_no_other_job_and_keeps_no_machine(
+    launched: Launched, start_machine: StartMachine
+) -> None:
+    """Whichever way it is damaged: not to be opened, or not to be read."""
+    (whole,) = Runs(launched.home).all()
+    for name, content in (("torn", b"no ledger"), ("cut", whole.ledger_path.read_bytes()[:8192])):
+        folder = launched.home / "jobs" / name / "20260101T000000Z"
+        folder.mkdir(parents=True)
+        (folder / "ledger.db").write_bytes(content)
+    left = start_machine(Run(folder), "r1")
+
+    shown = spotctl("status", "--json", home=launched.home)
+    assert shown.exit_code == 1
+    assert [run["job"] for run in json.loads(shown.stdout)["runs"]] == [whole.name]
+    assert spotctl("status", whole.name, home=launched.home).exit_code == 0
+    for command in (("status",), ("down", "--all")):
+        said = spotctl(*command, home=launched.home)
+        assert said.exit_code == 1
+        assert "torn: " in said.stderr
+        assert "cut: " in said.stderr
+        assert "spotctl gc" in said.stderr
+
+    ended = spotctl("gc", "--json", home=launched.home)
+    assert [row["machine"] for row in json.loads(ended.stdout)["machines"]] == ["r1"]
+    assert ended.exit_code == 1
+    assert "its machines have ended, its bill has not" in ended.stderr
+    assert left.wait() == -9
+
+
+def test_no_machine_stays_where_a_training_cannot_be_closed(
+    tmp_path: Path, start_machine: StartMachine
+) -> None:
+    class OnAFullDisk(ModelledTraining):
+        def close(self) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    run = Run(tmp_path / "job" / "run")
+    left = start_machine(run, "s1-0")
+    with pytest.raises(OSError, match="No space left"):
+        take_away(OnAFullDisk(terms()), LocalHost(run.training))
+    assert left.wait() == -9
