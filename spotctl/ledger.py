@@ -161,6 +161,15 @@ class Ledger:
         return LedgerError(f"the record {self._path} cannot be read: {error}")
 
 
+def sync_folder(folder: Path) -> None:
+    """Make durable what files ``folder`` has, by which names."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
 def _connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=10, isolation_level=None)
     try:
@@ -184,8 +193,4 @@ def _create(path: Path) -> None:
     connection.executescript(_SCHEMA)
     connection.close()
     os.replace(partial, path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(path.parent)

@@ -28,7 +28,7 @@ from spotctl.control.events import Ask
 from spotctl.control.evolve import UNWATCHED
 from spotctl.control.state import State
 from spotctl.errors import LedgerError
-from spotctl.ledger import Ledger
+from spotctl.ledger import Ledger, sync_folder
 from spotctl.timesource import pause, stopwatch, wall_clock
 
 _LOOKS_TAKE_S: Final = 0.2
@@ -125,7 +125,10 @@ class Run:
         shutil.rmtree(self.folder)
 
     def save_history(self, history: PriceHistory, capacity: Observations = UNWATCHED) -> None:
-        """Keep what decisions knew before the start, so that the run can be resumed and checked."""
+        """Keep what decisions knew before the start, so that the run can be resumed and checked.
+
+        Durable when this returns: the record that needs it begins after it.
+        """
         arrays: dict[str, np.ndarray] = {}
         for market in history.markets:
             series = history.series(market)
@@ -135,8 +138,12 @@ class Run:
             spells = capacity.spells(market)
             arrays[f"{_key(market)}/spells"] = np.stack([spells.begins, spells.ends, spells.lost])
         partial = self.folder / "history.partial.npz"
-        np.savez_compressed(partial, **arrays)  # type: ignore[arg-type]
+        with partial.open("wb") as file:
+            np.savez_compressed(file, allow_pickle=False, **arrays)
+            file.flush()
+            os.fsync(file.fileno())
         partial.rename(self.folder / "history.npz")
+        sync_folder(self.folder)
 
     def load_history(self) -> PriceHistory:
         """Prices before the start. Raises LedgerError where they cannot be read."""
@@ -193,6 +200,7 @@ class Runs:
             folder = self._jobs / name / f"{stamp}{suffix}"
             with suppress(FileExistsError):
                 folder.mkdir(parents=True)
+                sync_folder(folder.parent)
                 return Run(folder)
         raise LedgerError(f"too many runs of {name} began at {stamp}")
 
