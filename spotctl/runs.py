@@ -110,7 +110,7 @@ class Run:
 
     def is_live(self) -> bool:
         """Whether a process runs the job of this run now."""
-        return _is_held(self.folder.parent / "lock")
+        return is_held(self.folder.parent / "lock")
 
     def ask(self, ask: Ask) -> None:
         """Leave a request for the process that runs it."""
@@ -210,22 +210,29 @@ class Runs:
         folder = self._jobs / name
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            lock = (folder / "lock").open("a")
+            (folder / "lock").touch()
         except OSError as error:
             raise LedgerError(
                 f"records of {name} cannot be kept in {folder}: {error.strerror}; make room there, or let "
                 "SPOTCTL_HOME name another folder"
             ) from error
-        with lock as file:
-            until = stopwatch() + _LOOKS_TAKE_S
-            while not _taken(file, fcntl.LOCK_EX):
-                if stopwatch() > until:
-                    raise JobLocked(name)
-                pause(_LOOKS_TAKE_S / 20)
+        with held(folder / "lock"):
             yield
 
 
-def _is_held(lock: Path) -> bool:
+@contextmanager
+def held(lock: Path) -> Iterator[None]:
+    """Be the one who holds ``lock``. Raises JobLocked, with its folder's name, where another one does."""
+    with lock.open("a") as file:
+        until = stopwatch() + _LOOKS_TAKE_S
+        while not _taken(file, fcntl.LOCK_EX):
+            if stopwatch() > until:
+                raise JobLocked(lock.parent.name)
+            pause(_LOOKS_TAKE_S / 20)
+        yield
+
+
+def is_held(lock: Path) -> bool:
     """Looks by sharing the lock for a moment: others who look share it too, whoever wants it tries again."""
     if not lock.exists():
         return False

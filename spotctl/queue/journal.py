@@ -15,7 +15,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Self, TypeAlias
@@ -25,7 +25,7 @@ from pricing_data.units import Instant, MicroUsd
 from spotctl.codec import from_json, to_json
 from spotctl.command.mailbox import Inbox
 from spotctl.errors import LedgerError, NothingToDo
-from spotctl.runs import default_root
+from spotctl.runs import JobLocked, default_root, held, is_held
 from spotctl.settings import WorldKind
 from spotctl.timesource import wall_clock
 
@@ -34,8 +34,15 @@ _NEVER: Final = Instant(0)
 
 @dataclass(frozen=True, slots=True)
 class Began:
+    """``request``, ``added`` (jobs by name, as JSON), ``removed`` (of the file's): what had been asked for
+    until then. One note, so that nothing of it is lost or done twice, wherever the process dies.
+    """
+
     at: Instant
     settings: str
+    request: int = 0
+    added: Mapping[str, str] = field(default_factory=dict)
+    removed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +92,15 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class Handled:
-    """Requests up to this number have been dealt with."""
+    """Requests up to this number have been dealt with.
+
+    ``waiting``: a job that was added, by name and as JSON, and waits for others. ``removed``: a job's name.
+    """
 
     at: Instant
     request: int
+    waiting: Mapping[str, str] = field(default_factory=dict)
+    removed: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +129,10 @@ class Record:
     stale: bool = True
     """Whether jobs came or went since the last round."""
     handled: int = 0
+    added: Mapping[str, str] = field(default_factory=dict)
+    """By name, as JSON: before the run began, or to wait for others."""
+    removed: frozenset[str] = frozenset()
+    """Whose removal was asked for."""
     closed: Closed | None = None
 
     def after(self, note: Note) -> Self:
@@ -124,15 +140,19 @@ class Record:
         record = replace(self, at=max(self.at, note.at))
         match note:
             case Began():
-                return replace(record, settings=note.settings, began=note.at, at=note.at)
+                began = replace(record, settings=note.settings, began=note.at, at=note.at)
+                return replace(began, handled=note.request, added=note.added, removed=frozenset(note.removed))
             case Entered():
-                return replace(record, entered={**record.entered, note.job: note}, stale=True)
+                entered = {**record.entered, note.job: note}
+                return replace(record, entered=entered, removed=record.removed - {note.job}, stale=True)
             case Dealt():
                 return replace(record, last=note, rounds=record.rounds + 1, stale=False)
             case Left():
                 return replace(record, left={**record.left, note.job: note}, stale=True)
             case Handled():
-                return replace(record, handled=note.request)
+                added = {**record.added, **note.waiting}
+                removed = (record.removed | ({note.removed} - {""})) - note.waiting.keys()
+                return replace(record, handled=note.request, added=added, removed=removed)
             case Closed():
                 return replace(record, closed=note)
 
@@ -247,25 +267,24 @@ class QueueFolder:
 
     def handled(self) -> int:
         """Up to what number requests have been dealt with, by whatever run."""
-        newest = self.newest()
-        return 0 if newest is None else newest.record().handled
+        for journal in sorted(self._folder.glob("*/journal.jsonl"), reverse=True):
+            record = QueueRun(journal.parent).record()
+            if record.settings:  # else it was killed before it began
+                return record.handled
+        return 0
 
     def is_live(self) -> bool:
         """Whether a process runs the queue now."""
-        try:
-            with self.lock():
-                return False
-        except NothingToDo:
-            return True
+        return is_held(self._folder / "lock")
 
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Be the one process that runs the queue. Raises NothingToDo where another one does."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        with (self._folder / "lock").open("a") as file:
+        with ExitStack() as stack:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+                stack.enter_context(held(self._folder / "lock"))
+            except JobLocked:
                 raise NothingToDo(f"the queue {self.name} runs already; nothing was started") from None
             yield
 

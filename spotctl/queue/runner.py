@@ -82,14 +82,15 @@ class Runner:
 
     def run(self) -> None:
         """Until every job has ended. Whatever breaks, no machine is left behind."""
-        try:
-            with self._locks:
+        with self._locks:
+            try:
                 while self._open or self._waiting:
                     self._step()
-        except BaseException:
-            for job in self._open.values():
-                job.abandon()
-            raise
+            except BaseException:
+                with ExitStack() as every:  # also where one of them raises
+                    for job in self._open.values():
+                        every.callback(job.abandon)
+                raise
 
     def _step(self) -> None:
         if self._interrupted:
@@ -347,9 +348,11 @@ class Runner:
         for number, request in self._folder.requests(after=self._journal.record.handled):
             if request.member:
                 self._add(parse_member(request.member))
+                waits = {request.job: request.member} if request.job in self._waiting else {}
+                self._journal.write(j.Handled(self._time.now, number, waits))
             else:
-                self._remove(request.job)
-            self._journal.write(j.Handled(self._time.now, number))
+                self.remove(request.job)
+                self._journal.write(j.Handled(self._time.now, number, removed=request.job))
 
     def _add(self, member: Member) -> None:
         known = [*(job.member for job in self._open.values()), *self._waiting.values()]
@@ -362,7 +365,8 @@ class Runner:
         except SpotctlError as error:
             self._never_began(member.name, error.exit_code, str(error))
 
-    def _remove(self, name: str) -> None:
+    def remove(self, name: str) -> None:
+        """A job is to leave the queue: one that waits never begins, one that runs is cancelled."""
         if name in self._waiting:
             self._never_began(name, 0, "it was removed before it began", removed=True)
         elif name in self._open:

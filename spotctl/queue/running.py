@@ -20,7 +20,7 @@ from spotctl.queue.file import problem_of
 from spotctl.queue.member import Watcher
 from spotctl.queue.outcome import exit_code, outcome
 from spotctl.queue.runner import Runner
-from spotctl.queue.spec import Member, QueueSettings, parse_member
+from spotctl.queue.spec import Member, QueueSettings, member_text, parse_member
 from spotctl.report.final import final_object
 from spotctl.resolve import resolve
 from spotctl.runs import Runs
@@ -58,8 +58,7 @@ def _begun(settings: QueueSettings, folder: j.QueueFolder, observer: Observer) -
     members, handled = _asked_for(settings, folder)
     journal = j.Journal(folder.create())
     try:
-        journal.write(j.Began(start, settings.text()))
-        journal.write(j.Handled(start, handled))
+        journal.write(_beginning(settings, start, members, handled))
         observer.on_queue(journal.run, settings)
         runner = Runner(
             settled, folder, journal, runs_of(settings.options.world), _time(settings, start), observer
@@ -73,6 +72,13 @@ def _begun(settings: QueueSettings, folder: j.QueueFolder, observer: Observer) -
         return _driven(settings, journal, runner)
     finally:
         journal.close()
+
+
+def _beginning(settings: QueueSettings, start: Instant, members: Sequence[Member], handled: int) -> j.Began:
+    listed, names = settings.spec.jobs, {member.name for member in members}
+    added = {member.name: member_text(member) for member in members if member not in listed}
+    removed = tuple(member.name for member in listed if member.name not in names)
+    return j.Began(start, settings.text(), handled, added, removed)
 
 
 def go_on_with(
@@ -96,8 +102,10 @@ def go_on_with(
                 runner.left_before(final, sure(one.state))
             else:
                 runner.reenter(members[name], one)
-        fresh = [m for m in members.values() if m.name not in record.entered and m.name not in record.left]
-        runner.admit(in_order(fresh))
+        known = {*record.entered, *record.left, *record.removed}
+        runner.admit(in_order([member for member in members.values() if member.name not in known]))
+        for name in record.removed:  # what was asked of a job that runs may not have come to it
+            runner.remove(name)
         runner.go_on()
         return _driven(settings, journal, runner)
     finally:
@@ -132,6 +140,7 @@ def _asked_for(settings: QueueSettings, folder: j.QueueFolder) -> tuple[list[Mem
 
 def _members(settings: QueueSettings, record: j.Record) -> Iterator[Member]:
     yield from settings.spec.jobs
+    yield from (parse_member(member) for member in record.added.values())
     yield from (parse_member(entered.member) for entered in record.entered.values() if entered.member)
 
 

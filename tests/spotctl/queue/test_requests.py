@@ -1,0 +1,126 @@
+"""What is asked of a queue is done once, wherever the process that runs it dies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from pricing_data.units import Instant
+from spotctl.control import events as e
+from spotctl.control.state import State
+from spotctl.queue import journal as j
+from spotctl.queue.running import go_on_with, run_queue
+from spotctl.queue.spec import QueueSettings, member_text
+from spotctl.settings import WorldKind
+from tests.spotctl.queue.build import Crash, Watching, command, queue
+
+HEAD = "name: night\nround: 6m\nquotas: {c4.xlarge: 2}"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPOTCTL_HOME", str(tmp_path / "home"))
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> QueueSettings:
+    """Jobs a and c, of four hours and of forty minutes."""
+    jobs = [(command(tmp_path, "a", steps=4), ""), (command(tmp_path, "c", steps=4, takes=10), "")]
+    return queue(tmp_path, HEAD, jobs).settings
+
+
+@pytest.fixture
+def folder(settings: QueueSettings) -> j.QueueFolder:
+    return j.QueueFolder(settings.spec.name, j.root_of(WorldKind.REPLAY))
+
+
+@dataclass
+class Asking(Watching):
+    """Somebody asks after so many entries."""
+
+    folder: j.QueueFolder | None = None
+    asks_after: int = 0
+    request: j.Request | None = None
+
+    def on_entry(self, state: State, entry: e.Entry) -> None:
+        if self.seen == self.asks_after and self.folder is not None and self.request is not None:
+            self.folder.ask(self.request)
+        super().on_entry(state, entry)
+
+
+def only_a(settings: QueueSettings) -> QueueSettings:
+    return replace(settings, spec=replace(settings.spec, jobs=settings.spec.jobs[:1]))
+
+
+def after_a(settings: QueueSettings) -> j.Request:
+    _, job = settings.spec.jobs
+    return j.Request(job.name, member_text(replace(job, after=("a",))))
+
+
+def gone_on(settings: QueueSettings, folder: j.QueueFolder, first: Watching) -> Watching:
+    """A run that dies, and is gone on with to its end."""
+    with pytest.raises(Crash):
+        run_queue(settings, first)
+    second = Watching()
+    with folder.lock():
+        newest = folder.newest()
+        assert newest is not None
+        go_on_with(settings, folder, newest, second)
+    second.runs = {**first.runs, **second.runs}
+    return second
+
+
+def test_a_job_that_was_removed_before_the_run_is_not_begun_by_whoever_goes_on(
+    settings: QueueSettings, folder: j.QueueFolder
+) -> None:
+    folder.ask(j.Request("c"))
+    ended = gone_on(settings, folder, Watching(dies_after=8))
+    assert ended.left == {"a": 0}
+    assert set(ended.runs) == {"a"}
+
+
+def test_a_job_that_was_added_before_the_run_is_begun_by_whoever_goes_on(
+    settings: QueueSettings, folder: j.QueueFolder
+) -> None:
+    folder.ask(after_a(settings))
+    ended = gone_on(only_a(settings), folder, Watching(dies_after=8))
+    assert ended.left == {"a": 0, "c": 0}
+
+
+@pytest.mark.parametrize("dies_after", [12, 16, 20])
+def test_a_job_that_was_added_while_it_ran_and_waits_is_begun_by_whoever_goes_on(
+    settings: QueueSettings, folder: j.QueueFolder, dies_after: int
+) -> None:
+    first = Asking(dies_after=dies_after, folder=folder, asks_after=2, request=after_a(settings))
+    assert gone_on(only_a(settings), folder, first).left == {"a": 0, "c": 0}
+
+
+@pytest.mark.parametrize("dies_after", range(14, 24, 3))
+def test_a_job_that_was_to_be_removed_while_it_ran_does_not_go_on(
+    settings: QueueSettings, folder: j.QueueFolder, dies_after: int
+) -> None:
+    first = Asking(dies_after=dies_after, folder=folder, asks_after=4, request=j.Request("a"))
+    ended = gone_on(settings, folder, first)
+    assert {**first.left, **ended.left} == {"a": 7, "c": 0}
+
+
+def test_requests_are_taken_up_once_wherever_the_next_run_dies(
+    settings: QueueSettings, folder: j.QueueFolder
+) -> None:
+    folder.ask(after_a(settings))
+    run_queue(only_a(settings), Watching())
+    assert folder.handled() == 1
+    j.Journal(folder.create()).close()
+    assert folder.handled() == 1, "of a run that never began nothing is known"
+    again = Watching()
+    run_queue(only_a(settings), again)
+    assert again.left == {"a": 0}
+
+
+def test_a_record_of_before_has_no_requests_in_its_beginning() -> None:
+    old = {"note": "Began", "at": 5, "settings": "{}"}
+    path = j.QueueFolder("old").create()
+    path.journal.write_text(f"{old}\n".replace("'", '"'))
+    assert path.record() == j.Record(settings="{}", at=Instant(5), began=Instant(5))
