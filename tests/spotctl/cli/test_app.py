@@ -203,6 +203,15 @@ def test_all_problems_of_a_file_are_shown_and_none_twice() -> None:
     assert [line.removeprefix("spotctl: ").split(": ")[1] for line in lines] == ["data", "stop.clocks"]
 
 
+@pytest.mark.parametrize("verb", ["plan", "launch", "backtest"])
+def test_what_no_market_has_is_said_with_its_line(home: Path, verb: str) -> None:
+    Path("odd.yaml").write_text(JOB.replace("c4.xlarge", "c9.huge"))
+    refused = spotctl(verb, "odd.yaml", *(["--yes"] if verb == "launch" else []))
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert refused.stderr.startswith("spotctl: odd.yaml:6:3: resources.spot: no market of ")
+    assert not (home / "jobs").exists()
+
+
 @pytest.mark.parametrize("limit", [("--deadline", "5m"), ("--budget", "0.01")])
 def test_what_cannot_be_met_is_exit_6_before_anything_starts(home: Path, limit: tuple[str, str]) -> None:
     result = spotctl("launch", "nightly.yaml", "--yes", *limit)
