@@ -56,8 +56,10 @@ def watch(host: LocalHost, client: TrainingClient) -> None:
                     print(f"clock {clock}: spot-3 vanishes without a warning")
                     host.kill("spot-3")
                     client.tell(MachineLost("spot-3"))
+                case RolledBack(to, 0):
+                    print(f"what spot-3 had is restored as of clock {to}: nothing is computed again")
                 case RolledBack(to, redone):
-                    print(f"back to clock {to}, {redone} clocks are computed again")
+                    print(f"back to clock {to}; clocks computed again: {redone}")
                 case ObjectiveAt(_, value):
                     rmse = value
                 case Finished(clock):

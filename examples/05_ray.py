@@ -32,8 +32,10 @@ def tell(said: Upward) -> None:
             print(f"clock {clock}: root mean square error {value:.5f}")
         case SafeToKill(machine):
             print(f"{machine} is left, its node may go")
+        case RolledBack(to, 0):
+            print(f"what was lost is restored as of clock {to}: nothing is computed again")
         case RolledBack(to, redone):
-            print(f"back to clock {to}, {redone} clocks are computed again")
+            print(f"back to clock {to}; clocks computed again: {redone}")
 
 
 def main(folder: Path) -> None:

@@ -2,7 +2,8 @@
 
     SpotctlError                1  the job failed, or something below could not be done
     ├── UsageError              2  the command line or a file is wrong; nothing was started
-    │   └── JobFileError        2  the same, with every problem of the file and where it stands
+    │   ├── JobFileError        2  the same, with every problem of the file and where it stands
+    │   └── JobError            2  a job asks for what prices, machines or the application do not have
     ├── NothingToDo             3  already running, and --if-running said to leave it at that
     ├── DeadlineInfeasible      6  a deadline or a budget cannot be met, or was missed
     ├── LedgerError             1  the record of a run cannot be read or written
@@ -61,6 +62,18 @@ class JobFileError(UsageError):
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(sorted(problems, key=lambda problem: (problem.line, problem.column)))
         super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+class JobError(UsageError):
+    """A field of a job that its file alone could not show to be wrong. ``field``: dotted, as a Problem's.
+
+    Whoever knows the file adds where the field stands (``placing.placed``).
+    """
+
+    def __init__(self, field: str, message: str) -> None:
+        self.field = field
+        self.message = message
+        super().__init__(f"{field}: {message}")
 
 
 class NothingToDo(SpotctlError):

@@ -14,7 +14,7 @@ from agileml.hosts.job import JobFolder
 from agileml.places import Place
 from agileml.tables import Table
 from spotctl.command.store import CheckpointStore, Stored, StoreError
-from spotctl.errors import UsageError
+from spotctl.errors import JobError
 from spotctl.report.final import Score
 
 
@@ -23,11 +23,11 @@ class NotKept(Exception):
 
 
 def check_output(output: str) -> None:
-    """Raises UsageError unless files can be written to ``output``: afterwards the work has been paid for."""
+    """Raises JobError unless files can be written to ``output``: afterwards the work has been paid for."""
     try:
         Place(output).check()
     except Exception as error:  # of any file system's own kind
-        raise UsageError(f"output: {output} cannot be written to: {_told(error)}") from error
+        raise JobError("output", f"{output} cannot be written to: {_told(error)}") from error
 
 
 def keep_model(training: JobFolder, output: str, instead: Path) -> str:

@@ -12,7 +12,7 @@ from typing import Final
 
 from agileml.app import Application, ApplicationError, HasLargest, load_application
 from spotctl.config import JobSpec
-from spotctl.errors import UsageError
+from spotctl.errors import JobError
 
 BYTES_PER_VALUE: Final = 4
 _INFLATES_TO: Final = 1032
@@ -20,7 +20,7 @@ _INFLATES_TO: Final = 1032
 
 
 def check_movable(spec: JobSpec, notice_s: float) -> None:
-    """Raises UsageError where ``launch`` would: the model cannot be moved, or the input cannot be read."""
+    """Raises JobError where ``launch`` would: the model cannot be moved, or the input cannot be read."""
     if spec.engine != "agileml" or spec.objective.strategy == "on-demand":
         return
     app = application_of(spec)
@@ -32,30 +32,31 @@ def check_movable(spec: JobSpec, notice_s: float) -> None:
                 return
         values = _values(app, spec)
     except ApplicationError as error:
-        raise UsageError(f"{spec.data}: {error}") from error
+        raise JobError("data", f"{spec.data}: {error}") from error
     refuse_immovable(values * BYTES_PER_VALUE, spec.training.link_mbit_s, notice_s)
 
 
 def application_of(spec: JobSpec) -> Application:
-    """The application that an elastic job names. Raises UsageError where there is no such one."""
+    """The application that an elastic job names. Raises JobError where there is no such one."""
     try:
         return load_application(spec.app, spec.args)
     except ApplicationError as error:
-        raise UsageError(f"app: {error}") from error
+        raise JobError("app", str(error)) from error
 
 
 def refuse_immovable(model_bytes: int, link_mbit_s: float, notice_s: float) -> None:
-    """Raises UsageError where one machine could not send the whole model within the notice of an eviction.
+    """Raises JobError where one machine could not send the whole model within the notice of an eviction.
 
     It has to when it is the only one that serves; undo and what comes meanwhile are on top of that.
     """
     move_s = _move_s(model_bytes, link_mbit_s)
     if move_s > notice_s:
-        raise UsageError(
+        raise JobError(
+            "training.link_mbit_s",
             f"the model has {model_bytes / 1e6:,.0f} MB, which take {move_s:,.0f} s over a link of "
             f"{link_mbit_s:g} Mbit/s: more than the {notice_s:g} s between a warning and the end of a spot "
             "machine, so evictions would lose work. Make the model smaller, use machines with faster links "
-            "(and say so: training.link_mbit_s), or run on demand (objective.strategy: on-demand)"
+            "(and say so: training.link_mbit_s), or run on demand (objective.strategy: on-demand)",
         )
 
 

@@ -114,4 +114,9 @@ def settings_of(run: Run) -> Settings:
 
 def runs_of(world: WorldKind) -> Runs:
     """Replays cost nothing and are kept apart, so that reports never add them up."""
-    return Runs(default_root() / "replays") if world is WorldKind.REPLAY else Runs()
+    return replays() if world is WorldKind.REPLAY else Runs()
+
+
+def replays() -> Runs:
+    """All runs of the replay world."""
+    return Runs(default_root() / "replays")

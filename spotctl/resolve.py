@@ -22,7 +22,7 @@ from pricing_data.traces import Recording, read_trace
 from pricing_data.units import Instant, Seconds, format_instant
 from spotctl.config import NEED_DEADLINE, JobSpec
 from spotctl.control.terms import Keeping, Luggage, Stop, Tariff, Terms, Tradable
-from spotctl.errors import UsageError
+from spotctl.errors import JobError, UsageError
 
 HISTORY_BEFORE_START_S: Final = 30 * 86400
 """Default start of a run over a trace: after this much history (decision 7)."""
@@ -133,9 +133,10 @@ def _luggage(spec: JobSpec, tradable: Sequence[Tradable]) -> Luggage | None:
         return None
     if spec.command is None:
         shown = ", ".join(f"{cloud} {region}" for cloud, region in regions)
-        raise UsageError(
-            f"resources.spot: the job may use machines in {shown}, and elastic training cannot span regions; "
-            f"name one, like regions: [{regions[0][1]}]"
+        raise JobError(
+            "resources.spot",
+            f"the job may use machines in {shown}, and elastic training cannot span regions; "
+            f"name one, like regions: [{regions[0][1]}]",
         )
     said = spec.command.checkpoint
     tariffs = tuple(
@@ -158,12 +159,12 @@ def _core_seconds_per_clock(spec: JobSpec, tradable: Sequence[Tradable], catalog
         return spec.local.core_seconds_per_clock or DEFAULT_CORE_SECONDS_PER_CLOCK
     work, kinds = spec.command.work, sorted({t.market.instance_type for t in tradable})
     if work.on is None and len(kinds) > 1:
-        raise UsageError(f"work.on: expected the instance type that it takes so long on, like {kinds[0]}")
+        raise JobError("work.on", f"expected the instance type that it takes so long on, like {kinds[0]}")
     clouds = sorted({t.market.cloud for t in tradable})
     known = [catalogue.instance_type(cloud, work.on or kinds[0]) for cloud in clouds]
     kind = next((found for found in known if found is not None), None)
     if kind is None:
-        raise UsageError(f"work.on: the catalogue knows no instance type {work.on} of {' or '.join(clouds)}")
+        raise JobError("work.on", f"the catalogue knows no instance type {work.on} of {' or '.join(clouds)}")
     return work.takes * kind.vcpus / work.steps
 
 
@@ -172,13 +173,13 @@ def _check_strategy(spec: JobSpec) -> None:
     strategy = spec.objective.strategy
     if strategy not in NEED_DEADLINE:
         return
-    keeps = f"objective.strategy: {strategy} is a way to keep a deadline"
+    field, keeps = "objective.strategy", f"{strategy} is a way to keep a deadline"
     if spec.objective.deadline is None:
-        raise UsageError(f"{keeps}, and the job has none; set objective.deadline, or name another strategy")
+        raise JobError(field, f"{keeps}, and the job has none; set objective.deadline, or name another")
     if spec.stop.clocks is None:
-        raise UsageError(
-            f"{keeps}, and nobody can say how much work the job is; set {_amount_of(spec)}, or name another "
-            "strategy"
+        raise JobError(
+            field,
+            f"{keeps}, and nobody can say how much work the job is; set {_amount_of(spec)}, or name another",
         )
 
 
@@ -248,7 +249,7 @@ class Wanted:
         said |= {} if spot.cpus is None else {"cpus": str(spot.cpus)}
         said |= {} if spot.memory_gib is None else {"memory": str(spot.memory_gib)}
         asked = "; ".join(f"{key}: {value}" for key, value in said.items())
-        return UsageError(f"resources.spot: no market of {error.path} has {asked}; it has {error.offered}")
+        return JobError("resources.spot", f"no market of {error.path} has {asked}; it has {error.offered}")
 
     def _large_enough(self, market: Market) -> bool:
         spot = self.spec.spot
@@ -291,7 +292,7 @@ def _tradable(recording: Recording, start: Instant, catalogue: Catalogue, label:
             known.append(Tradable(market, price, kind.vcpus))
     if not known:
         lacking = f"; the catalogue knows nothing of {', '.join(unknown[:5])}" if unknown else ""
-        raise UsageError(f"no market in {label} may be used by this job{lacking}")
+        raise JobError("resources.spot", f"no market in {label} may be used by this job{lacking}")
     return tuple(known)
 
 
@@ -319,8 +320,9 @@ def _reliable(spec: JobSpec, tradable: Sequence[Tradable], start: Instant, catal
     kind = catalogue.instance_type(cloud, wanted.instance_type)
     price = catalogue.on_demand(cloud, region, wanted.instance_type, start)
     if kind is None or price is None:
-        raise UsageError(
-            f"resources.reliable.instance_type: the catalogue knows no on-demand price of "
-            f"{wanted.instance_type} in {cloud} {region} on {format_instant(start)[:10]}; name another type"
+        raise JobError(
+            "resources.reliable.instance_type",
+            f"the catalogue knows no on-demand price of {wanted.instance_type} in {cloud} {region} on "
+            f"{format_instant(start)[:10]}; name another type",
         )
     return Tradable(Market(cloud, region, wanted.zone or near.zone, wanted.instance_type), price, kind.vcpus)

@@ -176,7 +176,8 @@ class Runs:
     """All runs under one root folder."""
 
     def __init__(self, root: Path | None = None) -> None:
-        self._jobs = (root or default_root()) / "jobs"
+        self.root = root or default_root()
+        self._jobs = self.root / "jobs"
 
     def all(self) -> tuple[Run, ...]:
         """Every run that began, oldest first within each job."""

@@ -25,7 +25,7 @@ from pricing_data.units import HOUR_S, Instant, format_instant
 from spotctl.backtest.sources import recorded
 from spotctl.config import JobSpec
 from spotctl.control.terms import Terms
-from spotctl.errors import UsageError
+from spotctl.errors import JobError, UsageError
 from spotctl.resolve import PriceOptions, Resolved, resolve
 
 CHECKPOINT_S: Final = 120.0
@@ -73,15 +73,16 @@ class Prepared:
 def prepare(spec: JobSpec, options: BacktestOptions) -> Prepared:
     """Raises UsageError where job, prices and window do not fit together."""
     if spec.command is not None:
-        raise UsageError(
-            "engine: backtests reckon with the elastic trainer, and a command would be decided otherwise; "
-            "launch it with --world replay instead, over any --trace and --trace-start"
+        raise JobError(
+            "engine",
+            "backtests reckon with the elastic trainer, and a command would be decided otherwise; "
+            "launch it with --world replay instead, over any --trace and --trace-start",
         )
     resolved = _resolved(spec, options)
     terms = resolved.terms
     clocks = terms.stop.clocks
     if clocks is None:
-        raise UsageError("stop.clocks: a backtest must know how much work the job is; name its clocks")
+        raise JobError("stop.clocks", "a backtest must know how much work the job is; name its clocks")
     last = _last(resolved, options)
     terms = replace(
         terms, spot=tuple(t for t in terms.spot if resolved.trace.price(t.market, last) is not None)
@@ -114,6 +115,8 @@ def _resolved(spec: JobSpec, options: BacktestOptions) -> Resolved:
     prices = PriceOptions(markets=options.markets, start=options.first, rules=options.rules)
     try:
         return resolve(spec, prices, "backtest", options.seed, recording)
+    except JobError:
+        raise
     except UsageError as error:  # a run's start is a backtest's begin, and called otherwise
         raise UsageError(str(error).replace("--trace-start", "--from")) from error
 

@@ -69,6 +69,7 @@ def backtest(
     from spotctl.backtest.result import run_backtest
     from spotctl.cli import backtestview, jsonlines
     from spotctl.jobfile import load_job
+    from spotctl.placing import placed
     from spotctl.timesource import stopwatch
 
     wanted = tuple(name.strip() for name in strategies.split(",") if name.strip()) if strategies else ()
@@ -85,7 +86,7 @@ def backtest(
     )
     began = stopwatch()
     spec = load_job(job)
-    with backtestview.progress() as told:
+    with placed(job), backtestview.progress() as told:
         result = run_backtest(spec.name, prepare(spec, chosen), chosen, 0.0, told)
     result = replace(result, elapsed_s=round(stopwatch() - began, 3))
     if plot is not None:

@@ -85,7 +85,8 @@ def _work(final: Mapping[str, Any]) -> str:
     again = f", begun again {words.times(final['restarts'])}" if final["restarts"] else ""
     return (
         f"{final['clocks']} {unit}{before}, {final['clocks_redone']} computed twice{again}; "
-        f"{final['evictions']} evictions, {final['failures']} failures, "
+        f"{final['evictions']} evictions of {final['instances_evicted']} machines, "
+        f"{final['failures']} failures, "
         f"{final['stage_transitions']} changes of stage"
     )
 

@@ -11,10 +11,7 @@ from spotctl.cli import options, screen
 from spotctl.errors import SpotctlError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from spotctl.control.events import Ask
-    from spotctl.control.state import State
     from spotctl.runs import Run, Runs
 
 _POLL_S: Final = 0.3
@@ -45,7 +42,7 @@ def status(
 
     runs = _runs()
     run = None if job is None else _find(runs, job)
-    shown, unreadable = _states(runs.all()) if run is None else ({run: run.state()}, [])
+    shown, unreadable = runview.readable(runs.all()) if run is None else ({run: run.state()}, [])
     if options.wants_json(form, as_json):
         screen.data(jsonlines.document(runview.status(shown)))
     elif run is not None:
@@ -53,7 +50,7 @@ def status(
     elif shown:
         screen.show(runview.table(shown))
     elif not unreadable:
-        screen.note("no runs yet; `spotctl launch JOB.yaml` begins one")
+        screen.note(runview.none_yet())
     if unreadable:
         raise SpotctlError("\n".join(unreadable))
 
@@ -102,13 +99,14 @@ def down(
     """
     if (job is None) == (not everything):
         raise UsageError("down: expected the name of a job, or --all")
+    from spotctl.cli import runview
     from spotctl.control.events import Ask
 
     runs = _runs()
     if job is not None:
         _end(_find(runs, job), Ask.DOWN)
         return
-    states, failures = _states(runs.all())
+    states, failures = runview.readable(runs.all())
     chosen = [run for run, state in states.items() if state.closed is None]
     for run in chosen:
         try:
@@ -119,17 +117,6 @@ def down(
         raise SpotctlError("\n".join(failures))
     if not chosen:
         screen.note("no job has machines: all runs have ended")
-
-
-def _states(runs: Iterable[Run]) -> tuple[dict[Run, State], list[str]]:
-    """What each is doing; and of those whose record cannot be read, what is wrong."""
-    states, failures = {}, []
-    for run in runs:
-        try:
-            states[run] = run.state()
-        except SpotctlError as error:
-            failures.append(f"{run.name}: {error}; `spotctl gc` ends what is left of its machines")
-    return states, failures
 
 
 def _end(run: Run, ask: Ask) -> None:

@@ -121,6 +121,7 @@ def launch(
 
     from spotctl import settings
     from spotctl.cli import flow
+    from spotctl.placing import placed
 
     chosen = settings.LaunchOptions(
         world=settings.WorldKind(world),
@@ -132,10 +133,11 @@ def launch(
         seed=seed,
     )
     as_json = options.wants_json(form, as_json)
-    if dry_run:
-        flow.show_plan(spec, chosen, as_json)
-    else:
-        raise typer.Exit(flow.launch(spec, chosen, as_json, ask=not yes))
+    with placed(job):
+        if dry_run:
+            flow.show_plan(spec, chosen, as_json)
+        else:
+            raise typer.Exit(flow.launch(spec, chosen, as_json, ask=not yes))
 
 
 def plan(
@@ -159,6 +161,7 @@ def plan(
     spec = _job(job, None, None)
 
     from spotctl.cli import flow
+    from spotctl.placing import placed
     from spotctl.settings import LaunchOptions
 
     chosen = LaunchOptions(
@@ -166,7 +169,8 @@ def plan(
         deadline=options.duration("--deadline", deadline),
         budget=options.dollars("--budget", budget),
     )
-    flow.show_plan(spec, chosen, options.wants_json(form, as_json))
+    with placed(job):
+        flow.show_plan(spec, chosen, options.wants_json(form, as_json))
 
 
 # ---- from the command line to values ------------------------------------------------------------

@@ -46,8 +46,7 @@ def picture(plan: JobPlan) -> RenderableType:
         *(Text(line, style="yellow") for line in (*set_aside(plan.recording), *_unknowns(plan))),
         Text(""),
     ]
-    steps = [*_reliable(plan), *(decision.why for decision in plan.ahead.decisions)]
-    parts += [Text(f"{'then ' if number else 'first'}   {said}") for number, said in enumerate(steps)]
+    parts.append(_steps(plan))
     if first.weighed:
         judged = _judged(plan.state, first)
         weighed = f"what was weighed for the first step ({first.considered} alternatives)"
@@ -59,6 +58,16 @@ def picture(plan: JobPlan) -> RenderableType:
         ]
     parts += [Text(""), *_expected(plan)]
     return Group(*parts)
+
+
+def _steps(plan: JobPlan) -> Table:
+    """What would be done, one thing after the other; long lines go on below their beginning."""
+    steps = Table.grid(padding=(0, 3))
+    steps.add_column(no_wrap=True)
+    steps.add_column(overflow="fold")
+    for number, said in enumerate((*_reliable(plan), *(one.why for one in plan.ahead.decisions))):
+        steps.add_row("then" if number else "first", Text(said))
+    return steps
 
 
 def _reliable(plan: JobPlan) -> list[str]:
@@ -180,10 +189,10 @@ def _unknowns(plan: JobPlan) -> list[str]:
 
 
 def _candidates(state: State, judged: Sequence[_Judged]) -> Table:
-    """The best alternative of each market, cheapest work first."""
+    """The best alternative of each market, cheapest work first. It fits into eighty columns."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("market", no_wrap=True)
-    for title in ("price", "bid", "beta", "95 %", "$ expected", "$/core-h", "dearer by"):
+    for title in ("price", "bid", "beta", "95 %", "$/core-h", "dearer"):
         table.add_column(title, justify="right", no_wrap=True)
     least = min(weighed.cost_per_work for weighed, _ in judged)
     for weighed, beta in judged:
@@ -207,8 +216,7 @@ def _row(state: State, weighed: Weighed, beta: Beta | None, least: float) -> tup
         "-" if price is None else words.price(price),
         "-" if bid is None else words.price(bid),
         f"{weighed.beta:.3f}",
-        "-" if beta is None else f"{beta.low:.3f}-{beta.high:.3f}",
-        f"{weighed.expected_charge:.4f}",
+        "-" if beta is None else f"{beta.low:.2f}-{beta.high:.2f}",
         f"{weighed.cost_per_work * HOUR_S:.5f}",
         _against(weighed, least),
     )
@@ -225,7 +233,7 @@ def _against(weighed: Weighed, least: float) -> str:
     if weighed.chosen:
         return "chosen"
     if not math.isfinite(weighed.cost_per_work) or least <= 0:
-        return "does no work"
+        return "no work"
     return f"{weighed.cost_per_work / least - 1:.1%}"
 
 
@@ -246,7 +254,7 @@ def _expected(plan: JobPlan) -> list[RenderableType]:
     lasting = words.span(ahead.expected_s)
     lines = [
         f"expected cost    {words.money(cost)}; on-demand alone {words.money(on_demand)}{saved}{whole}",
-        f"expected finish  {format_instant(_finish(plan))}, {lasting} after the start{whole}",
+        f"expected finish  {format_instant(_finish(plan))}, {lasting} after the start{whole}{_alone(plan)}",
     ]
     return [Text(line) for line in lines + _moves(plan) + _limits(plan)]
 
@@ -308,6 +316,15 @@ def _kept(promise: Promise | None) -> str:
         return "CANNOT BE PROMISED"
     least, cost = words.span(promise.least_deadline_s), words.money(_cents_up(promise.least_budget))
     return f"is promised: machines on demand alone need {least} and up to {cost}"
+
+
+def _alone(plan: JobPlan) -> str:
+    """What a finish after a promised deadline means: the expectation knows no safety net."""
+    deadline = plan.terms.deadline_s
+    if deadline is None or plan.promise is None or not plan.promise.in_time:
+        return ""
+    late = plan.ahead.expected_s > deadline
+    return " by spot machines alone; some on demand will keep the deadline" if late else ""
 
 
 def _finish(plan: JobPlan) -> Instant:

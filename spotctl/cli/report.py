@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from pricing_data.units import parse_instant
 from spotctl.cli import options, screen
 from spotctl.cli.options import JsonOption, ReportFormat
-from spotctl.errors import UsageError
+from spotctl.errors import SpotctlError, UsageError
 from spotctl.report.by import By
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from spotctl.control.state import State
 
 _STAMP: Final = len("20261120T093214Z")
 """A run's id begins with the moment it was made."""
@@ -41,17 +46,27 @@ def report(
 
     And what was free, what was saved and against what.
     """
-    from spotctl.cli import reportview
+    from spotctl.cli import runview
     from spotctl.runs import Runs
 
     begin = options.moment("--since", since)
-    runs = {
-        f"{run.name}/{run.id}": run.state()
-        for run in Runs().all()
-        if begin is None or parse_instant(run.id[:_STAMP]) >= begin
-    }
+    every = Runs().all()
+    chosen = [run for run in every if begin is None or parse_instant(run.id[:_STAMP]) >= begin]
+    states, unreadable = runview.readable(chosen)
+    runs = {f"{run.name}/{run.id}": state for run, state in states.items()}
     if as_json:
         form = ReportFormat.JSON
+    if not chosen:
+        screen.note(f"no run began since {since}" if every else runview.none_yet())
+    if chosen or output is not None or form is not ReportFormat.TABLE:
+        _write(runs, by, form, output)
+    if unreadable:
+        raise SpotctlError("\n".join((*unreadable, "what these have cost is not in the report")))
+
+
+def _write(runs: Mapping[str, State], by: By, form: ReportFormat, output: Path | None) -> None:
+    from spotctl.cli import reportview
+
     if form is ReportFormat.TABLE and output is None:
         screen.show(reportview.table(runs, by))
         return

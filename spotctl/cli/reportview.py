@@ -22,22 +22,26 @@ Runs = Mapping[str, State]
 
 def table(runs: Runs, by: By) -> Table:
     """For people: hours, and dollars to the last digit so that rows add up, with the total below."""
-    shown = Table(
-        box=None,
-        header_style="bold",
-        pad_edge=False,
-        caption=f"{words.NOMINAL}\n{words.BASELINE}",
-        caption_justify="left",
-    )
+    whole = total(runs)
+    notes = "\n".join((words.NOMINAL, words.BASELINE, *_open(whole)))
+    shown = Table(box=None, header_style="bold", pad_edge=False, caption=notes, caption_justify="left")
     shown.add_column(by.value, no_wrap=True)
     titles = ("runs", "spot h", "free h", "on-demand h", "spot", "on-demand", "egress", "total", "refunded")
-    for title in (*titles, "baseline", "saved", "evicted", "redone"):
+    for title in (*titles, "baseline", "saved", "evictions", "machines taken", "redone"):
         shown.add_column(title, justify="right", no_wrap=True)
     for group in grouped(runs, by):
         shown.add_row(*_cells(group))
     shown.add_section()
-    shown.add_row(*_cells(total(runs)), style="bold")
+    shown.add_row(*_cells(whole), style="bold")
     return shown
+
+
+def _open(whole: Group) -> list[str]:
+    """What to know of a sum that is none yet."""
+    if not whole.unfinished:
+        return []
+    have = "1 run has" if whole.unfinished == 1 else f"{whole.unfinished} runs have"
+    return [f"{have} not ended: the bill is as of the last entry on record; `spotctl status` shows which"]
 
 
 def plain_table(runs: Runs, by: By) -> str:
@@ -67,6 +71,7 @@ def _fields(group: Group, by: By) -> dict[str, Any]:
     return {
         by.value: group.key,
         "runs": group.runs,
+        "runs_unfinished": group.unfinished,
         "spot_seconds": group.paid_s,
         "free_seconds": group.free_s,
         "on_demand_seconds": group.on_demand_s,
@@ -77,6 +82,7 @@ def _fields(group: Group, by: By) -> dict[str, Any]:
         "refunded": format_micros(group.refunded),
         "on_demand_baseline": None if group.baseline is None else format_micros(group.baseline),
         "savings_fraction": None if group.savings is None else round(group.savings, 6),
+        "evictions": group.evictions,
         "instances_evicted": group.evicted,
         "clocks_redone": group.clocks_redone,
     }
@@ -94,6 +100,7 @@ def _cells(group: Group) -> tuple[str, ...]:
         *amounts,
         _or_dash(group.baseline),
         "-" if group.savings is None else f"{group.savings:.1%}",
+        str(group.evictions),
         str(group.evicted),
         "-" if group.clocks_redone is None else str(group.clocks_redone),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from rich.table import Table
@@ -12,12 +12,32 @@ from spotctl.cli import words
 from spotctl.cli.live import LiveView, clocks
 from spotctl.cli.logs import Story
 from spotctl.control.state import State
+from spotctl.errors import SpotctlError
+from spotctl.opening import replays
 from spotctl.report.final import kept
-from spotctl.report.fold import account
+from spotctl.report.fold import account, evictions
 from spotctl.runs import Run
 
 _UNATTENDED: Final = 1
 """Exit code for a run that never ended, and that no process looks after now."""
+
+
+def readable(runs: Iterable[Run]) -> tuple[dict[Run, State], list[str]]:
+    """What each is doing; and of those whose record cannot be read, what is wrong."""
+    states, failures = {}, []
+    for run in runs:
+        try:
+            states[run] = run.state()
+        except SpotctlError as error:
+            failures.append(f"{run.name}: {error}; `spotctl gc` ends what is left of its machines")
+    return states, failures
+
+
+def none_yet() -> str:
+    """What to say where there are no runs; whoever replayed some is told where they are."""
+    told = "no runs yet; `spotctl launch JOB.yaml` begins one"
+    kept = replays()
+    return f"{told}. Replays are kept apart, in SPOTCTL_HOME={kept.root}" if kept.all() else told
 
 
 def standing(run: Run, state: State) -> str:
@@ -99,6 +119,7 @@ def _fields(run: Run, state: State) -> dict[str, Any]:
         },
         "savings_fraction": None if money.savings is None else round(money.savings, 6),
         "evictions": state.evicted_allocations,
+        "instances_evicted": sum(eviction.machines for eviction in evictions(state)),
         "failures": state.failures,
         "clocks_redone": state.clocks_redone,
         "restarts": state.restarts,

@@ -9,7 +9,7 @@ from typing import Any
 from bidbrain.measure import Measured
 from pricing_data.units import format_instant, format_micros
 from spotctl.control.state import State
-from spotctl.report.fold import Baseline, account
+from spotctl.report.fold import Baseline, account, evictions
 
 SCHEMA = "spotctl.launch/1"
 MONEY = "nominal"
@@ -67,6 +67,7 @@ def final_object(state: State, ledger: Path, wall_s: float, left: int, score: Sc
         "savings_fraction": None if money.savings is None else round(money.savings, 6),
         "allocations": sum(1 for a in state.allocations.values() if not a.reliable and a.instances),
         "evictions": state.evicted_allocations,
+        "instances_evicted": sum(eviction.machines for eviction in evictions(state)),
         "failures": state.failures,
         "clocks_redone": state.clocks_redone,
         "restarts": state.restarts,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
 
-from pricing_data.billing import settle_on_demand
+from pricing_data.billing import End, settle_on_demand
+from pricing_data.market import Market
 from pricing_data.units import Instant, MicroUsd
 from spotctl.control.spending import InstanceBill, Spending, bills, spent
 from spotctl.control.state import State
@@ -36,6 +38,25 @@ class Account:
         if self.baseline is None or self.baseline.cost == 0:
             return None
         return 1 - self.spending.total / self.baseline.cost
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """Of one allocation: warned ``at``, with how many of its machines taken in the end."""
+
+    at: Instant
+    market: Market
+    machines: int
+
+
+def evictions(state: State) -> Iterator[Eviction]:
+    """One for each allocation that was warned; as many as ``State.evicted_allocations`` counts."""
+    for allocation in state.allocations.values():
+        members = state.of(allocation.name)
+        warned = [member.warned_at for member in members if member.warned_at is not None]
+        if warned:
+            taken = sum(member.end is End.EVICTED for member in members)
+            yield Eviction(min(warned), allocation.market, taken)
 
 
 def account(state: State) -> Account:

@@ -1,21 +1,22 @@
 """Where the money went: the bills of many runs, added up by job, day, cloud or market. Pure.
 
 A baseline belongs to a whole run, so it is compared where whole runs are added up: by job, and in the
-total. Days are those of nominal time, on which the prices were in force.
+total. Days are those of nominal time: of a charge the one on which it began, of an eviction the warning's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
 
-from pricing_data.billing import Charge, End
+from pricing_data.billing import Charge
+from pricing_data.market import Market
 from pricing_data.units import Instant, MicroUsd, format_instant
 from spotctl.control.spending import NOTHING, InstanceBill
 from spotctl.control.state import Fetched, State
 from spotctl.report.by import By
-from spotctl.report.fold import account
+from spotctl.report.fold import Eviction, account, evictions
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +33,12 @@ class Group:
     spot: MicroUsd
     on_demand: MicroUsd
     refunded: MicroUsd
+    evictions: int
+    """Allocations that were warned, as a run counts them."""
     evicted: int
     """Instances that the provider took back."""
+    unfinished: int = 0
+    """How many of ``runs`` have not ended: what they cost is known up to their last entry."""
     clocks_redone: int | None = None
     """Work lost; known of whole runs only, as is the baseline."""
     baseline: MicroUsd | None = None
@@ -60,28 +65,48 @@ class _Item:
     seconds: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """All that goes into one group."""
+
+    items: list[_Item] = field(default_factory=list)
+    left: list[Fetched] = field(default_factory=list)
+    evictions: list[Eviction] = field(default_factory=list)
+
+
 def grouped(runs: Mapping[str, State], by: By) -> tuple[Group, ...]:
     """One group for each key that occurs, in order. ``runs``: the states of runs, by run."""
-    buckets: dict[str, list[_Item]] = {}
-    left: dict[str, list[Fetched]] = {}
-    for run, state in runs.items():
-        for item in _items(run, state):
-            buckets.setdefault(_KEYS[by](state, item), []).append(item)
-        for fetched in state.fetched:
-            left.setdefault(_LEFT[by](state, fetched), []).append(fetched)
-    jobs = {state.terms.job for state in runs.values()} if by is By.JOB else ()
-    whole = {job: [state for state in runs.values() if state.terms.job == job] for job in jobs}
+    parts = _parted(runs, _KEYS[by])
+    whole: dict[str, list[State]] = {}
+    for state in runs.values() if by is By.JOB else ():
+        whole.setdefault(state.terms.job, []).append(state)
+    unfinished = _unfinished(runs)
     return tuple(
-        _group(key, buckets.get(key, ()), left.get(key, ()), whole.get(key))
-        for key in sorted(buckets.keys() | left.keys() | whole.keys())
+        _group(key, parts.get(key, _Part()), unfinished, whole.get(key))
+        for key in sorted(parts.keys() | whole.keys())
     )
 
 
 def total(runs: Mapping[str, State]) -> Group:
     """Everything in one group."""
-    items = [item for run, state in runs.items() for item in _items(run, state)]
-    fetched = [fetched for state in runs.values() for fetched in state.fetched]
-    return _group("total", items, fetched, tuple(runs.values()))
+    everything = _parted(runs, lambda *_: "total").get("total", _Part())
+    return _group("total", everything, _unfinished(runs), tuple(runs.values()))
+
+
+def _parted(runs: Mapping[str, State], key: _Key) -> dict[str, _Part]:
+    parts: dict[str, _Part] = {}
+
+    def part(state: State, at: Instant, market: Market) -> _Part:
+        return parts.setdefault(key(state, at, market), _Part())
+
+    for run, state in runs.items():
+        for item in _items(run, state):
+            part(state, item.charge.start, item.bill.market).items.append(item)
+        for fetched in state.fetched:
+            part(state, fetched.at, fetched.here).left.append(fetched)
+        for eviction in evictions(state):
+            part(state, eviction.at, eviction.market).evictions.append(eviction)
+    return parts
 
 
 def _items(run: str, state: State) -> Iterator[_Item]:
@@ -91,26 +116,33 @@ def _items(run: str, state: State) -> Iterator[_Item]:
             yield _Item(run, bill, charge, max(0, min(charge.end, until) - charge.start))
 
 
-def _group(key: str, items: Iterable[_Item], left: Iterable[Fetched], whole: Iterable[State] | None) -> Group:
-    """``whole``: the runs whose every item is among ``items``; None where there are parts of runs."""
-    items = tuple(items)
+def _unfinished(runs: Mapping[str, State]) -> frozenset[str]:
+    return frozenset(run for run, state in runs.items() if state.closed is None)
+
+
+def _group(key: str, part: _Part, unfinished: frozenset[str], states: Sequence[State] | None) -> Group:
+    """``states``: of the runs whose every item is in ``part``; None where there are parts of runs."""
+    items = part.items
     spot = [item for item in items if not item.bill.on_demand]
     on_demand = [item for item in items if item.bill.on_demand]
-    evicted = {(i.run, i.bill.instance.name) for i in spot if i.bill.instance.end is End.EVICTED}
-    states = None if whole is None else tuple(whole)
+    runs = {item.run for item in items}
     return Group(
         key=key,
-        runs=len({item.run for item in items}) if states is None else len(states),
+        runs=len(runs) if states is None else len(states),
+        unfinished=len(runs & unfinished)
+        if states is None
+        else sum(state.closed is None for state in states),
         paid_s=sum(item.seconds for item in spot if not item.charge.refunded),
         free_s=sum(item.seconds for item in spot if item.charge.refunded),
         on_demand_s=sum(item.seconds for item in on_demand),
         spot=MicroUsd(sum(item.charge.amount for item in spot)),
         on_demand=MicroUsd(sum(item.charge.amount for item in on_demand)),
         refunded=MicroUsd(sum(item.charge.refunded for item in items)),
-        evicted=len(evicted),
+        evictions=len(part.evictions),
+        evicted=sum(eviction.machines for eviction in part.evictions),
         clocks_redone=None if states is None else sum(state.clocks_redone for state in states),
         baseline=None if states is None else _baseline(states),
-        egress=MicroUsd(sum(fetched.owed for fetched in left)),
+        egress=MicroUsd(sum(fetched.owed for fetched in part.left)),
     )
 
 
@@ -119,19 +151,12 @@ def _baseline(states: Iterable[State]) -> MicroUsd | None:
     return MicroUsd(sum(compared)) if compared else None
 
 
-def _day(_: State, item: _Item) -> str:
-    return format_instant(Instant(item.charge.start))[:10]
+_Key: TypeAlias = Callable[[State, Instant, Market], str]
+"""Where something that happened then, in that market, goes."""
 
-
-_KEYS: Final[Mapping[By, Callable[[State, _Item], str]]] = {
-    By.JOB: lambda state, _: state.terms.job,
-    By.DAY: _day,
-    By.CLOUD: lambda _, item: item.bill.market.cloud,
-    By.MARKET: lambda _, item: str(item.bill.market),
-}
-_LEFT: Final[Mapping[By, Callable[[State, Fetched], str]]] = {
-    By.JOB: lambda state, _: state.terms.job,
-    By.DAY: lambda _, fetched: format_instant(fetched.at)[:10],
-    By.CLOUD: lambda _, fetched: fetched.here.cloud,
-    By.MARKET: lambda _, fetched: str(fetched.here),
+_KEYS: Final[Mapping[By, _Key]] = {
+    By.JOB: lambda state, _at, _market: state.terms.job,
+    By.DAY: lambda _state, at, _market: format_instant(at)[:10],
+    By.CLOUD: lambda _state, _at, market: market.cloud,
+    By.MARKET: lambda _state, _at, market: str(market),
 }

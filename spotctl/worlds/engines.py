@@ -21,7 +21,7 @@ from spotctl.config import Command, JobSpec
 from spotctl.control import events as e
 from spotctl.control.state import State
 from spotctl.control.terms import Terms
-from spotctl.errors import UsageError
+from spotctl.errors import JobError
 from spotctl.models import check_output, keep_checkpoint, keep_model, score_model
 from spotctl.movable import BYTES_PER_VALUE, application_of, refuse_immovable
 from spotctl.report.final import Score
@@ -119,9 +119,9 @@ class _AgileML:
             resume = "" if whole is None else whole.folder
             shape = JobFolder.prepare(self.run.training, job, spec.data, resume).cut_input().shape
         except CheckpointError as error:
-            raise UsageError(f"checkpoint: {error}") from error
+            raise JobError("checkpoint", str(error)) from error
         except ApplicationError as error:
-            raise UsageError(f"{spec.data}: {error}") from error
+            raise JobError("data", f"{spec.data}: {error}") from error
         if spec.objective.strategy != "on-demand":
             model_bytes = BYTES_PER_VALUE * shape.rows * shape.columns
             refuse_immovable(model_bytes, spec.training.link_mbit_s, self.terms.rules.notice_s)
@@ -195,16 +195,16 @@ class _Command:
     def prepare(self) -> None:
         """See that secrets are there and the store can be written to."""
         if not marked.supported():
-            raise UsageError("engine: command needs Linux here: its /proc tells what belongs to a machine")
+            raise JobError("engine", "command needs Linux here: its /proc tells what belongs to a machine")
         missing = [name for name in self._command.secrets if name not in os.environ]
         if missing:
-            raise UsageError(
-                f"secrets: {', '.join(missing)} not in the environment; export before you launch"
+            raise JobError(
+                "secrets", f"{', '.join(missing)} not in the environment; export before you launch"
             )
         try:
             CheckpointStore(self._store).check()
         except StoreError as error:
-            raise UsageError(f"checkpoint.store: {error}") from error
+            raise JobError("checkpoint.store", str(error)) from error
         if self.settings.spec.output:
             check_output(self.settings.spec.output)
         command = self._command
@@ -258,6 +258,6 @@ _ENGINES: Final[Mapping[str, Callable[[Settings, Terms, Run], Engine]]] = {
 def _check_metric(spec: JobSpec) -> None:
     converged, metric = spec.stop.converged, application_of(spec).metric
     if converged is not None and converged.metric != metric:
-        raise UsageError(
-            f"stop.converged.metric: found {converged.metric!r}, but {spec.app} reports {metric!r}"
+        raise JobError(
+            "stop.converged.metric", f"found {converged.metric!r}, but {spec.app} reports {metric!r}"
         )

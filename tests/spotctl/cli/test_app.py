@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -57,6 +58,7 @@ FINAL_KEYS = {
     *("savings_fraction", "evictions", "failures", "clocks_redone", "stage_transitions", "instances_left"),
     "ledger",
 }
+EXAMPLES = Path(__file__).parents[3] / "examples"
 HEAVY = ["numpy", "scipy", "pandas", "zmq", "yaml", "rich", "sqlite3", "asyncio", "boto3", "google.cloud"]
 HEAVY += ["azure", "ray", "duckdb"]
 
@@ -201,6 +203,15 @@ def test_all_problems_of_a_file_are_shown_and_none_twice() -> None:
     assert [line.removeprefix("spotctl: ").split(": ")[1] for line in lines] == ["data", "stop.clocks"]
 
 
+@pytest.mark.parametrize("verb", ["plan", "launch", "backtest"])
+def test_what_no_market_has_is_said_with_its_line(home: Path, verb: str) -> None:
+    Path("odd.yaml").write_text(JOB.replace("c4.xlarge", "c9.huge"))
+    refused = spotctl(verb, "odd.yaml", *(["--yes"] if verb == "launch" else []))
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert refused.stderr.startswith("spotctl: odd.yaml:6:3: resources.spot: no market of ")
+    assert not (home / "jobs").exists()
+
+
 @pytest.mark.parametrize("limit", [("--deadline", "5m"), ("--budget", "0.01")])
 def test_what_cannot_be_met_is_exit_6_before_anything_starts(home: Path, limit: tuple[str, str]) -> None:
     result = spotctl("launch", "nightly.yaml", "--yes", *limit)
@@ -240,6 +251,24 @@ def test_a_plan_says_what_would_be_bought_why_and_what_it_comes_to(home: Path) -
     assert any(weighed["chosen"] for weighed in plan["decisions"][0]["weighed"])
     assert float(plan["expected_cost"]) < float(plan["on_demand_cost"])
     assert not home.exists(), "a plan writes nothing"
+
+
+@pytest.mark.usefixtures("home")
+def test_a_finish_after_a_deadline_that_is_promised_is_explained() -> None:
+    late = spotctl("plan", str(EXAMPLES / "command_pytorch.yaml")).stdout
+    assert "after the start by spot machines alone; some on demand will keep the deadline" in late
+    assert "5:00:00 is promised" in late
+    assert "by spot machines alone" not in spotctl("plan", "nightly.yaml", "--deadline", "9h").stdout
+
+
+def test_a_plan_is_a_table_on_eighty_columns(home: Path) -> None:
+    """Not records; its least width is what a terminal is asked for."""
+    lines = spotctl("plan", str(EXAMPLES / "quickstart.yaml")).stdout.splitlines()
+    begins = next(number for number, line in enumerate(lines) if line.startswith("market "))
+    table = lines[begins : lines.index("", begins)]
+    assert len(table) > 9
+    assert max(map(len, table)) <= 80
+    assert not home.exists()
 
 
 @pytest.mark.usefixtures("home")
@@ -321,6 +350,8 @@ def test_a_report_by_job_agrees_with_the_final_object(launched: Launched) -> Non
     assert (row["job"], row["total"], row["refunded"]) == ("nightly", cost["total"], cost["refunded"])
     assert row["on_demand_baseline"] == cost["on_demand_baseline"]
     assert row["savings_fraction"] == launched.final["savings_fraction"]
+    for count in ("evictions", "instances_evicted"):
+        assert row[count] == launched.final[count]
 
 
 @pytest.mark.parametrize("by", ["job", "day", "cloud", "market"])
@@ -371,6 +402,30 @@ def test_no_runs_is_said_and_is_no_error() -> None:
     result = spotctl("status")
     assert (result.exit_code, result.stdout) == (0, "")
     assert "no runs yet" in result.stderr
+
+
+def test_a_report_of_nothing_says_so_and_where_replays_are(home: Path) -> None:
+    assert "no runs yet; `spotctl launch JOB.yaml` begins one\n" in spotctl("report").stderr
+    assert spotctl("launch", "nightly.yaml", "--world", "replay", "--yes").exit_code == 0
+    for verb in ("report", "status"):
+        empty = spotctl(verb)
+        assert (empty.exit_code, empty.stdout) == (0, "")
+        assert f"kept apart, in SPOTCTL_HOME={home / 'replays'}" in empty.stderr
+    assert "nightly" in spotctl("report", home=home / "replays").stdout
+
+
+def test_a_record_that_cannot_be_read_is_named_beside_the_report_of_the_others(
+    launched: Launched, tmp_path: Path
+) -> None:
+    shutil.copytree(launched.home, tmp_path / "home")
+    broken = tmp_path / "home" / "jobs" / "broken" / "20260101T000000Z"
+    broken.mkdir(parents=True)
+    (broken / "ledger.db").write_bytes(b"no database" * 100)
+    shown = spotctl("report", "--json", home=tmp_path / "home")
+    assert shown.exit_code == 1
+    assert shown.stderr.startswith("spotctl: broken: ")
+    assert "what these have cost is not in the report" in shown.stderr
+    assert json.loads(shown.stdout)["total"]["total"] == launched.final["cost"]["total"]
 
 
 @pytest.mark.usefixtures("home")

@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from pricing_data.billing import End
 from pricing_data.units import MicroUsd
 from spotctl.report.by import By
 from spotctl.report.fold import account
 from spotctl.report.groups import Group, grouped, total
+from tests.spotctl.build import random_trace, replay, terms
 from tests.spotctl.cli.story import state_after
 
 RUN = state_after(52)
@@ -29,6 +31,7 @@ def test_one_run_by_job() -> None:
             spot=MicroUsd(0),
             on_demand=MicroUsd(239_000),
             refunded=MicroUsd(4 * 50_000),
+            evictions=1,
             evicted=4,
             clocks_redone=1,
             baseline=compared.cost,
@@ -56,8 +59,38 @@ def test_runs_of_one_job_come_together_and_jobs_apart() -> None:
 def test_the_groups_sum_to_the_total(by: By) -> None:
     runs = {"movies/1": RUN, "movies/2": state_after(40)}
     groups, whole = grouped(runs, by), total(runs)
-    for amount in ("spot", "on_demand", "refunded", "total", "paid_s", "free_s", "on_demand_s", "evicted"):
+    for amount in (
+        "spot",
+        "on_demand",
+        "refunded",
+        "total",
+        "paid_s",
+        "free_s",
+        "on_demand_s",
+        "evicted",
+        "evictions",
+    ):
         assert sum(getattr(group, amount) for group in groups) == getattr(whole, amount)
+
+
+@pytest.mark.parametrize("by", list(By))
+def test_evictions_are_counted_once_however_long_machines_ran(by: By) -> None:
+    """Also by day, of machines that ran past midnight; and as ``status`` counts them."""
+    state, _ = replay(terms(clocks=1500), random_trace(2))
+    assert len(grouped({"test/1": state}, By.DAY)) > 1
+    groups, whole = grouped({"test/1": state}, by), total({"test/1": state})
+    machines = sum(instance.end is End.EVICTED for instance in state.instances.values())
+    assert (whole.evictions, whole.evicted) == (state.evicted_allocations, machines)
+    assert whole.evicted > whole.evictions > 2
+    assert sum(group.evictions for group in groups) == whole.evictions
+    assert sum(group.evicted for group in groups) == whole.evicted
+
+
+def test_runs_that_have_not_ended_are_counted() -> None:
+    groups = grouped({"movies/1": RUN, "movies/2": state_after(40)}, By.JOB)
+    assert [(group.runs, group.unfinished) for group in groups] == [(2, 1)]
+    by_market = grouped({"movies/1": RUN, "movies/2": state_after(40)}, By.MARKET)
+    assert [(group.runs, group.unfinished) for group in by_market] == [(2, 1), (2, 1)]
 
 
 def test_nothing_at_all_is_a_total_of_nothing() -> None:
