@@ -39,12 +39,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The default run draws the same examples everywhere; a campaign draws new ones. Ctrl-C is heard."""
+    """The default run draws the same examples everywhere; a campaign draws new ones.
+
+    Signals that whoever began the run ignores (in the background, under nohup) are heard: tests inherit them.
+    """
     usual = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
-    if (
-        signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    ):  # begun in the background; what is tested inherits it
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number, heard in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, heard)
     settings.register_profile("sample", usual, derandomize=True, database=None)
     settings.register_profile("campaign", usual, derandomize=False)
     settings.load_profile("campaign" if config.getoption("--campaign") else "sample")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -27,6 +28,7 @@ def folder(tmp_path: Path) -> JobFolder:
 @pytest.fixture(params=["local", "ray"])
 def host(request: pytest.FixtureRequest, folder: JobFolder) -> Iterator[Host]:
     made: Host
+    named = str(folder.path)  # a word of their processes' command lines that nobody else's has
     if request.param == "local":
         made = LocalHost(folder.path)
     else:
@@ -37,12 +39,13 @@ def host(request: pytest.FixtureRequest, folder: JobFolder) -> Iterator[Host]:
         cluster = request.getfixturevalue("cluster")
         cluster.add("r1", cpus=3)
         (node,) = (node for node in living_nodes() if node.id == cluster.id("r1"))
-        made = RayHost("conformance", Shipment.of(folder))
+        named = f"conformance-{uuid4().hex}"
+        made = RayHost(named, Shipment.of(folder))
         made.start_controller(node)
     yield made
     made.kill_all()
     assert made.leftovers() == []
-    assert wait_until_none("conformance" if request.param == "ray" else str(folder.path)) == {}
+    assert wait_until_none(named) == {}
 
 
 def test_machines_start_live_and_end_for_good(host: Host) -> None:

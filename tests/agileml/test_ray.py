@@ -92,7 +92,9 @@ def test_a_job_that_lost_its_controllers_node_goes_on_from_its_checkpoint(
         if isinstance(said, Progressed) and said.clock == 25:
             cluster.kill("r1")
 
-    with pytest.raises(TrainingFailed, match="the elasticity controller is gone") as failed:
+    # Which of the two is known first hangs on how fast Ray sees that the controller's actor has gone.
+    why = "the elasticity controller is gone|no reliable machine is left"
+    with pytest.raises(TrainingFailed, match=why) as failed:
         train(clocks=10_000, checkpoint_clocks=5, progress=kill)
     cluster.add("r2")
     clocks = int(Path(failed.value.checkpoint).name.partition("-")[0]) + 10
