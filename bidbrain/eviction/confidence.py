@@ -96,11 +96,18 @@ def _stable(shares: Floats) -> Floats:
 
 
 def _student(degrees: int) -> float:
-    """97.5 % quantile, by the expansion around the normal's (Abramowitz and Stegun, 26.7.5).
+    """97.5 % quantile at that many degrees of freedom, one at least, to 1 %.
 
-    >>> [round(_student(degrees), 1) for degrees in (3, 10, 100)]
-    [3.2, 2.2, 2.0]
+    Closed forms at one (Cauchy's law) and two; from three on the expansion around the normal's (Abramowitz
+    and Stegun, 26.7.5), which at one would give 9.7 for 12.7.
+
+    >>> [round(_student(degrees), 2) for degrees in (1, 2, 3, 10, 100)]
+    [12.71, 4.3, 3.16, 2.23, 1.98]
     """
+    if degrees == 1:
+        return math.tan(0.475 * math.pi)
+    if degrees == 2:
+        return 0.95 * math.sqrt(2 / (1 - 0.95**2))
     z, n = _Z, float(degrees)
     first = (z**3 + z) / 4
     second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
