@@ -29,11 +29,6 @@ class Evidence:
     """When the newest observation behind the answer was made."""
 
     @property
-    def share(self) -> float:
-        """Share of the known history that was used, in [0, 1]."""
-        return self.used_s / self.span_s if self.span_s > 0 else 0.0
-
-    @property
     def known(self) -> bool:
         return self.used_s > 0
 
