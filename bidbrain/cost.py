@@ -53,17 +53,6 @@ class Survival(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Unrevoked:
-    """The survival of a machine that nobody takes away: on-demand."""
-
-    def survival(self, horizon_s: float) -> float:
-        return 1.0
-
-    def expected_uptime(self, horizon_s: float) -> Seconds:
-        return Seconds(horizon_s)
-
-
-@dataclass(frozen=True, slots=True)
 class _Until:
     """``lives``, ended by the provider ``left_s`` from now at the latest."""
 
@@ -107,12 +96,6 @@ def expected_refund(
     else:
         free_s, paid_s = max(FREE_UNTIL_AGE_S[rules.refund] - age_s, 0.0), age_s
     return Usd(price * (1.0 - lives.survival(min(free_s, horizon_s))) * paid_s / HOUR_S)
-
-
-def expected_charge_on_demand(rules: MarketRules, price: UsdPerHour, age_s: float, horizon_s: float) -> Usd:
-    """As ``expected_charge``, for a machine that is neither revoked nor ended for its age."""
-    billed = _by_the_hour if rules.quantum_s == HOUR_S else _by_the_second
-    return Usd(price * billed(rules, age_s, horizon_s, Unrevoked()) / HOUR_S)
 
 
 def _within_lifetime(rules: MarketRules, age_s: float, survival: Survival) -> Survival:

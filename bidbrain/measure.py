@@ -116,7 +116,7 @@ class Stretch:
 class Measured:
     """What is believed of a job so far. Values: folding a stamp or a change gives a new one."""
 
-    phi: Robust
+    log_phi: Robust
     sigma_s: Robust
     lambda_s: Robust
     speeds: Speeds
@@ -129,7 +129,7 @@ class Measured:
     def begin(cls, scaling: Scaling, rates: Mapping[str, float], machines: Mapping[str, int]) -> Measured:
         """Configured figures, believed until something is seen. ``rates`` must name every type to come."""
         return cls(
-            phi=Robust(math.log(scaling.phi)),
+            log_phi=Robust(math.log(scaling.phi)),
             sigma_s=Robust(scaling.sigma_s),
             lambda_s=Robust(scaling.lambda_s),
             speeds=Speeds(tuple(sorted(rates.items()))),
@@ -161,7 +161,7 @@ class Measured:
         seen = self._closed()
         return replace(
             configured,
-            phi=min(math.exp(seen.phi.value), 1.0),
+            phi=min(math.exp(seen.log_phi.value), 1.0),
             sigma_s=Seconds(seen.sigma_s.value),
             lambda_s=Seconds(seen.lambda_s.value),
         )
@@ -183,7 +183,7 @@ class Measured:
         ideal = sum(count * nominal[name] for name, count in self.now.machines.items())
         sizes = (*self.sizes, (math.log2(max(self.now.count, 1)), math.log(speed / ideal)))[-_KEPT:]
         slopes = tuple((b - a) / (y - x) for (x, a), (y, b) in combinations(sizes, 2) if abs(y - x) >= _APART)
-        measured = replace(self, sizes=sizes, phi=replace(self.phi, seen=slopes))
+        measured = replace(self, sizes=sizes, log_phi=replace(self.log_phi, seen=slopes))
         spell = self.now.spell(speed / measured._efficiency(self.now.count))
         measured = replace(measured, speeds=self.speeds.with_spell(spell))
         if lost_s is None:
@@ -193,4 +193,4 @@ class Measured:
         return replace(measured, lambda_s=self.lambda_s.with_seen(lost_s))
 
     def _efficiency(self, machines: int) -> float:
-        return float(math.exp(min(self.phi.value, 0.0) * math.log2(max(machines, 1))))
+        return float(math.exp(min(self.log_phi.value, 0.0) * math.log2(max(machines, 1))))

@@ -8,6 +8,7 @@ reads no clock.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -149,6 +150,17 @@ class Scaling:
         """Whether the reliable machines work beside ``transient`` instances, any shape: not in stage 3."""
         works: npt.NDArray[np.bool_] = transient <= self.stage3_above * reliable
         return works
+
+    def at_work(self, reliable: Reliable, transient: int) -> int:
+        """How many of the reliable machines work beside ``transient`` instances: none in stage 3."""
+        return reliable.count if self.stage(transient, reliable.count) < 3 else 0
+
+    def speed(self, transient: Sequence[tuple[int, float]], reliable: Reliable) -> float:
+        """Core-seconds per second of ``transient``, (instances, nu of one), and the reliable machines."""
+        instances = sum(count for count, _ in transient)
+        beside = self.at_work(reliable, instances)
+        cores = sum(count * cores for count, cores in transient) + beside * reliable.cores
+        return cores * self.efficiency(instances + beside)
 
 
 @dataclass(frozen=True, slots=True)

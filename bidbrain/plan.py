@@ -88,11 +88,8 @@ def _requested(observation: Observation, decision: Decision, name: str) -> Holdi
 
 
 def _on_demand_cost(observation: Observation, work: float) -> Usd:
-    reliable, scaling = observation.reliable, observation.scaling
-    working = [(h.counts_for, h.cores, observation.offer(h.market).on_demand) for h in observation.footprint]
-    if scaling.stage(observation.live, reliable.count) < 3:
-        working.append((reliable.count, reliable.cores, reliable.price))
-    instances = sum(count for count, _, _ in working)
-    speed = sum(count * cores for count, cores, _ in working) * scaling.efficiency(instances)
-    hourly = sum(count * price for count, _, price in working)
+    footprint, reliable, scaling = observation.footprint, observation.reliable, observation.scaling
+    speed = scaling.speed([(h.counts_for, h.cores) for h in footprint], reliable)
+    hourly = sum(h.counts_for * observation.offer(h.market).on_demand for h in footprint)
+    hourly += scaling.at_work(reliable, observation.live) * reliable.price
     return Usd(hourly * work / speed / HOUR_S if speed > 0 else math.inf)

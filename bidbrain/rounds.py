@@ -115,8 +115,8 @@ def choose(
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
-    """Workers that a combination of jobs has for a round. ``workers``: (server, number) of one type."""
+class Placement:
+    """The lease of a combination of jobs for a round: ``workers``, (server, number), of one type."""
 
     jobs: tuple[str, ...]
     type: str
@@ -131,32 +131,34 @@ class Lease:
 def place(
     wanted: Iterable[tuple[tuple[str, ...], str, int]],
     servers: Mapping[str, Sequence[int]],
-    before: Iterable[Lease],
-) -> tuple[Lease, ...]:
+    before: Iterable[Placement],
+) -> tuple[Placement, ...]:
     """Workers for (jobs, type, how many), which fit together. ``servers``: of each type, workers per server.
 
-    Leases of ``before`` for the same jobs on the same type are renewed. Then the largest come first, each on
+    Those of ``before`` for the same jobs on the same type are renewed. Then the largest come first, each on
     the fullest server that can hold all of it, else on the emptiest ones.
     """
-    known = {(lease.jobs, lease.type): lease for lease in before}
+    known = {(placed.jobs, placed.type): placed for placed in before}
     asked = sorted(wanted, key=lambda one: -one[2])
     renewed = [known[jobs, kind] for jobs, kind, count in asked if _fits(known.get((jobs, kind)), count)]
-    taken = {(lease.type, worker) for lease in renewed for worker in lease.workers}
+    taken = {(placed.type, worker) for placed in renewed for worker in placed.workers}
     free = {
         kind: [
             [n for n in range(size) if (kind, (server, n)) not in taken] for server, size in enumerate(sizes)
         ]
         for kind, sizes in servers.items()
     }
-    keep = {(lease.jobs, lease.type) for lease in renewed}
+    keep = {(placed.jobs, placed.type) for placed in renewed}
     new = [
-        Lease(jobs, kind, _take(free[kind], count)) for jobs, kind, count in asked if (jobs, kind) not in keep
+        Placement(jobs, kind, _take(free[kind], count))
+        for jobs, kind, count in asked
+        if (jobs, kind) not in keep
     ]
     return (*renewed, *new)
 
 
-def _fits(lease: Lease | None, count: int) -> bool:
-    return lease is not None and len(lease.workers) == count
+def _fits(placed: Placement | None, count: int) -> bool:
+    return placed is not None and len(placed.workers) == count
 
 
 def _take(free: list[list[int]], count: int) -> tuple[tuple[int, int], ...]:

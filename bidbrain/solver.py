@@ -145,10 +145,6 @@ class Solver:
         """New gains of these columns."""
         self._highs.changeColsCost(len(columns), columns.astype(np.int32), gain)
 
-    def entry(self, row: int, column: int, value: float) -> None:
-        """A new value in A."""
-        self._highs.changeCoeff(row, column, value)
-
 
 def _without_variables(program: LinearProgram) -> Optimum:
     """HiGHS calls such a program neither solved nor infeasible."""

@@ -23,6 +23,7 @@ from pricing_data.quality import Ints, Mask
 from pricing_data.units import HOUR_S
 
 SILENCE_S: Final = 48 * HOUR_S
+"""AWS repeats a price about daily; where two days go by without a row, the record has a hole."""
 REPEATS: Final = "aws"
 """The cloud whose event streams repeat each price about daily, so that silence says something."""
 

@@ -20,14 +20,13 @@ from pricing_data.csvfile import Table, parsed_prices, parsed_times, read_lines
 from pricing_data.errors import NoSuchMarket, TraceError
 from pricing_data.layouts import LAYOUTS, Layout, Semantics, recognised
 from pricing_data.market import Market, PriceHistory, Series, Times
+from pricing_data.precedence import SILENCE_S
 from pricing_data.quality import Finding, Flaw, Mask
-from pricing_data.units import HOUR_S, Instant
+from pricing_data.units import Instant
 
 Filter = Callable[[Market], bool]
 
 _AWS_PRODUCTS: Final = frozenset({"Linux/UNIX", "Linux/UNIX (Amazon VPC)"})
-_SILENCE_S: Final = 48 * HOUR_S
-"""AWS repeats a price about daily; where two days go by without a row, the record has a hole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +98,7 @@ def read_trace(
     """
     raw = read_rows(path, only=only, label=label)
     markets, event_stream = raw.markets, raw.semantics is Semantics.EVENT_STREAM
-    result = quality.sort_out(raw.rows, silence_s=_SILENCE_S if event_stream else None)
+    result = quality.sort_out(raw.rows, silence_s=SILENCE_S if event_stream else None)
     approximate = {Flaw.APPROXIMATE: raw.rows.lines[raw.approximate]}
     findings = _findings(raw.lines, raw.unreadable, result.flaws, approximate)
     if result.first is None or result.last is None or not result.steps:

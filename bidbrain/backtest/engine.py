@@ -43,6 +43,8 @@ Beliefs: TypeAlias = Callable[[Codes], Chances]
 
 REFIT_S: Final = HOUR_S
 """A running job fits its model hourly, from its start on."""
+_NAMES: Final = 10**8
+"""More than there are places in the order of names (``_by_name``)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -183,7 +185,7 @@ class _Batch:
         while len(rows):
             places = self._places.rows(rows)
             due = places.staying & (places.until - RENEWAL_LEAD_S <= self._progress.now[rows][:, None])
-            order = np.where(due, places.until * 10**8 + _by_name(places.number), NEVER)
+            order = np.where(due, places.until * _NAMES + _by_name(places.number), NEVER)
             place = order.argmin(axis=1)
             asked = due.any(axis=1)
             rows, place = rows[asked], place[asked]
@@ -303,6 +305,9 @@ class _Batch:
 
 
 def _by_name(number: Codes) -> Codes:
-    """The order of allocations as their names sort ("s10" before "s2"): by digits, then by length."""
+    """The order of allocations as their names sort ("s10" before "s2"): by digits, then by length.
+
+    For numbers of up to six digits: the digits as if there were six, then how many there are.
+    """
     digits = np.floor(np.log10(np.maximum(number, 1))).astype(np.int64)
     return number * 10 ** (5 - digits) * 10 + digits

@@ -11,6 +11,8 @@ from pricing_data.units import Seconds
 
 DRAIN_S: Final = 10
 """From a planned end to safe-to-end, as in a modelled training: then the machine is released."""
+_OF_A_CLOCK: Final = 1e-6
+"""Work that is this near to whole clocks is whole: five times 14.4 is not quite a multiple of 14.4."""
 
 
 class Accounting(StrEnum):
@@ -40,5 +42,6 @@ class Job:
                 f"a job needs work above 0 and a boot of at least 0, not {self.work}, {self.boot_s}"
             )
         per_clock = self.core_seconds_per_clock
-        if per_clock is not None and not math.isclose(self.work % per_clock % per_clock, 0, abs_tol=1e-6):
+        clocks = 1.0 if per_clock is None else self.work / per_clock
+        if not math.isclose(clocks, round(clocks), rel_tol=0, abs_tol=_OF_A_CLOCK):
             raise ValueError(f"the work of a job ({self.work}) is a whole number of clocks of {per_clock}")

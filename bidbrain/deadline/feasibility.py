@@ -52,11 +52,6 @@ class Promise:
         return "; ".join(told)
 
 
-def promise(job: Job, budget: float = math.inf) -> Promise:
-    """What can be promised before ``job`` starts."""
-    return Promise(job, Usd(budget), least_deadline_s(job), least_budget(job))
-
-
 def least_deadline_s(job: Job) -> Seconds:
     """The earliest deadline, from the start, that on-demand alone is sure to keep: one start, the work and
     the job's reserve."""

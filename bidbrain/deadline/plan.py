@@ -35,7 +35,7 @@ from bidbrain.deadline.spells import SpellPrior
 AGE_CLASSES: Final = np.array([0, 1, 2, 4, 7, 12, 23, 47])
 """First age of each class, in whole ticks after the spell's first."""
 _OLDEST: Final = 77.0
-"""Age that stands for the last class, which has no end."""
+"""Where the last class is taken to end, in whole ticks: it has no end, and its middle stands for it."""
 _MOST_TICKS: Final = 480
 """A plan for a longer time takes longer ticks."""
 _DUST: Final = 1e-9

@@ -67,9 +67,9 @@ class LeastCost:
         return Choice(machine, Usd(cost), Seconds(margin_s), why)
 
     def _finishes(self, now: Situations, machine: Machine) -> Flags:
+        """Whether a tick of the plan is enough for the rest of the work."""
         if machine is Machine.NOTHING:
             return np.zeros(len(now), dtype=np.bool_)
-        """Whether a tick of the plan is enough for the rest of the work."""
         return now.work_left_s + now.overhead_s(self.job, machine) <= self.plan.tick_s
 
 

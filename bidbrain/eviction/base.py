@@ -7,11 +7,14 @@ markets, bid deltas and times; they refuse to know money owed, work and whose ma
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 from pricing_data.market import Market, PriceHistory
 from pricing_data.spells import Observations
 from pricing_data.units import Instant, Seconds
+
+Z_95: Final = 1.959964
+"""Standard deviations either side of a normal law's middle that hold 95 % of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +30,6 @@ class Evidence:
     """What the answer rests on, in words for a person."""
     newest: Instant | None = None
     """When the newest observation behind the answer was made."""
-
-    @property
-    def share(self) -> float:
-        """Share of the known history that was used, in [0, 1]."""
-        return self.used_s / self.span_s if self.span_s > 0 else 0.0
 
     @property
     def known(self) -> bool:

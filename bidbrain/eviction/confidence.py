@@ -32,10 +32,9 @@ from typing import Final
 
 import numpy as np
 
+from bidbrain.eviction.base import Z_95
 from bidbrain.eviction.first_passage import Floats, Steps
 
-_Z: Final = 1.959964
-"""Two-sided 95 %."""
 _DAY_S: Final = 86400.0
 _WEEK_S: Final = 7 * _DAY_S
 _STRAYS: Final = 0.02
@@ -96,12 +95,19 @@ def _stable(shares: Floats) -> Floats:
 
 
 def _student(degrees: int) -> float:
-    """97.5 % quantile, by the expansion around the normal's (Abramowitz and Stegun, 26.7.5).
+    """97.5 % quantile at that many degrees of freedom, one at least, to 1 %.
 
-    >>> [round(_student(degrees), 1) for degrees in (3, 10, 100)]
-    [3.2, 2.2, 2.0]
+    Closed forms at one (Cauchy's law) and two; from three on the expansion around the normal's (Abramowitz
+    and Stegun, 26.7.5), which at one would give 9.7 for 12.7.
+
+    >>> [round(_student(degrees), 2) for degrees in (1, 2, 3, 10, 100)]
+    [12.71, 4.3, 3.16, 2.23, 1.98]
     """
-    z, n = _Z, float(degrees)
+    if degrees == 1:
+        return math.tan(0.475 * math.pi)
+    if degrees == 2:
+        return 0.95 * math.sqrt(2 / (1 - 0.95**2))
+    z, n = Z_95, float(degrees)
     first = (z**3 + z) / 4
     second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
     third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
@@ -114,9 +120,9 @@ def wilson(share: float, count: float) -> tuple[float, float]:
     >>> [round(end, 3) for end in wilson(0.5, 100)]
     [0.404, 0.596]
     """
-    weight = count + _Z * _Z
-    middle = (share * count + _Z * _Z / 2) / weight
-    half = _Z * math.sqrt(share * (1 - share) * count + _Z * _Z / 4) / weight
+    weight = count + Z_95 * Z_95
+    middle = (share * count + Z_95 * Z_95 / 2) / weight
+    half = Z_95 * math.sqrt(share * (1 - share) * count + Z_95 * Z_95 / 4) / weight
     return min(max(middle - half, 0.0), share), max(min(middle + half, 1.0), share)
 
 

@@ -39,7 +39,7 @@ class FittedCurves:
         known = self.known(market)
         if bid_delta < 0 or known is None:
             return 0.0
-        return known.curve.survival(max(age_s, known.kept_s), horizon_s)
+        return known.curve.survival(known.at_age(age_s), horizon_s)
 
     def eviction_probability(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> float:
         """See ``FittedMarkets.eviction_probability``."""
@@ -50,14 +50,14 @@ class FittedCurves:
         known = self.known(market)
         if bid_delta < 0 or known is None:
             return Seconds(0.0)
-        return known.curve.expected_uptime(max(age_s, known.kept_s), horizon_s)
+        return known.curve.expected_uptime(known.at_age(age_s), horizon_s)
 
     def median_time_to_eviction(self, market: Market, bid_delta: float, age_s: float) -> Seconds | None:
         """See ``FittedMarkets.median_time_to_eviction``."""
         if bid_delta < 0:
             return Seconds(0.0)
         known = self.known(market)
-        return None if known is None else known.curve.median(max(age_s, known.kept_s))
+        return None if known is None else known.curve.median(known.at_age(age_s))
 
     def evidence(self, market: Market, horizon_s: float) -> Evidence:
         """See ``FittedMarkets.evidence``."""
@@ -71,11 +71,9 @@ class FittedCurves:
             return Beta(1.0, 0.0, 1.0, NOTHING)
         if bid_delta < 0:
             return Beta(1.0, 1.0, 1.0, known.evidence)
-        hazard = known.curve.between(max(age_s, known.kept_s), horizon_s)
+        hazard = known.curve.between(known.at_age(age_s), horizon_s)
         low, high = beta_limits(hazard, known.limits)
-        return Beta(
-            1.0 - known.curve.survival(max(age_s, known.kept_s), horizon_s), low, high, known.evidence
-        )
+        return Beta(1.0 - known.curve.survival(known.at_age(age_s), horizon_s), low, high, known.evidence)
 
     def chances(self, markets: tuple[Market, ...]) -> CurveChances:
         """Of ``markets``, in bulk (``batch.BulkMarkets``)."""

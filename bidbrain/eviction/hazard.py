@@ -18,15 +18,13 @@ from typing import Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from bidbrain.eviction.base import Evidence
+from bidbrain.eviction.base import Z_95, Evidence
 from pricing_data.units import Seconds
 
 Floats = npt.NDArray[np.float64]
 
 CERTAIN: Final = 50.0
 """A cumulative hazard that nothing outlives: survival 2e-22."""
-_Z: Final = 1.959964
-"""Two-sided 95 %."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,7 +106,7 @@ def gamma_limits(shape: float) -> tuple[float, float]:
     [0.48, 1.71]
     """
     ninth = 1.0 / (9.0 * shape)
-    low, high = (max(1.0 - ninth + z * math.sqrt(ninth), 0.0) ** 3 for z in (-_Z, _Z))
+    low, high = (max(1.0 - ninth + z * math.sqrt(ninth), 0.0) ** 3 for z in (-Z_95, Z_95))
     return low, high
 
 
@@ -128,3 +126,7 @@ class MarketCurve:
     kept_s: float = 0.0
     """For how long the market's capacity has been there by now, as far as anybody watched: a machine that is
     started now counts as that old."""
+
+    def at_age(self, age_s: float) -> float:
+        """The age, in seconds, that a machine of ``age_s`` counts as."""
+        return max(age_s, self.kept_s)

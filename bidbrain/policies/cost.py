@@ -3,9 +3,9 @@
 Costs are expected dollars per worker-hour of a market (charge, refunds, work lost to evictions), not list
 prices. "Minimize cost" is written down in three ways that differ; each is a policy of its own:
 
-    PerDollar   max sum_mj T[m, j] X[m, j] / c[j]                      the code published with the paper
-    PerJob      max sum_m thr(m, X) / cost(m, X)                       Narayanan 6.4.2
-    Total       max (sum_m thr(m, X) / steps[m]) / cost(X)             part of all work per dollar
+    PerDollar   max sum_mj T[m, j] X[m, j] / (s[m] c[j])     the published code, which leaves s[m] out
+    PerJob      max sum_m thr(m, X) / cost(m, X)             Narayanan 6.4.2
+    Total       max (sum_m thr(m, X) / steps[m]) / cost(X)   part of all work per dollar
 
 cost(m, X) = s[m] sum_j c[j] X[m, j], in dollars per hour. The second and third are ratios that small shares
 make as large as large ones, so they need floors: without any, the best is next to nothing of the cheapest.

@@ -172,10 +172,7 @@ def _speed(observation: Observation, more: Weighed | None = None) -> float:
     members = [(h.counts_for, h.cores) for h in observation.footprint]
     if more is not None and more.market is not None:
         members.append((more.count, observation.offer(more.market).cores))
-    reliable, scaling, count = observation.reliable, observation.scaling, sum(n for n, _ in members)
-    beside = reliable.count if scaling.stage(count, reliable.count) < 3 else 0
-    cores = sum(n * cores for n, cores in members) + beside * reliable.cores
-    return cores * scaling.efficiency(count + beside)
+    return observation.scaling.speed(members, observation.reliable)
 
 
 def _about(observation: Observation, action: Action, choice: Choice, holding: Holding) -> Decision:

@@ -14,7 +14,7 @@ from bidbrain.strategies.base import NOTHING, Requests
 from pricing_data.units import UsdPerHour
 
 
-class Deciding(Protocol):
+class Batched(Protocol):
     """The batch half of a strategy."""
 
     def request(self, setting: Setting, at: Moments) -> Requests: ...
@@ -22,7 +22,7 @@ class Deciding(Protocol):
     def renew(self, setting: Setting, at: Moments, place: Codes) -> Flags: ...
 
 
-def decide_one(strategy: Deciding, observation: Observation, because: str) -> Decision:
+def decide_one(strategy: Batched, observation: Observation, because: str) -> Decision:
     """``request`` for a batch of one; ``because`` says what the strategy always does."""
     single = Single.of(observation)
     wanted = strategy.request(single.setting, single.at)
@@ -44,7 +44,7 @@ def decide_one(strategy: Deciding, observation: Observation, because: str) -> De
     )
 
 
-def renew_one(strategy: Deciding, observation: Observation, holding_id: str, because: str) -> Decision:
+def renew_one(strategy: Batched, observation: Observation, holding_id: str, because: str) -> Decision:
     """``renew`` for a batch of one. Raises KeyError where there is no such holding."""
     holding = observation.holding(holding_id)
     single = Single.of(observation)

@@ -49,12 +49,10 @@ def targets(observation: Observation) -> tuple[Target, ...]:
 
 def _target(observation: Observation, offer: Offer, below: float | None) -> Target:
     """``below``: dollars per core-hour of the cheapest spot market."""
-    count, reliable, scaling = observation.limits.max_instances, observation.reliable, observation.scaling
-    beside = reliable.count if scaling.stage(count, reliable.count) < 3 else 0
-    cores = count * offer.cores + beside * reliable.cores
+    count = observation.limits.max_instances
     on_demand = UsdPerHour(count * offer.on_demand)
     spot = on_demand if below is None else UsdPerHour(min(count * offer.cores * below, on_demand))
-    speed = cores * scaling.efficiency(count + beside)
+    speed = observation.scaling.speed([(count, offer.cores)], observation.reliable)
     return Target(offer.market, count, offer.cores, speed, on_demand, spot)
 
 

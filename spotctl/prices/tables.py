@@ -23,7 +23,7 @@ from pricing_data.market import Market
 from pricing_data.units import Instant
 from spotctl.prices.estimates import Basis, Estimate
 
-_VERSION: Final = 3
+_VERSION: Final = 4
 _KINDS: Final = {str: np.str_, int: np.int64, float: np.float64}
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bidbrain.cost import expected_charge, expected_charge_on_demand, expected_refund
-from pricing_data.billing import Charge, End, settle, settle_on_demand
+from bidbrain.cost import expected_charge, expected_refund
+from pricing_data.billing import Charge, End, settle
 from pricing_data.market import MarketRules, Refund
 from pricing_data.rules import AWS, AWS_2016, AZURE, GCP, GCP_PREEMPTIBLE, RULES
 from pricing_data.units import HOUR_S, Instant, Seconds, UsdPerHour
@@ -140,15 +140,6 @@ def test_with_what_is_spent_and_what_may_come_back_it_is_the_whole_bill(case: Ca
     refund = expected_refund(case.rules, PRICE, case.age_s, case.horizon_s, lives)
     assert spent + charge - refund == pytest.approx(case.mean(case.until_horizon), abs=1e-9)
     assert 0 <= refund <= spent + 1e-12
-
-
-@settings(max_examples=100, deadline=None)
-@given(cases())
-def test_on_demand_is_what_settles_without_evictions(case: Case) -> None:
-    ends = Instant(START + case.age_s + case.horizon_s)
-    bill = settle_on_demand(case.rules, PRICE, START, ends)
-    expected = expected_charge_on_demand(case.rules, PRICE, case.age_s, case.horizon_s)
-    assert expected == pytest.approx(sum(map(case.after_now, bill)) / 1e6, abs=1e-9)
 
 
 def test_waiting_out_a_paid_hour_may_bring_it_back() -> None:

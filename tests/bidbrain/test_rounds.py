@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from bidbrain.policies.baselines import Packing
 from bidbrain.policies.fairness import LeastAttainedService
 from bidbrain.policies.problem import Cluster, Floats, Jobs, Kinds, ShareProblem, Shares
-from bidbrain.rounds import FADE, ROUND_S, Combinations, Lease, Slot, choose, place
+from bidbrain.rounds import FADE, ROUND_S, Combinations, Placement, Slot, choose, place
 from tests.bidbrain.policies.problems import problems
 
 ROUNDS = 400
@@ -110,4 +110,4 @@ def test_nothing_is_placed_twice(sizes: list[int]) -> None:
 
 def test_more_than_there_is_is_refused() -> None:
     with pytest.raises(ValueError, match="3 workers were asked of a type that has 2 free"):
-        place([(("a",), "k80", 3)], {"k80": (2,)}, (Lease(("b",), "k80", ((0, 0),)),))
+        place([(("a",), "k80", 3)], {"k80": (2,)}, (Placement(("b",), "k80", ((0, 0),)),))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bidbrain.backtest.bills import settle_all
 from bidbrain.backtest.ended import Allotments
-from bidbrain.backtest.job import Accounting
+from bidbrain.backtest.job import Accounting, Job
 from bidbrain.backtest.oracle import clairvoyant
 from bidbrain.backtest.run import backtest
 from bidbrain.backtest.tables import Tables
@@ -35,6 +35,17 @@ def history(seed: int) -> PriceHistory:
         times = NOW - HOUR_S + np.cumsum(rng.integers(1, 2000, size=60))
         found[market] = Series(times.astype(np.int64), rng.integers(1, 90_000, size=60) / 1e6)
     return PriceHistory.of(found)
+
+
+# ---- the job ---------------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 100_000), st.sampled_from([0.1, 0.7, 7.3, 14.4, 48.6, 600.0, 1234.5]))
+def test_whole_clocks_are_whole_however_they_are_written(clocks: int, per_clock: float) -> None:
+    """5 x 14.4 leaves 14.399999999999999 when it is divided by 14.4."""
+    assert Job(clocks * per_clock, core_seconds_per_clock=per_clock).work == clocks * per_clock
+    with pytest.raises(ValueError, match="whole number of clocks"):
+        Job((clocks + 0.5) * per_clock, core_seconds_per_clock=per_clock)
 
 
 # ---- the tape ------------------------------------------------------------------------------------

@@ -7,11 +7,15 @@ import pytest
 from hypothesis import given, settings
 
 from bidbrain.deadline.baselines import on_demand
-from bidbrain.deadline.feasibility import least_budget, least_deadline_s, promise
+from bidbrain.deadline.feasibility import Promise, least_budget, least_deadline_s
 from bidbrain.deadline.model import Job
 from bidbrain.deadline.simulator import simulate
-from pricing_data.units import HOUR_S
+from pricing_data.units import HOUR_S, Usd
 from tests.bidbrain.deadline.build import TICK_S, job, jobs
+
+
+def promise(of: Job, budget: float) -> Promise:
+    return Promise(of, Usd(budget), least_deadline_s(of), least_budget(of))
 
 
 @settings(deadline=None)

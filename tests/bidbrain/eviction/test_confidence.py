@@ -105,6 +105,15 @@ def test_weeks_that_are_alike_promise_another_one() -> None:
     assert alike.high < 0.13
 
 
+@pytest.mark.parametrize(("weeks", "quantile"), [(2, 12.706), (3, 4.303), (4, 3.182), (9, 2.306)])
+def test_the_fewer_the_weeks_the_wider_by_students_quantile(weeks: int, quantile: float) -> None:
+    """Quiet ones: they stray by nothing but the floor, 0.02 in the scale of arcsin sqrt."""
+    quiet = coming_week(steps([(0, 1.0)], weeks * 7 * DAY_S + HOUR_S), 0.5, HOUR_S, HOUR_S)
+    reach = np.arcsin(np.sqrt(quiet.high))
+    assert quiet.low == 0
+    assert reach == pytest.approx(quantile * 0.02 * np.sqrt(1 + 1 / weeks), rel=0.01)
+
+
 def test_weeks_that_stray_promise_little() -> None:
     """All spikes in two weeks of six: the next week may have as many, or none."""
     rows = [(0, 1.0)]

@@ -102,9 +102,10 @@ def test_a_bid_below_the_price_is_lost(fitted: FittedMarkets) -> None:
 
 def test_what_is_not_known_is_said_and_answered_pessimistically(fitted: FittedMarkets) -> None:
     assert fitted.evidence(KNOWN, HOUR_S).known
-    assert 0 < fitted.evidence(KNOWN, HOUR_S).share <= 1
+    known = fitted.evidence(KNOWN, HOUR_S)
+    assert 0 < known.used_s <= known.span_s
     assert not fitted.evidence(UNKNOWN, HOUR_S).known
-    assert fitted.evidence(UNKNOWN, HOUR_S).share == 0
+    assert fitted.evidence(UNKNOWN, HOUR_S).used_s == Seconds(0)
     assert fitted.survival(UNKNOWN, 0.1, 0, 60) == 0
     assert fitted.eviction_probability(UNKNOWN, 0.1, 0, 60) == 1
     assert fitted.expected_uptime(UNKNOWN, 0.1, 0, 60) == Seconds(0)

@@ -168,11 +168,10 @@ def test_a_bid_below_the_price_is_being_evicted() -> None:
     assert model.median_time_to_eviction(MARKET, -0.001, 0) == Seconds(0)
 
 
-def test_evidence_says_what_share_of_the_history_was_used() -> None:
+def test_evidence_says_how_much_of_the_history_was_used() -> None:
     series = Series(np.array([BEGIN]), np.array([0.1]))
     evidence = fitted(series, BEGIN + 4 * HOUR_S, window_s=HOUR_S).evidence(MARKET, 60)
     assert (evidence.span_s, evidence.used_s) == (Seconds(4 * HOUR_S), Seconds(3 * HOUR_S))
-    assert evidence.share == 0.75
 
 
 @pytest.mark.parametrize(
