@@ -1,27 +1,17 @@
 """The parameter server of one machine, without sockets: messages and commands in, messages and events out.
 
-Each partition it holds is in one of three roles: serving (a ParamServ, or an ActivePS when it has a
-backup), backup (a BackupPS), or frozen (handed over, kept until the new owner is known to have it).
-What cannot be answered yet waits (``heldback``) and is tried again after every change.
+Here is what is said, and when it is listened to; what comes of it is decided partition by partition, in
+``copies``. What cannot be answered or carried out yet waits (``heldback``) and is tried again after every
+change of its partition.
 
 Rule 1: a request is answered only under the epoch of the present ownership (``requests``).
-Rule 2: a message of an older generation is dropped; one of a newer generation waits for the roll-back it
-knows of. A backup learns the generation from the first ``Push``, which says where it started from.
-Rule 3: what travels to a backup or a new owner is applied in order of clocks, whoever sent it.
-Rule 4: ranges for backups are sent one after the other (``held``).
-Rule 5: whatever needs an answer from another server and has none for a while is asked after, and sent again
-if it was lost (``outbox`` for partitions that move). Whoever is asked answers from what it holds now.
-
-Source: Harlap 4.2.2 and 4.2.3. Values rather than deltas go to the backup, see ``messages.Push``.
+Rule 2: whoever is asked after something answers from what is here now, or waits here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import TypeAlias
-
-import numpy as np
 
 from agileml.commands import (
     Advance,
@@ -34,39 +24,31 @@ from agileml.commands import (
     SaveModel,
     WriteCheckpoint,
 )
-from agileml.events import BackedUp, CheckpointRefused, ClockCompleted, Installed, Setup
-from agileml.held import Held, Role
+from agileml.copies import Copies
+from agileml.events import Setup
+from agileml.held import Role
 from agileml.heldback import Asked, Came, HeldBack, Item
 from agileml.messages import (
-    Answer,
     Arrived,
     EndOfLife,
     Inquiry,
     Install,
-    Lacking,
     Matrix,
     Missing,
     Outgoing,
     Peer,
     ProtocolError,
     Push,
-    PushDone,
     PushInquiry,
     Read,
     Reply,
     Request,
     Rows,
-    Save,
-    Send,
-    Snapshot,
     Transfer,
     TransferInquiry,
     Update,
-    UpdateDone,
 )
-from agileml.outbox import Outbox
-from agileml.partition import PartitionState, Shape, rows_of
-from agileml.requests import WAIT, answered
+from agileml.partition import Shape
 
 ServerCommand: TypeAlias = (
     Create | Handover | BackUp | Restore | Rollback | Forget | Advance | SaveModel | WriteCheckpoint
@@ -91,16 +73,9 @@ class Server:
         stored: Callable[[str, int], Matrix] = no_checkpoints,
     ) -> None:
         self.me = me
-        self._setup = setup
-        self._shape = shape
-        self._initial = initial
-        self._stored = stored
-        self._held: dict[int, Held] = {}
-        self._left: dict[int, int] = {}  # the newest epoch under which a partition is known not to be here
-        self._backed = (0, 0)  # generation, and the highest B it was told in it
-        self._waiting = HeldBack()
-        self._outbox = Outbox()
         self._out: list[Outgoing] = []
+        self._copies = Copies(me, setup, shape, initial, stored, self._out)
+        self._waiting = HeldBack()
 
     def handle(self, sender: str, message: Request | Transfer) -> tuple[Outgoing, ...]:
         """Take a message from a worker or another server. ``sender`` is where answers go."""
@@ -113,31 +88,26 @@ class Server:
                 self._out += [Reply(sender, unknown) for unknown in self._waiting.unknown(sender, message)]
                 return self._settle(())
             case PushInquiry():
-                held = self._held.get(message.partition)
-                said = None if held is None else held.holds(message)
-                self._out += [] if said is None else [Reply(sender, said)]
+                self._copies.asked_for_push(sender, message)
             case TransferInquiry():
                 self._asked_for_transfer(sender, message)
-            case PushDone() | Lacking():
-                self._heard_of_push(message)
-            case Arrived(partition, epoch):
-                self._outbox.drop(partition, epoch)
-            case Missing(partition, epoch):
-                self._out += self._outbox.again(partition, epoch)
+            case notice:
+                self._copies.heard(notice)
         return self._settle((message.partition,))
 
     def command(self, command: ServerCommand) -> tuple[Outgoing, ...]:
         """Take a command from the elasticity controller."""
         match command:
             case Create():
-                self._create(command)
+                self._copies.create(command)
             case Forget():
-                self._forget(command)
+                self._copies.forget(command)
+                self._waiting.drop_pushes(command.partition)
             case Advance():
-                self._advance(command)
-                return self._settle(self._held)
+                self._copies.advance(command)
+                return self._settle(self._copies.partitions)
             case WriteCheckpoint():
-                self._snapshot(command)
+                self._copies.snapshot(command)
                 return self._settle(())
             case SaveModel():
                 self._waiting.add(command)
@@ -148,286 +118,38 @@ class Server:
 
     def look_back(self) -> tuple[Outgoing, ...]:
         """Time has passed: ask other servers after what has had no answer since before the last time."""
-        asked: list[Outgoing] = [*self._outbox.look_back()]
-        for partition, held in self._held.items():
-            pushes = held.role is Role.SERVING or self._outbox.ends_life(partition)
-            if pushes and held.backup and held.sent > held.acked and not held.pushed_lately:
-                asked.append(Send(held.backup, PushInquiry(partition, held.generation, held.sent)))
-            held.pushed_lately = False
-        return tuple(asked)
+        return tuple(self._copies.look_back())
 
     @property
     def peers(self) -> frozenset[str]:
         """The endpoints that something may still be on its way to; connections to others can be closed."""
-        known = (peer for held in self._held.values() for peer in (held.backup, held.target))
-        return self._outbox.endpoints | {peer.endpoint for peer in known if peer is not None}
+        return self._copies.peers
 
     def role(self, partition: int) -> Role | None:
         """What this server is to a partition, for reports; None where it holds nothing of it."""
-        held = self._held.get(partition)
-        return None if held is None else held.role
-
-    # ---- waiting: everything that may come early is tried until it fits ------------------------
+        return self._copies.role(partition)
 
     def _settle(self, partitions: Iterable[int]) -> tuple[Outgoing, ...]:
-        """``partitions``: those that something was said about."""
+        """Try what waits for these ``partitions``, about which something was said."""
         self._waiting.settle(partitions, self._attempt)
-        out, self._out = tuple(self._out), []
+        out = tuple(self._out)
+        self._out.clear()
         return out
 
     def _attempt(self, item: Item | SaveModel) -> bool:
         """Whether the item is done with: carried out, answered or known to be stale."""
         match item:
             case Asked():
-                return self._asked(item)
+                return self._copies.asked(item)
             case Came():
-                return self._came(item)
+                return self._copies.came(item)
             case SaveModel():
-                return self._save(item)
-        held = self._held.get(item.partition)
-        if held is None:
-            return item.epoch <= self._left.get(item.partition, 0)
-        match item:
-            case Handover():
-                return self._handover(held, item)
-            case BackUp():
-                return self._back_up(held, item)
-            case Restore():
-                return self._restore(held, item)
-            case Rollback():
-                return self._rollback(held, item)
-
-    def _asked(self, asked: Asked) -> bool:
-        partition = asked.part.partition
-        held, left = self._held.get(partition), self._left.get(partition, 0)
-        said = answered(asked, held, left, self._setup)
-        if isinstance(said, Answer):
-            self._out.append(Reply(asked.sender, said))
-        if held is not None and isinstance(said, UpdateDone):
-            self._out += held.complete(self.me.machine, self._setup.lag)
-            self._out += held.next_push()
-        return said is not WAIT
-
-    # ---- from other servers --------------------------------------------------------------------
-
-    def _came(self, came: Came) -> bool:
-        match came.message:
-            case Push():
-                return self._pushed(came.sender, came.message)
-            case Install():
-                done = self._install(came.message)
-            case EndOfLife():
-                done = self._end_of_life(came.message)
-        if done:
-            self._out.append(Reply(came.sender, Arrived(came.message.partition, came.message.epoch)))
-        return done
-
-    def _pushed(self, sender: str, push: Push) -> bool:
-        held = self._held.get(push.partition)
-        if held is None:
-            return False
-        if held.role is not Role.BACKUP:
-            return held.generation >= push.generation and held.state.clock >= push.clock
-        if not held.fits(push) or held.state.clock < push.since:
-            return held.generation > push.generation
-        if push.clock > held.state.clock:
-            held.state.drop_pending()
-            held.state.overwrite(push.patch, push.clock)
-            held.state.trim(held.backed)
-            self._out.append(BackedUp(self.me.machine, push.partition, held.generation, push.clock))
-        done = PushDone(push.partition, push.generation, push.clock)
-        self._out.append(Reply(sender, done))
-        return True
-
-    def _heard_of_push(self, said: PushDone | Lacking) -> None:
-        held = self._held.get(said.partition)
-        if held is None:
-            return
-        if isinstance(said, PushDone):
-            held.pushed(said)
-            self._out += held.next_push()
-        elif held.role is Role.SERVING or self._outbox.ends_life(said.partition):
-            self._out += held.push_again(said)
+                return self._copies.save(item)
+        return self._copies.ordered(item)
 
     def _asked_for_transfer(self, sender: str, asked: TransferInquiry) -> None:
         partition, epoch = asked.partition, asked.epoch
-        if epoch <= self._known_epoch(partition):
+        if epoch <= self._copies.known_epoch(partition):
             self._out.append(Reply(sender, Arrived(partition, epoch)))
         elif not self._waiting.has_transfer(partition, epoch):
             self._out.append(Reply(sender, Missing(partition, epoch)))
-
-    def _known_epoch(self, partition: int) -> int:
-        held = self._held.get(partition)
-        return self._left.get(partition, 0) if held is None else held.epoch
-
-    def _end_of_life(self, last: EndOfLife) -> bool:
-        held = self._held.get(last.partition)
-        if held is None or last.epoch <= held.epoch or held.role is not Role.BACKUP:
-            return last.epoch <= self._known_epoch(last.partition)
-        if not held.fits(last) or held.state.clock < last.clock:
-            return held.generation > last.generation
-        held.state.drop_pending()
-        held.state.split_last(last.undo)
-        held.cuts.update(last.cuts)
-        for late in last.pending:
-            held.state.update(late.clock, (late.delta,))
-        self._serve(held, last.epoch, None)
-        return True
-
-    def _install(self, message: Install) -> bool:
-        partition, held = message.partition, self._held.get(message.partition)
-        stale = held is not None and message.generation < held.generation
-        if stale or message.epoch <= self._known_epoch(partition):
-            return True
-        generation, advanced = self._backed
-        backed = max(message.backed, advanced) if generation == message.generation else message.backed
-        self._held[partition] = held = Held.received(message, backed, self._setup)
-        if message.serve:
-            self._serve(held, message.epoch, message.backup)
-        else:
-            self._follow(held, message.epoch)
-        return True
-
-    def _follow(self, held: Held, epoch: int) -> None:
-        """As the backup of whoever sent it."""
-        held.epoch = epoch
-        self._out.append(Installed(self.me.machine, held.partition, epoch, held.state.clock))
-        for clock in held.state.kept:
-            self._out.append(BackedUp(self.me.machine, held.partition, held.generation, clock))
-
-    def _serve(self, held: Held, epoch: int, backup: Peer | None) -> None:
-        held.role, held.epoch, held.backup = Role.SERVING, epoch, backup
-        self._out.append(Installed(self.me.machine, held.partition, epoch, held.state.clock))
-        if backup is not None:
-            self._out += held.next_push()
-            return
-        for clock in held.state.keep_all():
-            self._out.append(ClockCompleted(self.me.machine, held.partition, held.generation, clock))
-
-    # ---- commands of the controller ------------------------------------------------------------
-
-    def _create(self, command: Create) -> None:
-        partition, clock = command.partition, command.clock
-        if clock == 0:
-            values = self._initial(rows_of(self._shape, partition, self._setup.partitions))
-        else:
-            values = self._stored(command.folder, partition)
-        values = values + np.float32(0)  # no -0.0, so that it does not matter what sums of deltas start from
-        state = PartitionState(values, clock, self._setup.shards, self._setup.staleness)
-        held = Held(partition, state, Role.SERVING, 0, command.generation, clock, clock)
-        held.follow_from(clock)
-        self._outbox.drop(partition)
-        self._held[partition] = held
-        self._serve(held, command.epoch, None)
-
-    def _handover(self, held: Held, command: Handover) -> bool:
-        if command.epoch <= held.epoch:
-            return True
-        if command.generation > held.generation:
-            return False
-        if command.target == self.me.machine:
-            if held.backup != command.backup:
-                held.follow_from(held.backed)
-            self._outbox.drop(command.partition)
-            self._serve(held, command.epoch, command.backup)
-            return True
-        self._send_on(held, command, command.backup, keep=command.keep_backup, to_backup=command.to_backup)
-        if command.keep_backup:
-            for clock in held.state.kept:
-                self._out.append(BackedUp(self.me.machine, command.partition, held.generation, clock))
-        return True
-
-    def _back_up(self, held: Held, command: BackUp) -> bool:
-        """The copy goes first on the same way as what is pushed later."""
-        if command.generation != held.generation or held.role is not Role.SERVING:
-            return command.generation < held.generation or command.epoch < held.epoch
-        held.backup = command.target
-        held.follow_from(held.state.clock)
-        held.state.keep_all()
-        whole = held.whole(command.epoch, held.acked)
-        self._out.append(self._outbox.put(command.target, replace(whole, serve=False)))
-        return True
-
-    def _send_on(
-        self, held: Held, command: Handover | Restore, backup: Peer | None, *, keep: bool, to_backup: bool
-    ) -> None:
-        """Stop serving and send what the target lacks. Pending deltas stay, should it have to be repeated."""
-        target = Peer(command.target, command.endpoint)
-        held.role, held.target = Role.BACKUP if keep else Role.FROZEN, target
-        held.epoch = self._left[command.partition] = command.epoch
-        if to_backup:
-            self._out += held.last_pushes()
-            self._out.append(self._outbox.put(target, held.end_of_life(command.epoch)))
-            return
-        state = held.state
-        acked = held.acked if backup == held.backup else held.backed
-        whole = held.whole(command.epoch, state.clock if keep else acked)
-        self._out.append(self._outbox.put(target, replace(whole, pending=state.pending, backup=backup)))
-
-    def _restore(self, held: Held, command: Restore) -> bool:
-        if command.epoch <= held.epoch:
-            return True
-        self._return_to(held, command)
-        if command.target == self.me.machine:
-            self._serve(held, command.epoch, None)
-        else:
-            self._send_on(held, command, self.me, keep=True, to_backup=False)
-        return True
-
-    def _rollback(self, held: Held, command: Rollback) -> bool:
-        """A frozen partition is served again: its hand-over is called off."""
-        if command.generation <= held.generation:
-            return True
-        self._return_to(held, command)
-        if held.role is Role.FROZEN:
-            self._serve(held, command.epoch, held.backup)
-        held.epoch = max(held.epoch, command.epoch)
-        return True
-
-    def _return_to(self, held: Held, command: Restore | Rollback) -> None:
-        """What is on its way is of the past, and whoever has to get it anew will be sent it."""
-        self._outbox.drop(command.partition)
-        held.return_to(command.generation, command.clock)
-
-    def _forget(self, command: Forget) -> None:
-        partition, held = command.partition, self._held.get(command.partition)
-        if held is not None and held.role is Role.SERVING and held.epoch == command.epoch:
-            raise ProtocolError(f"{self.me.machine} was told to forget partition {partition} it serves")
-        if held is not None and held.epoch <= command.epoch:
-            del self._held[partition]
-        self._outbox.drop(partition, command.epoch)
-        self._left[partition] = max(self._left.get(partition, 0), command.epoch)
-        self._waiting.drop_pushes(partition)
-
-    def _advance(self, command: Advance) -> None:
-        self._backed = max(self._backed, (command.generation, command.clock))
-        for held in self._held.values():
-            if held.generation <= command.generation:  # others began at a checkpoint, before that clock
-                held.all_backed(command.clock)
-                self._out += held.next_push()
-
-    def _save(self, command: SaveModel) -> bool:
-        kept = {p: self._held[p] for p in command.partitions if p in self._held}
-        if any(held.generation > command.generation for held in kept.values()):
-            return True
-        if len(kept) < len(command.partitions):
-            return False
-        if any(held.state.clock < command.clock for held in kept.values()):
-            return False
-        for held in kept.values():
-            held.state.rollback(command.clock)  # after a stop some may be further than the last clock
-            held.role = Role.FROZEN  # whoever still wants to compute need not, and finds no undo to read by
-        values = tuple((p, held.state.whole()) for p, held in kept.items())
-        self._out.append(Save(command.generation, command.clock, values))
-        return True
-
-    def _snapshot(self, command: WriteCheckpoint) -> None:
-        """A copy that came by the faster way may have replaced the one that was meant, and begin later."""
-        held = {p: self._held[p].state for p in command.partitions if p in self._held}
-        gone = [p for p in command.partitions if p not in held or not held[p].reaches(command.clock)]
-        if gone:
-            why = f"clock {command.clock} of partitions {gone} is not on {self.me.machine} any more"
-            self._out.append(CheckpointRefused(self.me.machine, command.attempt, why))
-            return
-        states = tuple((p, state.at(command.clock)) for p, state in held.items())
-        self._out.append(Snapshot(command.attempt, command.folder, command.clock, states))

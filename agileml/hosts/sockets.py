@@ -29,9 +29,8 @@ _NEWS_EVERY_S: Final = 0.005
 """Between two packets of nothing but such news; the first after a pause goes at once."""
 CONFIRM_WITHIN_S: Final = 0.02
 """For a confirmation that has nothing to go with. Well below the time after which anything is repeated."""
-_HEARTBEAT_MS: Final = 2000
-_HEARTBEAT_TIMEOUT_MS: Final = 30_000
-"""So long because a sign of life may wait behind a large transfer on a slow link, and must not end it."""
+_VANISHED_AFTER_S: Final = 30
+"""Many times what a packet takes on a slow link with long queues."""
 
 
 def make_socket(
@@ -39,9 +38,8 @@ def make_socket(
 ) -> zmq.Socket[bytes]:
     """Unbounded queues; nothing lingers after close; comes back soon to a peer that was restarted.
 
-    ``keys``: of a job on a network, whose links are encrypted and have heartbeats, so that nobody waits for
-    a peer that vanished without a word (from a machine that lost its power comes no TCP reset). A ROUTER
-    listens.
+    ``keys``: of a job on a network, whose links are encrypted and end when the other machine vanished without
+    a word (from one that lost its power comes no TCP reset). A ROUTER listens.
     """
     made = context.socket(kind)
     made.setsockopt(zmq.SNDHWM, 0)
@@ -54,9 +52,23 @@ def make_socket(
     if keys is not None:
         keys.secure(made, listens=kind == zmq.ROUTER)
         made.setsockopt(zmq.IPV6, int(kind != zmq.ROUTER))
-        made.setsockopt(zmq.HEARTBEAT_IVL, _HEARTBEAT_MS)
-        made.setsockopt(zmq.HEARTBEAT_TIMEOUT, _HEARTBEAT_TIMEOUT_MS)
+        end_with_silence(made, _VANISHED_AFTER_S)
     return made
+
+
+def end_with_silence(socket: zmq.Socket[bytes], after_s: int) -> None:
+    """End its connections to machines from which there was no sign of life for so long.
+
+    Any packet is one, and kernels ask for them. ZeroMQ has heartbeats of its own, but to those only whole
+    frames are signs: an array that takes longer to arrive would be cut off, sent again, and cut off again.
+    A call that nobody takes for so long is made anew, since a kernel asks again at ever longer intervals.
+    """
+    socket.setsockopt(zmq.CONNECT_TIMEOUT, 1000 * after_s)
+    socket.setsockopt(zmq.TCP_MAXRT, 1000 * after_s)  # of what is under way
+    socket.setsockopt(zmq.TCP_KEEPALIVE, 1)  # while there is nothing
+    socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, max(1, after_s // 3))
+    socket.setsockopt(zmq.TCP_KEEPALIVE_INTVL, max(1, after_s // 6))
+    socket.setsockopt(zmq.TCP_KEEPALIVE_CNT, 4)
 
 
 def bound_to(socket: zmq.Socket[bytes]) -> str:

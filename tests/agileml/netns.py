@@ -129,6 +129,10 @@ class Network:
         reset = ["ip", "netns", "exec", self._space(machine), "ss", "-K", "-H", "-t", "state", "established"]
         return len(_run(reset).splitlines())
 
+    def unplug(self, machine: str) -> None:
+        """Nothing gets through to it or from it any more, and nobody is told."""
+        _run(["ip", "link", "set", self._outer(machine), "down"])
+
     def _neighbour(self, number: int) -> str:
         return f"neigh add {self._subnet}.{number} lladdr {_mac(number)} dev eth0 nud permanent"
 

@@ -11,10 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import zmq
 
 from agileml.events import Setup, Stage
 from agileml.hosts.job import Job
 from agileml.hosts.local import Where
+from agileml.hosts.sockets import end_with_silence
 from tests.agileml.netns import Network, remove_what_crashed_runs_left, unavailable
 from tests.agileml.real_jobs import QUICK, RunningJob
 from tests.agileml.spread import write_numbered
@@ -22,6 +24,7 @@ from tests.agileml.spread import write_numbered
 pytestmark = pytest.mark.process
 
 MBIT_PER_S = 40.0
+PATIENCE_MS = 60_000
 SETUP = Setup(partitions=4, shards=16, clocks=10_000)
 """With enough clocks to be stopped long before the last."""
 
@@ -163,6 +166,31 @@ def _can_break(network: Network, where: Where) -> bool:
             process.kill()
             return False
     return said == b"reset\n"
+
+
+CALL = """
+import sys, zmq
+calling = zmq.Context().socket(zmq.DEALER)
+calling.connect(sys.argv[1])
+calling.send(b"here")
+sys.stdin.read()
+"""
+
+
+def test_a_connection_to_a_machine_that_vanished_ends(network: Network) -> None:
+    """No reset comes from it, and nothing was on its way that it would have to acknowledge."""
+    where = network.add("m")
+    host = ".".join([*where.address.split(".")[:3], "1"])
+    with zmq.Context(1) as context, context.socket(zmq.ROUTER) as listening:
+        end_with_silence(listening, after_s=2)
+        endpoint = f"tcp://{host}:{listening.bind_to_random_port(f'tcp://{host}')}"
+        with listening.get_monitor_socket(zmq.EVENT_DISCONNECTED) as ended:
+            call = [*where.enter, sys.executable, "-c", CALL, endpoint]
+            with subprocess.Popen(call, stdin=subprocess.PIPE):
+                assert listening.poll(PATIENCE_MS)
+                network.unplug("m")
+                assert ended.poll(PATIENCE_MS)
+            listening.disable_monitor()
 
 
 def test_a_machine_can_yield_the_processors_of_the_host(network: Network) -> None:

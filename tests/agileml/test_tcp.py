@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 import stat
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from pathlib import Path
+from typing import Final
 
 import pytest
 import zmq
@@ -13,11 +17,12 @@ import zmq
 from agileml.events import Stage
 from agileml.hosts.job import JobFolder
 from agileml.hosts.keys import Keys
-from agileml.hosts.sockets import Listener, bound_to, make_socket
+from agileml.hosts.sockets import Listener, bound_to, end_with_silence, make_socket
 from tests.agileml.real_jobs import running_job
 
 WAIT_MS = 5000
 REFUSED_WITHIN_MS = 500
+PATIENCE_MS = 60_000
 
 
 @pytest.mark.process
@@ -106,3 +111,75 @@ def test_an_address_of_version_6_is_put_in_brackets_and_a_missing_one_is_said(tm
     assert folder.endpoint("t1", 1) == "tcp://[::1]:*"
     folder.set_address("t1", "10.0.0.7")
     assert folder.endpoint("t1", 1) == "tcp://10.0.0.7:*"
+
+
+class SlowLink:
+    """A relay on this machine, which carries so many bytes a second to a port. For one call at a time."""
+
+    PIECE: Final = 8192
+
+    def __init__(self, port: int, bytes_per_s: float) -> None:
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self._server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.PIECE)  # also of those it accepts
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._relay, args=(port, self.PIECE / bytes_per_s))
+        self._thread.start()
+        self.endpoint = f"tcp://127.0.0.1:{self._server.getsockname()[1]}"
+
+    def close(self) -> None:
+        """After the caller has hung up."""
+        self._closing.set()
+        self._server.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._server.close()
+
+    def _relay(self, port: int, every_s: float) -> None:
+        with suppress(OSError):  # closed
+            while True:
+                calling, _ = self._server.accept()
+                with calling, socket.create_connection(("127.0.0.1", port)) as called:
+                    back = threading.Thread(target=self._copy, args=(called, calling, 0.0))
+                    back.start()
+                    self._copy(calling, called, every_s)
+                    back.join()
+
+    def _copy(self, source: socket.socket, target: socket.socket, every_s: float) -> None:
+        with suppress(OSError):  # either end has hung up
+            while not self._closing.is_set() and (piece := source.recv(self.PIECE)):
+                target.sendall(piece)
+                time.sleep(every_s)
+        for end in (source, target):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+
+def test_an_array_that_takes_longer_to_come_than_anybody_may_be_silent_arrives() -> None:
+    """In the first of three goes: the others are for a host so busy that the relay itself is silent."""
+    silent_s, takes_s, size = 2, 3.0, 1_000_000
+    with zmq.Context(1) as context, make_socket(context, zmq.ROUTER) as listening:
+        end_with_silence(listening, silent_s)
+        port = listening.bind_to_random_port("tcp://127.0.0.1")
+        with closing(SlowLink(port, size / takes_s)) as link, make_socket(context, zmq.DEALER) as calling:
+            end_with_silence(calling, silent_s)
+            calling.connect(link.endpoint)
+            began = time.monotonic()
+            for _ in range(3):
+                calling.send(bytes(size))
+            assert listening.poll(PATIENCE_MS)
+            assert time.monotonic() - began > silent_s
+
+
+def test_a_call_that_nobody_takes_is_made_anew() -> None:
+    """Where a listener's queue is full, Linux drops what calls: it would ask again after 1, 2, 4, 8 ... s."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as listening:
+        place = listening.getsockname()
+        with (
+            socket.create_connection(place),  # which fills the queue
+            zmq.Context(1) as context,
+            make_socket(context, zmq.DEALER) as calling,
+            calling.get_monitor_socket(zmq.EVENT_CONNECT_RETRIED) as retried,
+        ):
+            end_with_silence(calling, after_s=1)
+            calling.connect("tcp://{}:{}".format(*place))
+            assert retried.poll(PATIENCE_MS)
+            calling.disable_monitor()
