@@ -10,6 +10,7 @@ import hashlib
 import shutil
 import signal
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -120,10 +121,19 @@ class CommandProduct(Product):
         return "".join(path.read_text() for path in sorted(self.run.machines.glob("*/program.log")))
 
     def kill_program(self) -> None:
-        """SIGKILL to what runs the program on its machine, and to nothing else."""
+        """SIGKILL to what runs the program on its machine, and to nothing else.
+
+        Between an eviction and the next machine nothing runs it: then to what does so next.
+        """
+        until = time.monotonic() + self.patience_s
+        while not self._killed_program():
+            assert time.monotonic() < until, self.chatter
+            time.sleep(0.05)
+
+    def _killed_program(self) -> bool:
         attempts = self.log().count("begins after")
-        name = f"{self.run.machines / self.running_on}/run {attempts}"
-        assert marked.signal_all(signal.SIGKILL, name, VARIABLE) > 0
+        names = [f"{self.run.machines / machine}/run {attempts}" for machine in self.transient_machines]
+        return any(marked.signal_all(signal.SIGKILL, name, VARIABLE) for name in names)
 
     def check_nothing_left(self) -> None:
         """No process, no disk of a machine, no lock held."""
