@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from rich.table import Table
 from rich.text import Text
 
 from spotctl.cli import words
+
+_TOO_FAST: Final = 1.1
+"""Beside nominal: above it a comparison with machines at nominal rate is said to be flattered."""
 
 
 def picture(final: Mapping[str, Any]) -> Table:
@@ -33,7 +36,7 @@ def _rows(final: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("took", _took(final)),
         ("work", _work(final)),
         *_speeds(final["measured"]),
-        ("objective", _objective(final["objective"])),
+        ("objective", _objective(final)),
         ("model", final["model"] or "not saved"),
         ("left running", _left(final["instances_left"])),
         ("record", final["ledger"]),
@@ -76,24 +79,34 @@ def _baseline(final: Mapping[str, Any]) -> str:
         return "no work was done that could be compared"
     verdict = f"{savings:.1%} saved" if savings >= 0 else f"{-savings:.1%} more was paid"
     machines = f"{against['instances']} x {against['instance_type']} in {words.span(against['seconds'])}"
-    return f"${final['cost']['on_demand_baseline']} for the same work by {machines}: {verdict}"
+    told = f"${final['cost']['on_demand_baseline']} for the same work by {machines}: {verdict}"
+    pace = against["pace"]
+    if pace > _TOO_FAST:
+        return (
+            f"{told}; but here it went {pace:.1f} times as fast as it is reckoned with, which flatters that"
+        )
+    return told
 
 
 def _work(final: Mapping[str, Any]) -> str:
     unit = "clocks" if final["engine"] == "agileml" else "steps"
     before = f" ({final['resumed_from']} of them by an earlier run)" if final["resumed_from"] else ""
     again = f", begun again {words.times(final['restarts'])}" if final["restarts"] else ""
-    return (
-        f"{final['clocks']} {unit}{before}, {final['clocks_redone']} computed twice{again}; "
-        f"{final['evictions']} evictions of {final['instances_evicted']} machines, "
-        f"{final['failures']} failures, "
-        f"{final['stage_transitions']} changes of stage"
-    )
+    evicted, taken = final["evictions"], final["instances_evicted"]
+    told = [
+        words.counted(evicted, "eviction") + (f" of {words.counted(taken, 'machine')}" if evicted else ""),
+        words.counted(final["failures"], "failure"),
+    ]
+    if final["engine"] == "agileml":
+        told.append(words.counted(final["stage_transitions"], "change") + " of stage")
+    done = f"{final['clocks']} {unit}{before}, {final['clocks_redone']} computed twice{again}"
+    return f"{done}; {', '.join(told)}"
 
 
-def _objective(score: Mapping[str, Any] | None) -> str:
+def _objective(final: Mapping[str, Any]) -> str:
+    score, reported = final["objective"], final["last_reported"]
     if score is None:
-        return "not measured"
+        return "not measured" if reported is None else f"{reported:.6g}, as it reported last"
     value = f"{score['metric']} {score['value']:.6g}"
     if score["reference"] is None:
         return value

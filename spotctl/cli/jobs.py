@@ -121,13 +121,17 @@ def down(
 
 def _end(run: Run, ask: Ask) -> None:
     from spotctl import session
+    from spotctl.cli import words
     from spotctl.cli.observers import LogLines
 
     finished = session.end(run, ask, LogLines())
     if finished is None:
         screen.note(f"{run.name}: asked to; `spotctl wait {run.name}` returns when it is done")
     else:
-        screen.note(f"{run.name}: {finished.final['why']}")
+        final = finished.final
+        screen.note(
+            f"{run.name}: {final['why']}; in all it comes to ${final['cost']['total']} ({words.NOMINAL})"
+        )
 
 
 def wait(

@@ -52,6 +52,11 @@ def times(count: int) -> str:
     return {1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
+def counted(count: int, noun: str) -> str:
+    """ "1 eviction", "3 evictions"."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def moment(at: Instant) -> str:
     """The time of day of ``at``, UTC."""
     return dt.datetime.fromtimestamp(at, dt.UTC).strftime("%H:%M")
@@ -245,7 +250,8 @@ def _decided(state: State, entry: e.Decided) -> str | None:
 
 
 def _down(_: State, entry: e.ControllerDown) -> str:
-    return f"spotctl was away from {moment(entry.at)} to {moment(entry.until)}; training went on"
+    away = f"spotctl was away for {span(entry.until - entry.at)} of the prices' time"
+    return f"{away}, from {moment(entry.at)} to {moment(entry.until)}; its machines are billed meanwhile"
 
 
 def _asked(_: State, entry: e.Asked) -> str:

@@ -52,6 +52,7 @@ def final_object(state: State, ledger: Path, wall_s: float, left: int, score: Sc
         "resumed_from": state.resumed_from,
         "checkpoint": kept(state),
         "objective": None if score is None else _score(score),
+        "last_reported": state.objective,
         "wall_seconds": round(wall_s, 3),
         "sim_seconds": state.now - state.terms.start,
         "held_seconds": round(sum(state.held.values()), 3),
@@ -81,11 +82,15 @@ def final_object(state: State, ledger: Path, wall_s: float, left: int, score: Sc
 
 
 def _baseline(compared: Baseline) -> dict[str, Any]:
-    """The on-demand machines that ``cost.on_demand_baseline`` is the cost of."""
+    """The on-demand machines that ``cost.on_demand_baseline`` is the cost of, at nominal rate.
+
+    ``pace``: how fast the run's own machines were beside that; far from 1 the comparison limps.
+    """
     return {
         "instances": compared.machines,
         "instance_type": compared.instance_type,
         "seconds": compared.seconds,
+        "pace": round(compared.pace, 3),
     }
 
 

@@ -22,6 +22,8 @@ class Baseline:
     instance_type: str
     seconds: int
     cost: MicroUsd
+    pace: float
+    """How fast the run's own machines were, beside that nominal rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +75,11 @@ def baseline(state: State) -> Baseline | None:
     machines = max(1, int(sum(state.worked.values()) / lasted + 0.5))
     kind = max(sorted(state.worked), key=lambda name: state.worked[name])
     terms = state.terms
-    tradable = next(t for t in (*terms.spot, terms.reliable) if t.market.instance_type == kind)
-    rate = machines * tradable.cores * terms.scaling.efficiency(machines)
+    kinds = {t.market.instance_type: t for t in reversed((*terms.spot, terms.reliable))}
+    tradable, efficiency = kinds[kind], terms.scaling.efficiency(machines)
+    rate = machines * tradable.cores * efficiency
+    capacity = sum(seconds * kinds[name].cores for name, seconds in state.worked.items()) * efficiency
     seconds = ceil(state.work_done / rate)
     charges = settle_on_demand(terms.rules, tradable.on_demand, Instant(0), Instant(seconds))
     each = sum(charge.amount for charge in charges)
-    return Baseline(machines, kind, seconds, MicroUsd(machines * each))
+    return Baseline(machines, kind, seconds, MicroUsd(machines * each), state.work_done / capacity)

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import get_args
 
+from agileml.hosts.job import JobFolder
 from agileml.hosts.local import LocalHost
+from pricing_data.billing import End
+from pricing_data.units import Instant
 from spotctl.control import events as e
 from spotctl.control.state import State
 from spotctl.control.terms import Terms
+from spotctl.providers.base import Standing
 from spotctl.providers.local import LocalProvider
 from spotctl.providers.simulated import SimulatedProvider
 from spotctl.resolve import Resolved
 from spotctl.runs import Run
 from spotctl.settings import Settings
 from spotctl.simulator.modelled import modelled
-from spotctl.timesource import TimeSource
+from spotctl.timesource import TimeSource, wall_clock
 from spotctl.worlds.agileml import HEARD
 from spotctl.worlds.built import BuiltWorld
 from spotctl.worlds.engines import Engine, engine_of
@@ -49,12 +53,38 @@ def resumed_local_world(
         engine.prepare()
     parts = _Parts.of(settings, resolved, run, asks, time, entries)
     restore(parts.market, state)
+    end_as_seen(parts.market, last_seen(run, parts.host, state, down, settings.speed))
     tells = [entry for entry in entries if isinstance(entry, get_args(e.Tell))]
     for number, command in enumerate(tells, start=1):
         parts.training.tell(number, command)
     parts.training.poll(0.0)  # a training that has ended says so before its machines are found gone
     parts.world.resume(state, entries, down)
     return parts.built()
+
+
+def last_seen(
+    run: Run, host: LocalHost, state: State, down: e.ControllerDown, speed: float
+) -> Mapping[str, Instant]:
+    """Of each machine that died while spotctl was away: when it last showed that it lived, in nominal time.
+
+    Machines end by themselves: soon after the training is over, or with the computer. What a machine writes
+    is a sign of its own life, what the controller writes one of them all.
+    """
+    journal, seen = JobFolder(run.training).controller / "journal.jsonl", {}
+    for instance in state.live():
+        if not host.alive(instance.name):
+            written = [journal, *(run.machines / instance.name).rglob("*")]
+            newest = max((file.stat().st_mtime for file in written if file.is_file()), default=0.0)
+            at = down.until - int((wall_clock() - newest) * speed)
+            seen[instance.name] = Instant(min(max(down.at, at), down.until))
+    return seen
+
+
+def end_as_seen(market: SimulatedProvider, seen: Mapping[str, Instant]) -> None:
+    """Machines that died are billed until they were last seen, but for those that were taken before now."""
+    for report in market.describe():
+        if report.standing is not Standing.ENDED and report.instance in seen:
+            market.end(report.instance, seen[report.instance], End.FAILED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -319,7 +319,7 @@ def test_a_log_tells_the_story_on_stderr_and_the_bill_on_stdout() -> None:
     assert "prices from bundled market (generated)" in story[0]
     assert any(" asked for " in line for line in story)
     assert story[-1].endswith("the work is done")
-    for part in ("cost", "refunded", "on-demand alone", "saved", "evictions", "computed twice", "ledger.db"):
+    for part in ("cost", "refunded", "on-demand alone", "saved", "eviction", "computed twice", "ledger.db"):
         assert part in result.stdout
     assert "\x1b[" not in result.output, "no colour where nobody looks"
 

@@ -46,7 +46,11 @@ def test_news_of_the_rest_of_an_allocation_are_told_with_the_last_of_it() -> Non
 @pytest.mark.parametrize(
     ("entry", "said"),
     [
-        (e.ControllerDown(at(1), at(9)), "spotctl was away from 14:01 to 14:09; training went on"),
+        (
+            e.ControllerDown(at(1), at(9)),
+            "spotctl was away for 0:08:00 of the prices' time, from 14:01 to 14:09; its machines are "
+            "billed meanwhile",
+        ),
         (e.Asked(at(1), e.Ask.CANCEL), "asked to end gracefully"),
         (e.Asked(at(1), e.Ask.DOWN), "asked to take the machines away now"),
         (e.Stalled(at(1), "s1-0 joins", 2.04, done=True), None),

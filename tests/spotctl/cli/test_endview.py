@@ -1,0 +1,50 @@
+"""How a launch ends: is what was saved said with what it is worth?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spotctl.cli import endview, screen
+from spotctl.report.final import final_object
+from tests.spotctl.build import random_trace, replay, terms
+from tests.spotctl.cli.story import state_after
+
+
+def final() -> dict[str, Any]:
+    return final_object(state_after(52), Path("ledger.db"), 8.0, 0, None)
+
+
+def lines(final: Mapping[str, Any]) -> str:
+    return screen.text(endview.picture(final))
+
+
+def test_evictions_are_counted_with_their_machines() -> None:
+    assert "1 eviction of 4 machines, 1 failure, 2 changes of stage" in lines(final())
+
+
+def test_a_command_knows_no_stages() -> None:
+    assert "changes of stage" not in lines({**final(), "engine": "command"})
+
+
+@pytest.mark.parametrize(("pace", "said"), [(1.0, False), (0.5, False), (2.9, True)])
+def test_work_that_went_faster_than_it_is_reckoned_with_flatters_and_is_said_to(
+    pace: float, said: bool
+) -> None:
+    ended = final()
+    shown = lines({**ended, "baseline": {**ended["baseline"], "pace": pace}})
+    assert ("but here it went 2.9 times as fast as it is reckoned with" in shown) is said
+
+
+def test_a_replay_goes_at_the_pace_that_on_demand_is_reckoned_with() -> None:
+    state, _ = replay(terms(), random_trace(1))
+    compared = final_object(state, Path("ledger.db"), 0.1, 0, None)["baseline"]
+    assert compared["pace"] == pytest.approx(1.0, abs=0.1)
+
+
+def test_what_training_reported_last_stands_in_for_a_score() -> None:
+    assert "0.9134, as it reported last" in lines(final())
+    assert "not measured" in lines({**final(), "last_reported": None})

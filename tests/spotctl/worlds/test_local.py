@@ -1,0 +1,75 @@
+"""Machines of this computer that died while spotctl was away: nobody is billed for the dead."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from agileml.hosts.local import LocalHost
+from pricing_data.billing import End
+from pricing_data.rules import AWS_2016
+from pricing_data.units import Instant, UsdPerHour
+from spotctl.control import events as e
+from spotctl.control.lifecycle import Life
+from spotctl.providers.base import Order, Report, Standing
+from spotctl.providers.simulated import SimulatedProvider
+from spotctl.runs import Run
+from spotctl.worlds.local import end_as_seen, last_seen
+from tests.spotctl.build import MARKETS, START, scripted_trace
+from tests.spotctl.cli.story import at, state_after
+
+SPEED = 600.0
+HOUR_AWAY = e.ControllerDown(at(20), Instant(at(20) + 3600 * int(SPEED)))
+"""An hour here; the reliable machine and the four spot machines of the story run when it begins."""
+
+
+def wrote(file: Path, seconds_ago: float) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.touch()
+    moment = time.time() - seconds_ago
+    os.utime(file, (moment, moment))
+
+
+def seen(folder: Path) -> dict[str, int]:
+    """Nominal seconds after spotctl went away."""
+    host = LocalHost(folder / "training")
+    found = last_seen(Run(folder), host, state_after(20), HOUR_AWAY, SPEED)
+    return {name: moment - HOUR_AWAY.at for name, moment in found.items()}
+
+
+def test_a_machine_was_last_seen_when_it_or_the_controller_last_wrote(tmp_path: Path) -> None:
+    machines = tmp_path / "training" / "machines"
+    wrote(machines / "s1-0" / "agent.log", seconds_ago=1800)
+    wrote(machines / "s1-1" / "agent.log", seconds_ago=9000)
+    wrote(machines / "s1-2" / "sub" / "alive", seconds_ago=-100)
+    found = seen(tmp_path)
+    assert 1200 * SPEED < found["s1-0"] < 1801 * SPEED, "however slow the computer that runs this"
+    assert found["s1-1"] == 0, "it wrote before spotctl went away, when it was still there"
+    assert found["s1-2"] == 3600 * SPEED, "not in the future, whatever clocks say"
+    assert found["r1-0"] == 0, "nothing is known of it"
+    wrote(tmp_path / "training" / "controller" / "journal.jsonl", seconds_ago=600)
+    assert all(moment > 2900 * SPEED for moment in seen(tmp_path).values())
+
+
+def test_machines_that_had_ended_before_are_not_asked_for(tmp_path: Path) -> None:
+    state = state_after(20)
+    ended = replace(state.instances["s1-3"], life=Life.ENDED)
+    state = replace(state, instances={**state.instances, "s1-3": ended})
+    host = LocalHost(tmp_path / "training")
+    assert set(last_seen(Run(tmp_path), host, state, HOUR_AWAY, SPEED)) == {"r1-0", "s1-0", "s1-1", "s1-2"}
+
+
+def test_the_dead_ended_when_they_were_last_seen_unless_they_were_taken() -> None:
+    now = Instant(START + 100_000)
+    market = SimulatedProvider(scripted_trace((1, 500, 1.5)), AWS_2016, 60, lambda: now)
+    for name, zone in (("s1", 0), ("s2", 1), ("s3", 0)):
+        market.restore(Order(name, MARKETS[zone], 1, UsdPerHour(0.1), cores=4), START)
+    end_as_seen(market, {"s1-1": Instant(START + 7000), "s2-1": Instant(START + 7000)})
+    started = Instant(START + 60)
+    assert market.describe() == (
+        Report("s1-1", "s1", Standing.ENDED, started, Instant(START + 7000), End.FAILED),
+        Report("s2-1", "s2", Standing.ENDED, started, Instant(START + 620), End.EVICTED),
+        Report("s3-1", "s3", Standing.RUNNING, started),
+    )
