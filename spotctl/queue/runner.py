@@ -33,7 +33,6 @@ from spotctl.queue.admission import Admission, admission
 from spotctl.queue.claims import Claims, reopened
 from spotctl.queue.clock import SharedTime
 from spotctl.queue.dealing import changes
-from spotctl.queue.file import problem_of
 from spotctl.queue.member import OpenJob, Watcher
 from spotctl.queue.pools import Pools
 from spotctl.queue.promises import Promised
@@ -400,10 +399,10 @@ class Runner:
                 self._journal.write(j.Handled(self._time.now, number, removed=request.job))
 
     def _add(self, member: Member) -> None:
-        known = [*(job.member for job in self._open.values()), *self._waiting.values()]
-        problem = problem_of([replace(one, after=()) for one in (*known, member)])
-        if problem is not None:
-            self._watcher.on_left(member.name, 2, problem, None)
+        record = self._journal.record
+        if member.name in {*self._waiting, *record.entered, *record.left}:
+            why = f"{self._spec.name} has had a job called {member.name} in this run; say --name"
+            self._watcher.on_left(member.name, UsageError.exit_code, why, None)
             return
         self.admit([member])
 

@@ -57,7 +57,7 @@ def run_queue(settings: QueueSettings, observer: Observer) -> dict[str, Any]:
 def _begun(settings: QueueSettings, folder: j.QueueFolder, observer: Observer) -> dict[str, Any]:
     start = start_of(settings)
     settled = starting_at(settings, start)
-    members, handled = _asked_for(settings, folder)
+    members, handled = asked_for(settings, folder)
     run = folder.create()
     with (
         closing(j.Journal(run)) as journal,
@@ -125,7 +125,7 @@ def _driven(settings: QueueSettings, journal: j.Journal, runner: Runner) -> dict
     return outcome(settings, journal.run.id, journal.record, runner.finals)
 
 
-def _asked_for(settings: QueueSettings, folder: j.QueueFolder) -> tuple[list[Member], int]:
+def asked_for(settings: QueueSettings, folder: j.QueueFolder) -> tuple[list[Member], int]:
     """The jobs of the file, with what was asked for since the last run; and the number of the last request.
 
     Raises UsageError where they do not go together.

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from pricing_data.units import Seconds
 from spotctl.control import events as e
 from spotctl.errors import DeadlineInfeasible, LedgerError, NothingToDo
 from spotctl.opening import Recorded, runs_of
@@ -78,7 +79,7 @@ def of(settings: QueueSettings, name: str) -> Member:
 
 def hurried(member: Member, name: str) -> j.Request:
     """To add the same job again as ``name``, with a deadline that nobody can promise."""
-    spec = replace(member.spec, name=name, objective=replace(member.spec.objective, deadline=60.0))
+    spec = replace(member.spec, name=name, objective=replace(member.spec.objective, deadline=Seconds(60.0)))
     return j.Request(name, member_text(replace(member, spec=spec)))
 
 
@@ -157,17 +158,24 @@ def test_machines_of_jobs_that_were_let_in_go_whatever_breaks_before_the_loop(
     settings = made(a="", b="")
     run = crashed(settings, folder, Watching(dies_after=9))
     gone: list[str] = []
-    with closing(j.Journal(run)) as journal, Claims(runs) as claims, pytest.raises(Crash):
-        time = VirtualTime(journal.record.at)
-        with Runner(starting_at(settings, START), folder, journal, claims, time, Watching()) as runner:
+
+    def breaks_before_the_loop() -> None:
+        time = VirtualTime(run.record().at)
+        with (
+            closing(j.Journal(run)) as journal,
+            Claims(runs) as claims,
+            Runner(starting_at(settings, START), folder, journal, claims, time, Watching()) as runner,
+        ):
             for name in journal.record.entered:
-                claim = claims.on(name)
-                found = runs.find(name)
+                found, claim = runs.find(name), claims.on(name)
                 assert found is not None
                 one = reopened(found, claim)
                 noting = Noting(one.run, one.ledger, one.settings, one.resolved, one.state, one.entries, gone)
                 runner.reenter(of(settings, name), noting, claim)
             raise Crash
+
+    with pytest.raises(Crash):
+        breaks_before_the_loop()
     assert sorted(gone) == ["a", "b"]
     assert_free(runs, "a", "b")
 
@@ -245,13 +253,14 @@ class AddingAgain(Watching):
 
 
 def test_a_name_is_used_once_in_a_run_so_that_no_bill_is_lost(
-    made: Callable[..., QueueSettings], folder: j.QueueFolder
+    made: Callable[..., QueueSettings], folder: j.QueueFolder, runs: Runs
 ) -> None:
     settings = made(a="", b="after: [a]")
     again = j.Request("a", member_text(of(settings, "a")))
     final = run_queue(settings, AddingAgain(folder=folder, request=again))
     ends = [(job["job"], job["exit_code"], job["state"]) for job in final["jobs"]]
     assert ends == [("a", 0, "done"), ("b", 0, "done")]
+    assert len(runs.all()) == 2
 
 
 # ---- what is refused is not begun, and still asked for -----------------------------------------------
