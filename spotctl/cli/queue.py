@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
 from spotctl.cli import launch, options, screen
 from spotctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from spotctl.queue.journal import QueueFolder
+    from spotctl.queue.spec import QueueSpec
 
 QueueFile: TypeAlias = Annotated[
     Path, typer.Argument(metavar="QUEUE.yaml", help="The queue file.", show_default=False)
@@ -61,7 +65,7 @@ def add(
     )
     loaded = replace(loaded, name=launch.checked_name(name) or loaded.name, objective=objective)
     folder = QueueFolder(spec.name)
-    if loaded.name in _names(spec.name, tuple(member.name for member in spec.jobs)):
+    if loaded.name in {*_names(spec), *_past(folder)}:
         raise UsageError(f"{spec.name} has a job called {loaded.name} already; say --name")
     member = Member(loaded, weight, entity, priority, best_effort)
     folder.ask(Request(loaded.name, member_text(member)))
@@ -86,24 +90,34 @@ def rm(
     from spotctl.yamlfile import hint
 
     spec = load_queue(queue)
-    known = _names(spec.name, tuple(member.name for member in spec.jobs))
+    folder, known = QueueFolder(spec.name), _names(spec)
+    if job in _past(folder):
+        raise UsageError(f"{job} has ended, or never began; {spec.name} goes on without it")
     if job not in known:
-        raise UsageError(f"{spec.name} has no job {job!r}{hint(job, known)}; it has {', '.join(known)}")
-    QueueFolder(spec.name).ask(Request(job))
-    screen.note(f"{job}: removed from {spec.name}")
+        has = ", ".join(known) or "none"
+        raise UsageError(f"{spec.name} has no job {job!r}{hint(job, known)}; it has {has}")
+    folder.ask(Request(job))
+    when = ": what runs of it ends at the next round" if folder.is_live() else ""
+    screen.note(f"{job}: removed from {spec.name}{when}")
 
 
-def _names(queue: str, of_file: tuple[str, ...]) -> tuple[str, ...]:
+def _past(folder: QueueFolder) -> frozenset[str]:
+    """Jobs of the run that goes on which have left it. Their names are used up, as their bills are theirs."""
+    going = folder.unfinished()
+    return frozenset() if going is None else frozenset(going.record().left)
+
+
+def _names(spec: QueueSpec) -> tuple[str, ...]:
     """The jobs of a queue's file, and those that were added and not removed since."""
     from spotctl.queue.journal import QueueFolder
 
-    folder = QueueFolder(queue)
-    newest = folder.unfinished()
-    names = dict.fromkeys(of_file)
-    if newest is not None:
-        record = newest.record()
-        names |= dict.fromkeys(record.entered)
-        for name in record.left:
+    folder = QueueFolder(spec.name)
+    going = folder.unfinished()
+    names = dict.fromkeys(member.name for member in spec.jobs)
+    if going is not None:
+        record = going.record()
+        names |= dict.fromkeys([*record.entered, *record.added])
+        for name in {*record.left, *record.removed}:
             names.pop(name, None)
     for _, request in folder.requests(after=folder.handled()):
         if request.member:

@@ -11,10 +11,9 @@ from pricing_data.units import format_instant
 from spotctl.cli import jsonlines, queueview, screen, words
 from spotctl.control import events as e
 from spotctl.control.state import State
-from spotctl.errors import DeadlineInfeasible, NothingToDo, UsageError
+from spotctl.errors import NothingToDo, UsageError
 from spotctl.queue.journal import QueueFolder, QueueRun, root_of
-from spotctl.queue.planning import QueuePlan, plan_queue
-from spotctl.queue.runner import cannot_run
+from spotctl.queue.planning import plan_queue
 from spotctl.queue.running import run_queue
 from spotctl.queue.spec import QueueSettings
 from spotctl.runs import Run
@@ -28,7 +27,7 @@ def show_plan(settings: QueueSettings, as_json: bool) -> None:
         screen.data(jsonlines.document(queueview.plan_object(found, settings)))
     else:
         screen.show(queueview.plan(found, settings))
-    _refuse(found, settings)
+    found.admission.check(settings.spec.name)
 
 
 def run(settings: QueueSettings, as_json: bool, *, ask: bool) -> int:
@@ -37,7 +36,7 @@ def run(settings: QueueSettings, as_json: bool, *, ask: bool) -> int:
         raise UsageError("nobody can be asked here whether to start; add --yes")
     if not _goes_on(settings):
         found = plan_queue(settings)
-        _refuse(found, settings)
+        found.admission.check(settings.spec.name)
         if ask:
             screen.canvas().print(queueview.plan(found, settings))
             if not typer.confirm("Start it?", err=True):
@@ -57,18 +56,6 @@ def _goes_on(settings: QueueSettings) -> bool:
         world is not WorldKind.REPLAY
         and QueueFolder(settings.spec.name, root_of(world)).unfinished() is not None
     )
-
-
-def _refuse(found: QueuePlan, settings: QueueSettings) -> None:
-    refused = found.refused()
-    if refused:
-        told = "; ".join(f"{name}: {why}" for name, why in refused.items())
-        raise DeadlineInfeasible(
-            f"{settings.spec.name}: nothing was started. Deadlines that cannot be promised: {told}. "
-            "Allow more time, machines or money, or say best_effort: true"
-        )
-    if found.never:
-        raise UsageError(cannot_run(settings.spec.name, found.never))
 
 
 class JsonLines:

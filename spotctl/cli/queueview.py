@@ -33,13 +33,13 @@ def plan(found: QueuePlan, settings: QueueSettings) -> RenderableType:
     if found.unused:
         about.append(f"No job of this queue may use {', '.join(found.unused)}: the quota means nothing.")
     table = _table("job", "first lease", "share of time", "deadline", "put aside")
-    for name in found.judged:
+    for name in found.admission.judged:
         table.add_row(
             name,
             _lease(found, name),
             _share(found.first.shares.get(name)),
             _deadline(found, name),
-            "-" if (amount := found.allowances.get(name)) is None else words.money(amount),
+            "-" if (amount := found.admission.allowances.get(name)) is None else words.money(amount),
         )
     for name in found.waiting:
         table.add_row(name, "waits", "-", f"after {', '.join(found.members[name].after)}", "-")
@@ -69,18 +69,20 @@ def plan_object(found: QueuePlan, settings: QueueSettings) -> dict[str, Any]:
                 "promised": one.made,
                 "why_not_promised": one.why or None,
                 "reserved": dict(one.reserved or {}),
-                "put_aside": None if (kept := found.allowances.get(name)) is None else format_micros(kept),
+                "put_aside": None
+                if (kept := found.admission.allowances.get(name)) is None
+                else format_micros(kept),
                 "shares": dict(found.first.shares.get(name, {})),
                 "first_lease": None if (lease := found.first.leases.get(name)) is None else lease.count,
                 "markets": [] if lease is None else [str(market) for market in lease.markets],
                 "rates": _rates(found.rates[name]),
             }
-            for name, one in found.judged.items()
+            for name, one in found.admission.judged.items()
         ],
         "waiting": list(found.waiting),
         "leasable": dict(found.leasable),
         "unused_quotas": list(found.unused),
-        "never": dict(found.never),
+        "never": dict(found.admission.never),
     }
 
 
@@ -96,7 +98,7 @@ def _share(shares: Mapping[str, float] | None) -> str:
 
 
 def _deadline(found: QueuePlan, name: str) -> str:
-    one = found.judged[name]
+    one = found.admission.judged[name]
     if one.terms.deadline_s is None:
         return "none"
     limit = words.span(one.terms.deadline_s)

@@ -1,34 +1,57 @@
 """Messages in a file, one JSON object per line, numbered from 1: written once, whole, never changed.
 
 The file is the transport and the record in one: a reader that starts again reads on from the number it
-has dealt with, whoever wrote the line may be long dead.
+has dealt with, whoever wrote the line may be long dead. What is no whole line was never sent: a reader does
+not see it, and whoever writes next takes it away first.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 
 class Outbox:
-    """The one writer of a file. A line that a killed writer left unfinished was never sent."""
+    """The one writer of a file. ``durable``: what was sent is on the disk, and outlives the loss of power."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, durable: bool = False) -> None:
         text = path.read_bytes() if path.exists() else b""
         whole = text[: text.rfind(b"\n") + 1]
-        self._file = path.open("ab")
-        self._file.truncate(len(whole))
+        self._durable = durable
+        self._length = len(whole)
+        self._file = path.open("ab", buffering=0)
+        self._cut_off()
         self.sent = whole.count(b"\n")
 
     def send(self, content: dict[str, Any]) -> None:
-        self._file.write(json.dumps(content).encode() + b"\n")
-        self._file.flush()
+        """Raises OSError where there is no room, or the disk fails: then nothing was sent."""
+        line = json.dumps(content).encode() + b"\n"
+        self._cut_off()
+        try:
+            self._write(line)
+        except OSError:
+            self._cut_off()
+            raise
+        self._length += len(line)
         self.sent += 1
 
     def close(self) -> None:
         self._file.close()
+
+    def _write(self, line: bytes) -> None:
+        rest = memoryview(line)
+        while rest:
+            rest = rest[self._file.write(rest) :]
+        if self._durable:
+            os.fsync(self._file.fileno())
+
+    def _cut_off(self) -> None:
+        """Take away what comes after the last line that was sent."""
+        if os.fstat(self._file.fileno()).st_size > self._length:
+            self._file.truncate(self._length)
 
 
 class Inbox:

@@ -4,18 +4,18 @@ ROOT/queues/NAME/lock              held by the process that runs the queue
 ROOT/queues/NAME/requests.jsonl    jobs to be added and removed, by whatever process, numbered by their lines
 ROOT/queues/NAME/RUN/journal.jsonl one run of the queue
 
-Lines are JSON, whole or not there: each is on the disk before anything follows from it.
+Lines are JSON, whole or not there (``spotctl.command.mailbox``): each is on the disk before anything follows
+from it.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import fcntl
-import json
-import os
+import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Self, TypeAlias
@@ -23,8 +23,9 @@ from typing import Any, Final, Self, TypeAlias
 from bidbrain.lease import Lease
 from pricing_data.units import Instant, MicroUsd
 from spotctl.codec import from_json, to_json
-from spotctl.command.mailbox import Inbox
+from spotctl.command.mailbox import Inbox, Outbox
 from spotctl.errors import LedgerError, NothingToDo
+from spotctl.ledger import sync_folder
 from spotctl.runs import JobLocked, default_root, held, is_held
 from spotctl.settings import WorldKind
 from spotctl.timesource import wall_clock
@@ -193,6 +194,10 @@ class QueueRun:
             raise LedgerError(f"{self.journal} cannot be read: {error}") from error
         return record
 
+    def discard(self) -> None:
+        """Forget the run: it was refused before anything was begun."""
+        shutil.rmtree(self.folder)
+
 
 class Journal:
     """The one writer of a run's journal; ``record`` is the fold of what is on the disk."""
@@ -200,20 +205,22 @@ class Journal:
     def __init__(self, run: QueueRun) -> None:
         self.run = run
         self.record = run.record()
-        whole = run.journal.read_bytes().rfind(b"\n") + 1 if run.journal.exists() else 0
-        self._file = run.journal.open("ab")
-        self._file.truncate(whole)  # what a killed writer left unfinished was never written
+        self._notes = Outbox(run.journal, durable=True)
+        sync_folder(run.folder)
 
     def write(self, note: Note) -> None:
-        """Put a note on record: it is on the disk when this returns."""
-        line = json.dumps({"note": type(note).__name__, **to_json(note)})
-        self._file.write(line.encode() + b"\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        """Put a note on record: it is on the disk when this returns. Raises LedgerError if it is not."""
+        try:
+            self._notes.send({"note": type(note).__name__, **to_json(note)})
+        except OSError as error:
+            raise LedgerError(
+                f"the record {self.run.journal} cannot be written: {error.strerror}. What it has is whole: "
+                "mend that, and give the same command again to go on"
+            ) from error
         self.record = self.record.after(note)
 
     def close(self) -> None:
-        self._file.close()
+        self._notes.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,27 +250,33 @@ class QueueFolder:
         return None if record is None or record.closed is not None or not record.settings else newest
 
     def create(self) -> QueueRun:
-        """A new run, named after the moment it was made, UTC."""
+        """A new run, named after the moment it was made, UTC. Raises LedgerError where it cannot be kept."""
         stamp = dt.datetime.fromtimestamp(wall_clock(), dt.UTC).strftime("%Y%m%dT%H%M%S.%fZ")
         folder = self._folder / stamp
-        folder.mkdir(parents=True)
+        with self._kept():
+            folder.mkdir(parents=True)
+            sync_folder(folder.parent)
         return QueueRun(folder)
 
     def ask(self, request: Request) -> None:
-        """Leave a request: a queue that runs takes it up at its next round, any other when it runs."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        with (self._folder / "requests.lock").open("a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            with self._requests.open("ab+") as file:
-                file.seek(0)
-                file.truncate(file.read().rfind(b"\n") + 1)
-                file.write(json.dumps(to_json(request)).encode() + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
+        """Leave a request: a queue that runs takes it up at its next round, any other when it runs.
+
+        Raises LedgerError where it cannot be written down.
+        """
+        with self._kept():
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with (self._folder / "requests.lock").open("a") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                with closing(Outbox(self._requests, durable=True)) as requests:
+                    requests.send(to_json(request))
+                    sync_folder(self._folder)
 
     def requests(self, after: int) -> tuple[tuple[int, Request], ...]:
-        """Requests with a number above ``after``."""
-        return tuple((n, from_json(Request, line)) for n, line in Inbox(self._requests, after).receive())
+        """Requests with a number above ``after``. Raises LedgerError where they cannot be read."""
+        try:
+            return tuple((n, from_json(Request, line)) for n, line in Inbox(self._requests, after).receive())
+        except (ValueError, TypeError) as error:
+            raise LedgerError(f"{self._requests} cannot be read: {error}") from error
 
     def handled(self) -> int:
         """Up to what number requests have been dealt with, by whatever run."""
@@ -279,8 +292,12 @@ class QueueFolder:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Be the one process that runs the queue. Raises NothingToDo where another one does."""
-        self._folder.mkdir(parents=True, exist_ok=True)
+        """Be the one process that runs the queue. Raises NothingToDo where another one does, and LedgerError
+        where nothing can be kept.
+        """
+        with self._kept():
+            self._folder.mkdir(parents=True, exist_ok=True)
+            (self._folder / "lock").touch()
         with ExitStack() as stack:
             try:
                 stack.enter_context(held(self._folder / "lock"))
@@ -291,6 +308,17 @@ class QueueFolder:
     @property
     def _requests(self) -> Path:
         return self._folder / "requests.jsonl"
+
+    @contextmanager
+    def _kept(self) -> Iterator[None]:
+        """Inside, what cannot be written is a LedgerError that says where, and what would do."""
+        try:
+            yield
+        except OSError as error:
+            raise LedgerError(
+                f"records of the queue {self.name} cannot be kept in {self._folder}: {error.strerror}; make "
+                "room there, or let SPOTCTL_HOME name another folder"
+            ) from error
 
 
 def root_of(world: WorldKind) -> Path:

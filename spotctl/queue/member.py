@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -47,10 +48,15 @@ class _Watched:
 
 
 class OpenJob:
-    """A job that is not closed. ``asks`` waits for the world to take it up."""
+    """A job that is not closed. ``claim``: its lock and its open record, let go of at its end."""
 
     def __init__(
-        self, member: Member, opened: Recorded, allowance: MicroUsd | None, watcher: Watcher
+        self,
+        member: Member,
+        opened: Recorded,
+        allowance: MicroUsd | None,
+        watcher: Watcher,
+        claim: ExitStack,
     ) -> None:
         self.member = member
         self.run = opened.run
@@ -60,6 +66,7 @@ class OpenJob:
         self._opened: Recorded | None = opened
         self._allowance = allowance
         self._watcher = watcher
+        self._claim = claim
         self._asks: list[e.Ask] = []
         self._began = wall_clock()
         self._interrupts = Interrupts(opened.ledger, _Watched())
@@ -149,14 +156,14 @@ class OpenJob:
         wall_s, left = wall_clock() - self._began, self._built.machines_left()
         score = self._built.score(self.state)
         final = final_object(self.state, self.run.ledger_path, wall_s, left, score)
-        self.ledger.close()
+        self._claim.close()
         return final
 
     def abandon(self) -> None:
         """Something is broken: take its machines away."""
-        if self._built is not None:
-            self._built.abandon()
-        self.ledger.close()
+        with self._claim:
+            if self._built is not None:
+                self._built.abandon()
 
     def _pending(self) -> tuple[e.Ask, ...]:
         asks, self._asks = tuple(self._asks), []

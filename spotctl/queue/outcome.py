@@ -11,7 +11,7 @@ from spotctl.queue.journal import Left, Record
 from spotctl.queue.spec import QueueSettings
 
 SCHEMA: Final = "spotctl.queue/1"
-_WORST_FIRST: Final = (1, 2, 4, 5, 6, 7)
+_WORST_FIRST: Final = (1, 2, 4, 5, 6, 7, 3)
 
 
 def outcome(

@@ -9,12 +9,12 @@ from math import inf
 
 from bidbrain.policies.menu import policy
 from bidbrain.throughputs import Estimate
-from pricing_data.units import Instant, MicroUsd, later
+from pricing_data.units import Instant, later
 from spotctl.control.spending import MICROS_PER_USD
 from spotctl.opening import opening_state
+from spotctl.queue.admission import Admission, admission
 from spotctl.queue.dealing import Holder
-from spotctl.queue.pools import Pools, impossible, use
-from spotctl.queue.promises import Promised, allowances, judge_all
+from spotctl.queue.pools import Pools, use
 from spotctl.queue.rates import rates
 from spotctl.queue.rounds import deal
 from spotctl.queue.running import in_order, start_of, starting_at
@@ -25,27 +25,20 @@ from spotctl.resolve import resolve
 
 @dataclass(frozen=True, slots=True)
 class QueuePlan:
-    """``judged``: of every job that would begin at once; ``waiting``: the others."""
+    """``admission``: of every job that would begin at once; ``waiting``: the others."""
 
     start: Instant
     prices: str
-    judged: Mapping[str, Promised]
-    allowances: Mapping[str, MicroUsd | None]
+    admission: Admission
     waiting: tuple[str, ...]
     first: Hand
     members: Mapping[str, Member]
     rates: Mapping[str, Mapping[str, Estimate]]
-    """How fast each of ``judged`` is on each instance type."""
+    """How fast each job that would begin at once is on each instance type."""
     leasable: Mapping[str, int]
     """Of each quota, what is not kept for promises: machines that leases can be of."""
     unused: tuple[str, ...]
     """Quotas of machines that no job may use."""
-    never: Mapping[str, str]
-    """Jobs that the quotas can never hold, and why."""
-
-    def refused(self) -> Mapping[str, str]:
-        """Jobs whose deadlines cannot be promised and must be, with the reasons."""
-        return {n: one.why for n, one in self.judged.items() if one.why and not self.members[n].best_effort}
 
 
 def plan_queue(settings: QueueSettings) -> QueuePlan:
@@ -60,12 +53,11 @@ def plan_queue(settings: QueueSettings) -> QueuePlan:
         if not member.after
     }
     states = {name: opening_state(of) for name, of in resolved.items()}
-    judgements = judge_all(states, pools, {}, settings.spec.budget)
-    made = {name: one for name, one in judgements.items() if one.made}
-    given = allowances(made, settings.spec.budget) if made else {}
+    ready = [members[name] for name in states]
+    weighed = admission(ready, states, pools, {}, settings.spec.budget)
     wanting = []
     for name, state in states.items():
-        one, member = judgements[name], members[name]
+        one, member = weighed.judged[name], members[name]
         state = replace(state, terms=one.terms)
         begins = Counter[str]()
         if state.terms.reliable_count and not one.made:
@@ -76,7 +68,9 @@ def plan_queue(settings: QueueSettings) -> QueuePlan:
         due = None if deadline is None else later(state.terms.start, deadline)
         wanting.append(Wanting(state, holder, member.weight, member.entity, due, {}))
     budget = settings.spec.budget
-    purse = inf if budget is None else float(budget - sum(amount or 0 for amount in given.values()))
+    purse = (
+        inf if budget is None else float(budget - sum(amount or 0 for amount in weighed.allowances.values()))
+    )
     choice = settings.spec.policy
     parameters = dict(choice.parameters)
     if choice.name == "makespan-within" and "budget" not in parameters:
@@ -85,20 +79,17 @@ def plan_queue(settings: QueueSettings) -> QueuePlan:
     table = Table(start, settings.spec.round_s, pools, chosen, settings.spec.entities, purse)
     hand = deal(wanting, table)
     prices = next((of.terms.prices for of in resolved.values()), "")
-    kept = sum((Counter(one.reserved or {}) for one in judgements.values()), Counter[str]())
+    kept = sum((Counter(one.reserved or {}) for one in weighed.judged.values()), Counter[str]())
     usable = {pools.of(t.market) for s in states.values() for t in (*s.terms.spot, s.terms.reliable)}
     waiting = tuple(name for name in members if name not in resolved)
-    never = {name: impossible(state, pools) for name, state in states.items() if name not in made}
     return QueuePlan(
         start,
         prices,
-        judgements,
-        given,
+        weighed,
         waiting,
         hand,
         members,
         rates={name: rates(state) for name, state in states.items()},
         leasable={pool: count - kept[pool] for pool, count in pools.limits.items()},
         unused=() if waiting else tuple(pool for pool in pools.limits if pool not in usable),
-        never={name: why for name, why in never.items() if why},
     )

@@ -15,9 +15,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import inf
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from bidbrain.lease import Lease
 from bidbrain.policies.base import Infeasible, Policy
@@ -25,33 +26,49 @@ from bidbrain.policies.menu import policy
 from pricing_data.units import Instant, MicroUsd
 from spotctl.control import events as e
 from spotctl.control.spending import MICROS_PER_USD, sure
-from spotctl.errors import DeadlineInfeasible, NothingToDo, SpotctlError, UsageError
-from spotctl.opening import Recorded, begin, opening_state, reopen, settings_of
+from spotctl.errors import DeadlineInfeasible, Interrupted, SpotctlError, UsageError
+from spotctl.opening import Recorded, begin, opening_state, settings_of
 from spotctl.queue import journal as j
+from spotctl.queue.admission import Admission, admission
+from spotctl.queue.claims import Claims, reopened
 from spotctl.queue.clock import SharedTime
 from spotctl.queue.dealing import changes
-from spotctl.queue.file import problem_of
 from spotctl.queue.member import OpenJob, Watcher
-from spotctl.queue.pools import Pools, impossible
-from spotctl.queue.promises import Promised, allowances, judge_all
+from spotctl.queue.pools import Pools
+from spotctl.queue.promises import Promised
 from spotctl.queue.rounds import deal
 from spotctl.queue.spec import Member, QueueSettings, member_text, parse_member
 from spotctl.queue.table import Hand, Table, Wanting
 from spotctl.resolve import Resolved, resolve
-from spotctl.runs import JobLocked, Runs
-from spotctl.settings import WorldKind
+from spotctl.settings import Settings, WorldKind
 from spotctl.timesource import TimeSource
 
 
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A job that may begin. ``unfinished``: a run of its own that it goes on with. ``claim``: on both."""
+
+    member: Member
+    settings: Settings
+    resolved: Resolved
+    judgement: Promised
+    allowance: MicroUsd | None
+    unfinished: Recorded | None
+    claim: ExitStack
+
+
 class Runner:
-    """Runs what ``journal`` says of a queue, to the end of all its jobs."""
+    """Runs what ``journal`` says of a queue, to the end of all its jobs.
+
+    As a context: whatever breaks in it, no machine of a job that was let in is left behind.
+    """
 
     def __init__(
         self,
         settings: QueueSettings,
         folder: j.QueueFolder,
         journal: j.Journal,
-        runs: Runs,
+        claims: Claims,
         time: TimeSource,
         watcher: Watcher,
     ) -> None:
@@ -59,13 +76,12 @@ class Runner:
         self._spec = settings.spec
         self._folder = folder
         self._journal = journal
-        self._runs = runs
+        self._claims = claims
         self._time = SharedTime(time)
         self._watcher = watcher
         self._pools = Pools(settings.spec.quotas)
         self._waiting: dict[str, Member] = {}
         self._open: dict[str, OpenJob] = {}
-        self._locks = ExitStack()
         self._wanted: Mapping[str, Lease | None] = {}
         self._round_at = time.now
         self._unsettled = True
@@ -74,6 +90,16 @@ class Runner:
         self._interrupted = False
         self.finals: dict[str, dict[str, Any]] = {}
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with ExitStack() as every:  # also where one of them raises
+            for job in self._open.values():  # none after an end that was run to
+                every.callback(job.abandon)
+
     # ---- the loop -------------------------------------------------------------------------------
 
     def interrupt(self) -> None:
@@ -81,16 +107,9 @@ class Runner:
         self._interrupted = True
 
     def run(self) -> None:
-        """Until every job has ended. Whatever breaks, no machine is left behind."""
-        with self._locks:
-            try:
-                while self._open or self._waiting:
-                    self._step()
-            except BaseException:
-                with ExitStack() as every:  # also where one of them raises
-                    for job in self._open.values():
-                        every.callback(job.abandon)
-                raise
+        """Until every job has ended."""
+        while self._open or self._waiting:
+            self._step()
 
     def _step(self) -> None:
         if self._interrupted:
@@ -128,38 +147,53 @@ class Runner:
 
     # ---- jobs come and go -------------------------------------------------------------------------
 
-    def admit(self, members: Sequence[Member], *, begun: bool = True) -> None:
-        """Let jobs in, in the order of their arrival; those that wait for others wait.
+    def weigh(self, members: Sequence[Member]) -> list[Arrival]:
+        """Of the jobs of a queue that is to begin those that begin at once, in the order of their arrival; or
+        none of them.
 
-        ``begun``: whether the queue runs already; then a job that is refused does not begin. Else raises
-        DeadlineInfeasible if a deadline cannot be promised that must be, and UsageError if the quotas can
-        never hold a job.
+        Raises DeadlineInfeasible if a deadline cannot be promised that must be, UsageError if the quotas can
+        never hold a job, NothingToDo if one runs already, and whatever else speaks against one.
         """
-        ready = [m for m in members if all(name in self._journal.record.left for name in m.after)]
-        resolved = {m.name: self._resolved(m) for m in ready}
-        judgements = self._judged(resolved)
-        refused = [m for m in ready if judgements[m.name].why and not m.best_effort]
-        if refused and not begun:
-            told = "; ".join(f"{m.name}: {judgements[m.name].why}" for m in refused)
-            raise DeadlineInfeasible(
-                f"{self._spec.name}: nothing was started. Deadlines that cannot be promised: {told}. "
-                "Allow more time, machines or money, or say best_effort: true"
-            )
-        never = {name: impossible(opening_state(of), self._pools) for name, of in resolved.items()}
-        never = {name: why for name, why in never.items() if why and not judgements[name].made}
-        if never and not begun:
-            raise UsageError(cannot_run(self._spec.name, never))
-        made = {name: one for name, one in judgements.items() if one.made}
-        given = allowances(made, self._uncommitted()) if made else {}
+        ready = self._ready(members)
+        resolved = {member.name: self._resolved(member) for member in ready}
+        weighed = self._admission(ready, resolved)
+        weighed.check(self._spec.name)
+        return [self._arrival(member, resolved[member.name], weighed) for member in ready]
+
+    def begin(self, arrivals: Sequence[Arrival]) -> None:
+        """Let in whom ``weigh`` found able to begin."""
+        for arrival in arrivals:
+            self._enter(arrival)
+
+    def admit(self, members: Sequence[Member]) -> None:
+        """Let jobs into a queue that runs, in the order of their arrival. One that cannot begin does not."""
+        self._let_begin(self._ready(members))
+
+    def _ready(self, members: Sequence[Member]) -> list[Member]:
+        """Those that wait for nobody. The others wait for the next round at least."""
+        self._waiting |= {member.name: member for member in members if member.after}
+        return [member for member in members if not member.after]
+
+    def _let_begin(self, members: Sequence[Member]) -> None:
+        resolved, able = {}, []
         for member in members:
-            if member not in ready:
-                self._waiting[member.name] = member
-            elif member in refused:
-                self._never_began(member.name, 6, judgements[member.name].why)
-            elif member.name in never:
-                self._never_began(member.name, 2, never[member.name])
+            try:
+                resolved[member.name] = self._resolved(member)
+            except SpotctlError as error:
+                self._refuse(member, error)
             else:
-                self._enter(member, resolved[member.name], judgements[member.name], given.get(member.name))
+                able.append(member)
+        weighed = self._admission(able, resolved)
+        for member in able:
+            try:
+                arrival = self._arrival(member, resolved[member.name], weighed)
+            except SpotctlError as error:
+                self._refuse(member, error)
+            else:
+                self._enter(arrival)
+
+    def _refuse(self, member: Member, error: SpotctlError) -> None:
+        self._never_began(member.name, error.exit_code, str(error))
 
     def _resolved(self, member: Member) -> Resolved:
         """Its terms, from now on, at the prices that the whole queue sees."""
@@ -167,47 +201,62 @@ class Runner:
         resolved = resolve(settings.spec, settings.prices, "", settings.seed)
         return replace(resolved, terms=replace(resolved.terms, start=self._time.now))
 
-    def _judged(self, resolved: Mapping[str, Resolved]) -> Mapping[str, Promised]:
+    def _admission(self, members: Sequence[Member], resolved: Mapping[str, Resolved]) -> Admission:
         taken = Counter[str]()
         for name in self._open:
             taken += self._journal.record.reserved(name)
-        return judge_all(
-            {name: opening_state(of) for name, of in resolved.items()},
-            self._pools,
-            taken,
-            self._uncommitted(),
-        )
+        states = {name: opening_state(of) for name, of in resolved.items()}
+        return admission(members, states, self._pools, taken, self._uncommitted())
 
-    def _enter(
-        self, member: Member, resolved: Resolved, judgement: Promised, allowance: MicroUsd | None
-    ) -> None:
-        settings = self._settings.of(member)
-        self._lock(member.name)
+    def _arrival(self, member: Member, resolved: Resolved, weighed: Admission) -> Arrival:
+        """Claim a job. Raises SpotctlError where it cannot begin."""
+        name, settings = member.name, self._settings.of(member)
+        if name in weighed.refused:
+            raise DeadlineInfeasible(weighed.refused[name])
+        if name in weighed.never:
+            raise UsageError(weighed.never[name])
+        claim = self._claims.on(name)
+        unfinished = self._unfinished(settings, claim)
+        judgement = weighed.judged[name]
         resolved = replace(resolved, terms=judgement.terms)
-        unfinished = None if settings.world is WorldKind.REPLAY else self._runs.unfinished(member.name)
-        if unfinished is not None:
-            if settings_of(unfinished) != settings:
-                raise UsageError(
-                    f"{member.name} has an unfinished run of its own ({unfinished.folder}); end it first: "
-                    f"spotctl down {member.name}"
-                )
-            opened = reopen(unfinished, unfinished.ledger(), settings)
-            down: e.ControllerDown | None = e.ControllerDown(opened.state.now, self._time.now)
-        else:
-            opened, down = begin(self._runs, settings, resolved, self._watcher), None
+        return Arrival(member, settings, resolved, judgement, weighed.allowances.get(name), unfinished, claim)
+
+    def _unfinished(self, settings: Settings, claim: ExitStack) -> Recorded | None:
+        name = settings.spec.name
+        run = None if settings.world is WorldKind.REPLAY else self._claims.runs.unfinished(name)
+        if run is None:
+            return None
+        if settings_of(run) != settings:
+            raise UsageError(
+                f"{name} has an unfinished run of its own ({run.folder}); end it first: spotctl down {name}"
+            )
+        return reopened(run, claim)
+
+    def _enter(self, arrival: Arrival) -> None:
+        member, opened = arrival.member, arrival.unfinished
+        down = None if opened is None else e.ControllerDown(opened.state.now, self._time.now)
+        if opened is None:
+            try:
+                opened = begin(self._claims.runs, arrival.settings, arrival.resolved, self._watcher)
+            except SpotctlError as error:
+                self._refuse(member, error)
+                return
+            arrival.claim.callback(opened.ledger.close)
+        job = OpenJob(member, opened, arrival.allowance, self._watcher, arrival.claim)
+        self._open[member.name] = job
         self._journal.write(
             j.Entered(
                 self._time.now,
                 member.name,
                 opened.run.id,
-                judgement.made,
-                judgement.why,
-                allowance,
-                dict(judgement.reserved or {}),
+                arrival.judgement.made,
+                arrival.judgement.why,
+                arrival.allowance,
+                dict(arrival.judgement.reserved or {}),
                 "" if member in self._spec.jobs else member_text(member),
             )
         )
-        self._build(OpenJob(member, opened, allowance, self._watcher), down)
+        self._build(job, down)
 
     def go_on(self) -> None:
         """With the round that was going on, where nobody came or went since it was dealt."""
@@ -216,41 +265,36 @@ class Runner:
             self._wanted = record.last.leases
             self._round_at = Instant(int(record.last.at + self._spec.round_s))
 
-    def reenter(self, member: Member, opened: Recorded) -> None:
+    def reenter(self, member: Member, opened: Recorded, claim: ExitStack) -> None:
         """Take a job up again that an earlier process ran."""
-        self._lock(member.name)
-        entered = self._journal.record.entered[member.name]
+        allowance = self._journal.record.entered[member.name].allowance
         down = e.ControllerDown(opened.state.now, self._time.now)
         self._watcher.on_start(opened.run, opened.resolved.recording)
-        self._build(OpenJob(member, opened, entered.allowance, self._watcher), down)
+        job = self._open[member.name] = OpenJob(member, opened, allowance, self._watcher, claim)
+        self._build(job, down)
 
     def _build(self, job: OpenJob, down: e.ControllerDown | None) -> None:
         try:
             job.build(self._time.seen_by(job.name), down)
         except UsageError as error:
+            del self._open[job.name]
+            self._time.forget(job.name)
             job.abandon()
+            self._spent = MicroUsd(self._spent + sure(job.state))
+            self._never_began(job.name, error.exit_code, str(error))
             if down is None:
                 job.run.discard()
-            self._journal.write(j.Left(self._time.now, job.name, "", error.exit_code, str(error)))
-            self._watcher.on_left(job.name, error.exit_code, str(error), None)
             return
-        self._open[job.name] = job
         self._round_at = self._time.now
-
-    def _lock(self, name: str) -> None:
-        try:
-            self._locks.enter_context(self._runs.lock(name))
-        except JobLocked:
-            raise NothingToDo(f"{name} is running already, by another process") from None
 
     def _left(self, job: OpenJob) -> None:
         """A job has ended: nothing of it is kept in memory but its final object."""
-        del self._open[job.name]
-        self._time.forget(job.name)
         closed = job.state.closed
         assert closed is not None
-        self._spent = MicroUsd(self._spent + sure(job.state))
         final = self.finals[job.name] = job.finish()
+        del self._open[job.name]
+        self._time.forget(job.name)
+        self._spent = MicroUsd(self._spent + sure(job.state))
         self._journal.write(
             j.Left(self._time.now, job.name, job.run.id, closed.exit_code, closed.why, job.removed)
         )
@@ -355,15 +399,12 @@ class Runner:
                 self._journal.write(j.Handled(self._time.now, number, removed=request.job))
 
     def _add(self, member: Member) -> None:
-        known = [*(job.member for job in self._open.values()), *self._waiting.values()]
-        problem = problem_of([replace(one, after=()) for one in (*known, member)])
-        if problem is not None:
-            self._watcher.on_left(member.name, 2, problem, None)
+        record = self._journal.record
+        if member.name in {*self._waiting, *record.entered, *record.left}:
+            why = f"{self._spec.name} has had a job called {member.name} in this run; say --name"
+            self._watcher.on_left(member.name, UsageError.exit_code, why, None)
             return
-        try:
-            self.admit([member])
-        except SpotctlError as error:
-            self._never_began(member.name, error.exit_code, str(error))
+        self.admit([member])
 
     def remove(self, name: str) -> None:
         """A job is to leave the queue: one that waits never begins, one that runs is cancelled."""
@@ -374,22 +415,17 @@ class Runner:
             self._open[name].ask(e.Ask.CANCEL)
 
     def _let_in(self) -> None:
-        """Jobs whose predecessors are done; those whose predecessors failed never begin."""
+        """Jobs whose predecessors are done; those whose predecessors failed, or were removed, never begin."""
         left = self._journal.record.left
         for name, member in list(self._waiting.items()):
-            failed = [left[before] for before in member.after if before in left and left[before].exit_code]
-            if failed:
-                why = f"it was to come after {failed[0].job}, which was not done"
-                self._never_began(name, failed[0].exit_code, why)
-            elif all(before in left for before in member.after):
+            gone = [left[before] for before in member.after if before in left]
+            failed = next((one for one in gone if one.exit_code or one.removed), None)
+            if failed is not None:
+                why = f"it was to come after {failed.job}, which was not done"
+                self._never_began(name, failed.exit_code or Interrupted.exit_code, why)
+            elif len(gone) == len(member.after):
                 del self._waiting[name]
-                self.admit([member])
-
-
-def cannot_run(queue: str, never: Mapping[str, str]) -> str:
-    """What is said where the quotas can never hold some jobs."""
-    told = "; ".join(f"{name}: {why}" for name, why in never.items())
-    return f"{queue}: nothing was started. Jobs that the quotas can never hold: {told}"
+                self._let_begin([member])
 
 
 def _dealt(jobs: Sequence[Wanting], table: Table) -> Hand:

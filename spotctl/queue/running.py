@@ -6,7 +6,8 @@ where.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -14,8 +15,9 @@ from pricing_data.units import Instant
 from spotctl.control.spending import sure
 from spotctl.errors import LedgerError, UsageError
 from spotctl.interrupts import signalled
-from spotctl.opening import Recorded, reopen, runs_of, settings_of
+from spotctl.opening import Recorded, runs_of
 from spotctl.queue import journal as j
+from spotctl.queue.claims import Claims, reopened
 from spotctl.queue.file import problem_of
 from spotctl.queue.member import Watcher
 from spotctl.queue.outcome import exit_code, outcome
@@ -23,7 +25,7 @@ from spotctl.queue.runner import Runner
 from spotctl.queue.spec import Member, QueueSettings, member_text, parse_member
 from spotctl.report.final import final_object
 from spotctl.resolve import resolve
-from spotctl.runs import Runs
+from spotctl.runs import Run, Runs
 from spotctl.settings import WorldKind
 from spotctl.timesource import PacedTime, TimeSource, VirtualTime, wall_clock
 
@@ -55,23 +57,22 @@ def run_queue(settings: QueueSettings, observer: Observer) -> dict[str, Any]:
 def _begun(settings: QueueSettings, folder: j.QueueFolder, observer: Observer) -> dict[str, Any]:
     start = start_of(settings)
     settled = starting_at(settings, start)
-    members, handled = _asked_for(settings, folder)
-    journal = j.Journal(folder.create())
-    try:
-        journal.write(_beginning(settings, start, members, handled))
-        observer.on_queue(journal.run, settings)
-        runner = Runner(
-            settled, folder, journal, runs_of(settings.options.world), _time(settings, start), observer
-        )
+    members, handled = asked_for(settings, folder)
+    run = folder.create()
+    with (
+        closing(j.Journal(run)) as journal,
+        Claims(runs_of(settings.options.world)) as claims,
+        Runner(settled, folder, journal, claims, _time(settings, start), observer) as runner,
+    ):
         try:
-            runner.admit(in_order(members), begun=False)
+            arrivals = runner.weigh(in_order(members))
         except BaseException:
-            if not journal.record.entered:
-                journal.write(j.Closed(start, 6))
+            run.discard()
             raise
+        journal.write(_beginning(settings, start, members, handled))
+        observer.on_queue(run, settings)
+        runner.begin(arrivals)
         return _driven(settings, journal, runner)
-    finally:
-        journal.close()
 
 
 def _beginning(settings: QueueSettings, start: Instant, members: Sequence[Member], handled: int) -> j.Began:
@@ -84,32 +85,37 @@ def _beginning(settings: QueueSettings, start: Instant, members: Sequence[Member
 def go_on_with(
     settings: QueueSettings, folder: j.QueueFolder, run: j.QueueRun, observer: Observer
 ) -> dict[str, Any]:
-    """Run a queue from where another process left it to its end; its final object."""
-    journal = j.Journal(run)
-    try:
+    """Run a queue from where another process left it to its end; its final object.
+
+    Raises NothingToDo where another process runs one of its jobs: before any of them goes on.
+    """
+    with closing(j.Journal(run)) as journal, Claims(runs_of(settings.options.world)) as claims:
         record = journal.record
         observer.on_queue(run, settings)
+        ended = {name for name in record.entered if name in record.left}
+        held = {name: claims.new() if name in ended else claims.on(name) for name in record.entered}
+        begun = {
+            name: one for name, one in record.entered.items() if name not in ended or record.left[name].run
+        }
+        opened = {name: reopened(_run_of(claims.runs, one), held[name]) for name, one in begun.items()}
         settled = starting_at(settings, record.began)
-        runs = runs_of(settings.options.world)
-        opened = {name: _opened(runs, entered) for name, entered in record.entered.items()}
         now = _now(record, settings, opened)
-        runner = Runner(settled, folder, journal, runs, _time(settings, now), observer)
-        members = {member.name: member for member in _members(settings, record)}
-        for name, one in opened.items():
-            if name in record.left and one.state.closed is not None:
-                final = final_object(one.state, one.run.ledger_path, 0.0, 0, None)
-                one.ledger.close()
-                runner.left_before(final, sure(one.state))
-            else:
-                runner.reenter(members[name], one)
-        known = {*record.entered, *record.left, *record.removed}
-        runner.admit(in_order([member for member in members.values() if member.name not in known]))
-        for name in record.removed:  # what was asked of a job that runs may not have come to it
-            runner.remove(name)
-        runner.go_on()
-        return _driven(settings, journal, runner)
-    finally:
-        journal.close()
+        with Runner(settled, folder, journal, claims, _time(settings, now), observer) as runner:
+            members = {member.name: member for member in _members(settings, record)}
+            for name, one in opened.items():
+                if name in ended:
+                    runner.left_before(
+                        final_object(one.state, one.run.ledger_path, 0.0, 0, None), sure(one.state)
+                    )
+                    held[name].close()
+                else:
+                    runner.reenter(members[name], one, held[name])
+            known = {*record.entered, *record.left, *record.removed}
+            runner.admit(in_order([member for member in members.values() if member.name not in known]))
+            for name in record.removed:  # what was asked of a job that runs may not have come to it
+                runner.remove(name)
+            runner.go_on()
+            return _driven(settings, journal, runner)
 
 
 def _driven(settings: QueueSettings, journal: j.Journal, runner: Runner) -> dict[str, Any]:
@@ -119,7 +125,7 @@ def _driven(settings: QueueSettings, journal: j.Journal, runner: Runner) -> dict
     return outcome(settings, journal.run.id, journal.record, runner.finals)
 
 
-def _asked_for(settings: QueueSettings, folder: j.QueueFolder) -> tuple[list[Member], int]:
+def asked_for(settings: QueueSettings, folder: j.QueueFolder) -> tuple[list[Member], int]:
     """The jobs of the file, with what was asked for since the last run; and the number of the last request.
 
     Raises UsageError where they do not go together.
@@ -169,14 +175,14 @@ def _time(settings: QueueSettings, now: Instant) -> TimeSource:
     return PacedTime(now, settings.options.speed)
 
 
-def _opened(runs: Runs, entered: j.Entered) -> Recorded:
-    run = next((run for run in runs.all() if (run.name, run.id) == (entered.job, entered.run)), None)
-    if run is None:
+def _run_of(runs: Runs, entered: j.Entered) -> Run:
+    found = next((run for run in runs.all() if (run.name, run.id) == (entered.job, entered.run)), None)
+    if found is None:
         raise LedgerError(f"{entered.job}: the record of its run {entered.run} is gone")
-    return reopen(run, run.ledger(), settings_of(run))
+    return found
 
 
-def _now(record: j.Record, settings: QueueSettings, opened: dict[str, Recorded]) -> Instant:
+def _now(record: j.Record, settings: QueueSettings, opened: Mapping[str, Recorded]) -> Instant:
     """The nominal moment at which an interrupted queue goes on: what has passed since, at its speed
     (decision 4).
     """

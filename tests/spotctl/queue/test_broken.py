@@ -1,0 +1,345 @@
+"""What breaks one job, or the whole queue, leaves nothing behind and nobody else without what is his."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pricing_data.units import Seconds
+from spotctl.control import events as e
+from spotctl.errors import DeadlineInfeasible, LedgerError, NothingToDo
+from spotctl.opening import Recorded, runs_of
+from spotctl.queue import journal as j
+from spotctl.queue.claims import Claims, reopened
+from spotctl.queue.runner import Runner
+from spotctl.queue.running import go_on_with, run_queue, starting_at
+from spotctl.queue.spec import Member, QueueSettings, member_text
+from spotctl.runs import Runs
+from spotctl.settings import WorldKind
+from spotctl.timesource import TimeSource, VirtualTime
+from spotctl.worlds.built import BuiltWorld
+from spotctl.worlds.trace import Asks
+from tests.scenarios.market import START
+from tests.spotctl.full import no_file_longer_than
+from tests.spotctl.queue.build import Crash, Watching, command, queue
+
+HEAD = "name: night\nround: 6m\nquotas: {c4.xlarge: 2}"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPOTCTL_HOME", str(tmp_path / "home"))
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Callable[..., QueueSettings]:
+    """Jobs of forty minutes, each with what its entry says: ``made(a="", b="after: [a]")``."""
+
+    def make(**jobs: str) -> QueueSettings:
+        listed = [(command(tmp_path, name, steps=4, takes=10), more) for name, more in jobs.items()]
+        return queue(tmp_path, HEAD, listed).settings
+
+    return make
+
+
+@pytest.fixture
+def runs() -> Runs:
+    return runs_of(WorldKind.REPLAY)
+
+
+@pytest.fixture
+def folder() -> j.QueueFolder:
+    return j.QueueFolder("night", j.root_of(WorldKind.REPLAY))
+
+
+def crashed(settings: QueueSettings, folder: j.QueueFolder, watching: Watching) -> j.QueueRun:
+    """The run that a process left unfinished which died after so many entries."""
+    with pytest.raises(Crash):
+        run_queue(settings, watching)
+    newest = folder.newest()
+    assert newest is not None
+    return newest
+
+
+def gone_on(settings: QueueSettings, folder: j.QueueFolder, watching: Watching) -> dict[str, Any]:
+    with folder.lock():
+        newest = folder.newest()
+        assert newest is not None
+        return go_on_with(settings, folder, newest, watching)
+
+
+def of(settings: QueueSettings, name: str) -> Member:
+    return next(member for member in settings.spec.jobs if member.name == name)
+
+
+def hurried(member: Member, name: str) -> j.Request:
+    """To add the same job again as ``name``, with a deadline that nobody can promise."""
+    spec = replace(member.spec, name=name, objective=replace(member.spec.objective, deadline=Seconds(60.0)))
+    return j.Request(name, member_text(replace(member, spec=spec)))
+
+
+def assert_free(runs: Runs, *names: str) -> None:
+    for name in names:
+        with runs.lock(name):
+            """Nobody runs it."""
+
+
+# ---- what was begun is let go of --------------------------------------------------------------------
+
+
+@dataclass
+class Broken(Watching):
+    """Something breaks when ``job`` is told of: that it starts, or that it has left."""
+
+    starts: str = ""
+    leaves: str = ""
+
+    def on_start(self, run: Any, recording: Any) -> None:
+        super().on_start(run, recording)
+        if run.name == self.starts:
+            raise Crash
+
+    def on_left(self, job: str, exit_code: int, why: str, final: dict[str, Any] | None) -> None:
+        super().on_left(job, exit_code, why, final)
+        if job == self.leaves:
+            raise Crash
+
+
+def test_a_queue_of_which_a_job_runs_elsewhere_goes_on_with_none_of_them(
+    made: Callable[..., QueueSettings], folder: j.QueueFolder, runs: Runs
+) -> None:
+    settings = made(a="", b="")
+    crashed(settings, folder, Watching(dies_after=9))
+    resumed, ended = Watching(), Watching()
+    with runs.lock("b"), pytest.raises(NothingToDo, match="b is running already") as refusal:
+        gone_on(settings, folder, resumed)
+    assert (resumed.runs, resumed.left) == ({}, {}), refusal
+    assert_free(runs, "a")
+    gone_on(settings, folder, ended)
+    assert ended.left == {"a": 0, "b": 0}
+
+
+@pytest.mark.parametrize("entries", [None, 9])
+def test_what_breaks_while_jobs_are_let_in_lets_go_of_those_before(
+    entries: int | None, made: Callable[..., QueueSettings], folder: j.QueueFolder, runs: Runs
+) -> None:
+    settings, ended = made(a="", b=""), Watching()
+    if entries is not None:
+        crashed(settings, folder, Watching(dies_after=entries))
+        with pytest.raises(Crash) as broken:
+            gone_on(settings, folder, Broken(starts="b"))
+    else:
+        with pytest.raises(Crash) as broken:
+            run_queue(settings, Broken(starts="b"))
+    assert_free(runs, "a", "b")
+    gone_on(settings, folder, ended)
+    assert ended.left == {"a": 0, "b": 0}, broken
+
+
+@dataclass(frozen=True)
+class Noting(Recorded):
+    """A run whose machines are said to have been taken away."""
+
+    gone: list[str] = field(default_factory=list)
+
+    def resumed_world(self, asks: Asks, time: TimeSource, down: e.ControllerDown) -> BuiltWorld:
+        built = Recorded.resumed_world(self, asks, time, down)
+        return replace(built, abandon=lambda: self.gone.append(self.run.name))
+
+
+def test_machines_of_jobs_that_were_let_in_go_whatever_breaks_before_the_loop(
+    made: Callable[..., QueueSettings], folder: j.QueueFolder, runs: Runs
+) -> None:
+    settings = made(a="", b="")
+    run = crashed(settings, folder, Watching(dies_after=9))
+    gone: list[str] = []
+
+    def breaks_before_the_loop() -> None:
+        time = VirtualTime(run.record().at)
+        with (
+            closing(j.Journal(run)) as journal,
+            Claims(runs) as claims,
+            Runner(starting_at(settings, START), folder, journal, claims, time, Watching()) as runner,
+        ):
+            for name in journal.record.entered:
+                found, claim = runs.find(name), claims.on(name)
+                assert found is not None
+                one = reopened(found, claim)
+                noting = Noting(one.run, one.ledger, one.settings, one.resolved, one.state, one.entries, gone)
+                runner.reenter(of(settings, name), noting, claim)
+            raise Crash
+
+    with pytest.raises(Crash):
+        breaks_before_the_loop()
+    assert sorted(gone) == ["a", "b"]
+    assert_free(runs, "a", "b")
+
+
+@dataclass
+class Looking(Watching):
+    """Whether the others' locks were free when a job had left."""
+
+    runs_of_all: Runs = field(default_factory=Runs)
+
+    def on_left(self, job: str, exit_code: int, why: str, final: dict[str, Any] | None) -> None:
+        super().on_left(job, exit_code, why, final)
+        assert_free(self.runs_of_all, job)
+
+
+def test_a_job_that_has_ended_is_free_for_others_while_the_queue_runs(
+    made: Callable[..., QueueSettings], runs: Runs
+) -> None:
+    looking = Looking(runs_of_all=runs)
+    run_queue(made(a="", b="after: [a]"), looking)
+    assert looking.left == {"a": 0, "b": 0}
+
+
+# ---- one job is no reason to end others -------------------------------------------------------------
+
+
+def test_a_follower_that_runs_elsewhere_is_said_and_the_others_go_on(
+    made: Callable[..., QueueSettings], runs: Runs
+) -> None:
+    watching = Watching()
+    with runs.lock("b"):
+        final = run_queue(made(a="", b="after: [a]", c=""), watching)
+    assert watching.left == {"a": 0, "b": 3, "c": 0}
+    assert (final["exit_code"], final["state"]) == (3, "ended"), "not everything was done"
+    why = {job["job"]: job["why"] for job in final["jobs"]}
+    assert why["b"] == "b is running already, by another process"
+
+
+def test_who_comes_after_a_job_that_failed_never_begins_wherever_the_queue_dies(
+    made: Callable[..., QueueSettings], folder: j.QueueFolder
+) -> None:
+    settings = made(a="", b="after: [a]")
+    asking = Removing(leaves="a", folder=folder)
+    crashed(settings, folder, asking)
+    assert asking.left == {"a": 7}
+    second = Watching()
+    final = gone_on(settings, folder, second)
+    assert second.left == {"b": 7}
+    assert final["exit_code"] == 7
+
+
+@dataclass
+class Removing(Broken):
+    """Somebody removes a as soon as it is there."""
+
+    folder: j.QueueFolder | None = None
+
+    def on_start(self, run: Any, recording: Any) -> None:
+        super().on_start(run, recording)
+        if self.folder is not None and run.name == "a":
+            self.folder.ask(j.Request("a"))
+
+
+@dataclass
+class AddingAgain(Watching):
+    """Somebody adds a job of the name of one that has just ended."""
+
+    request: j.Request | None = None
+    folder: j.QueueFolder | None = None
+
+    def on_left(self, job: str, exit_code: int, why: str, final: dict[str, Any] | None) -> None:
+        if self.folder is not None and self.request is not None and job not in self.left:
+            self.folder.ask(self.request)
+        super().on_left(job, exit_code, why, final)
+
+
+def test_a_name_is_used_once_in_a_run_so_that_no_bill_is_lost(
+    made: Callable[..., QueueSettings], folder: j.QueueFolder, runs: Runs
+) -> None:
+    settings = made(a="", b="after: [a]")
+    again = j.Request("a", member_text(of(settings, "a")))
+    final = run_queue(settings, AddingAgain(folder=folder, request=again))
+    ends = [(job["job"], job["exit_code"], job["state"]) for job in final["jobs"]]
+    assert ends == [("a", 0, "done"), ("b", 0, "done")]
+    assert len(runs.all()) == 2
+
+
+# ---- what is refused is not begun, and still asked for -----------------------------------------------
+
+
+def test_a_queue_of_which_a_job_runs_elsewhere_does_not_begin(
+    made: Callable[..., QueueSettings], folder: j.QueueFolder, runs: Runs
+) -> None:
+    settings, watching = made(a="", b=""), Watching()
+    with runs.lock("b"), pytest.raises(NothingToDo, match="b is running already"):
+        run_queue(settings, watching)
+    assert (runs.all(), folder.newest(), watching.seen) == ((), None, 0)
+    assert_free(runs, "a", "b")
+
+
+def test_a_refused_queue_forgets_nothing_that_was_asked_of_it(
+    made: Callable[..., QueueSettings], folder: j.QueueFolder, runs: Runs
+) -> None:
+    settings = made(a="", b="")
+    folder.ask(j.Request("b"))
+    run_queue(settings, Watching())
+    folder.ask(hurried(of(settings, "a"), "x"))
+    before = folder.newest()
+    for _ in range(2):
+        with pytest.raises(DeadlineInfeasible, match="x: with"):
+            run_queue(settings, Watching())
+    assert (folder.newest(), len(runs.all())) == (before, 1)
+    folder.ask(j.Request("x"))
+    ended = Watching()
+    run_queue(settings, ended)
+    assert ended.left == {"a": 0, "b": 0}
+
+
+# ---- disks ------------------------------------------------------------------------------------------
+
+
+def test_a_note_that_the_disk_has_no_room_for_was_never_written(folder: j.QueueFolder) -> None:
+    run = folder.create()
+    with closing(j.Journal(run)) as journal:
+        journal.write(j.Began(START, "{}"))
+        length, before = run.journal.stat().st_size, journal.record
+        with (
+            no_file_longer_than(length + 9),
+            pytest.raises(LedgerError, match=r"journal\.jsonl cannot be wr"),
+        ):
+            journal.write(j.Handled(START, 1))
+        assert journal.record == run.record() == before
+        journal.write(j.Handled(START, 2))
+        assert journal.record == run.record() == before.after(j.Handled(START, 2))
+
+
+def test_a_request_that_the_disk_has_no_room_for_was_never_made(folder: j.QueueFolder) -> None:
+    folder.ask(j.Request("a"))
+    with (
+        no_file_longer_than(40),
+        pytest.raises(LedgerError, match="records of the queue night cannot be kept"),
+    ):
+        folder.ask(j.Request("b", "x" * 80))
+    folder.ask(j.Request("c"))
+    assert folder.requests(after=0) == ((1, j.Request("a")), (2, j.Request("c")))
+
+
+@pytest.mark.parametrize("line", ["{", '"a"', '{"nobody": 1}'])
+def test_requests_that_cannot_be_read_are_said_to_be(folder: j.QueueFolder, line: str) -> None:
+    folder.ask(j.Request("a"))
+    file = next((j.root_of(WorldKind.REPLAY)).glob("queues/night/requests.jsonl"))
+    file.write_text(f"{line}\n")
+    with pytest.raises(LedgerError, match=r"requests\.jsonl cannot be read"):
+        folder.requests(after=0)
+
+
+def test_a_queue_whose_folder_cannot_be_made_is_refused_in_one_line(
+    made: Callable[..., QueueSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = made(a="")
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("SPOTCTL_HOME", str(tmp_path / "file"))
+    told = "records of the queue night cannot be kept in .*: Not a directory; make room there"
+    with pytest.raises(LedgerError, match=told):
+        run_queue(settings, Watching())
+    with pytest.raises(LedgerError, match=told):
+        j.QueueFolder("night").ask(j.Request("a"))
