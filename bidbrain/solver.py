@@ -15,11 +15,8 @@ from typing import Final
 
 import highspy
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
-Indices = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
+from bidbrain.arrays import Flags, Floats, Indices
 
 _TOLERANCE: Final = 1e-9
 """Of rows, bounds and prices; HiGHS' own 1e-7 is lost a hundredfold where a little of one job's rate is worth

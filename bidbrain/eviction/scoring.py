@@ -19,10 +19,10 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
+from bidbrain.arrays import Flags, Floats
 from bidbrain.eviction.base import FittedMarkets
-from bidbrain.eviction.hazard import Floats
 from pricing_data.market import Market
-from pricing_data.spells import Flags, Observations, Spells
+from pricing_data.spells import Observations, Spells
 from pricing_data.units import HOUR_S, Instant
 
 _DAY_S: Final = 86400
