@@ -16,12 +16,11 @@ from typing import Protocol, TypeAlias, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from bidbrain.arrays import Flags, Floats
 from bidbrain.model import Limits, Reliable, Scaling
-from bidbrain.work import Floats
 from pricing_data.market import Market, MarketRules
 
 Codes: TypeAlias = npt.NDArray[np.int64]
-Flags: TypeAlias = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,9 +11,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from bidbrain.batch import Flags
+from bidbrain.arrays import Flags, Floats
 from bidbrain.cost import FREE_UNTIL_AGE_S
-from bidbrain.work import Floats
 from pricing_data.market import MarketRules, Refund
 from pricing_data.units import HOUR_S
 

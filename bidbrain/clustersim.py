@@ -19,8 +19,9 @@ from typing import Final
 
 import numpy as np
 
+from bidbrain.arrays import Flags, Floats, Indices
 from bidbrain.policies.base import Policy
-from bidbrain.policies.problem import Cluster, Flags, Floats, Indices, Jobs, Kinds, ShareProblem
+from bidbrain.policies.problem import Cluster, Jobs, Kinds, ShareProblem
 from bidbrain.promised import Moment, Pace, Promises
 from bidbrain.reserved import Rounds
 from bidbrain.rounds import FADE, ROUND_S, Combinations, Slot, choose

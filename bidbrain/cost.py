@@ -27,8 +27,9 @@ from typing import Final, Protocol
 
 import numpy as np
 
+from bidbrain.arrays import Floats
 from bidbrain.model import Scaling
-from bidbrain.work import Allocations, Floats, expected_work
+from bidbrain.work import Allocations, expected_work
 from pricing_data.market import MarketRules, Refund
 from pricing_data.units import HOUR_S, Seconds, Usd, UsdPerHour
 

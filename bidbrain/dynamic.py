@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bidbrain.arrays import Floats
 from bidbrain.moves import MARGIN, Baggage, EgressPrices, Place, move_cost, worth_moving
-from bidbrain.work import Floats
 from pricing_data.market import Market
 from pricing_data.units import HOUR_S, Seconds, Usd, UsdPerHour
 

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bidbrain.batch import Codes, Flags, Moments, Setting
+from bidbrain.arrays import Flags, Floats
+from bidbrain.batch import Codes, Moments, Setting
 from bidbrain.charges import billed_seconds
 from bidbrain.cost import cost_per_work, footprint_charge
 from bidbrain.weigh import Requestable
-from bidbrain.work import Allocations, Floats, eviction_of_any, expected_work, reliable_column
+from bidbrain.work import Allocations, eviction_of_any, expected_work, reliable_column
 from pricing_data.units import HOUR_S, UsdPerHour
 
 

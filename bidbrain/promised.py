@@ -25,7 +25,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from bidbrain.policies.problem import Flags, Floats, Indices
+from bidbrain.arrays import Flags, Floats, Indices
 from bidbrain.reserved import Reservation, Rounds, reserve
 
 _ROUNDS_KEPT: Final = 2

@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bidbrain.batch import Codes, Flags, Held, Moments, Setting
+from bidbrain.arrays import Flags, Floats
+from bidbrain.batch import Codes, Held, Moments, Setting
 from bidbrain.footprint import Reckoned, bid_deltas, held, reckon, renewed, requestable
 from bidbrain.weigh import Weights, weigh
-from bidbrain.work import Allocations, Floats
+from bidbrain.work import Allocations
 
 
 @dataclass(frozen=True, slots=True, eq=False)

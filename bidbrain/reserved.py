@@ -24,7 +24,7 @@ from typing import Final
 
 import numpy as np
 
-from bidbrain.policies.problem import Floats, Indices
+from bidbrain.arrays import Floats, Indices
 
 _EXACT: Final = 1e-9
 """Of a job's steps, beside rounding."""

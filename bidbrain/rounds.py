@@ -27,7 +27,8 @@ from typing import Final, Self
 
 import numpy as np
 
-from bidbrain.policies.problem import Flags, Floats, Indices, ShareProblem, Shares
+from bidbrain.arrays import Flags, Floats, Indices
+from bidbrain.policies.problem import ShareProblem, Shares
 
 ROUND_S: Final = 360.0
 """Six minutes (Narayanan 5.5)."""

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bidbrain.arrays import Floats
 from bidbrain.batch import BulkMarkets, Chances, Held, Moments, Setting
 from bidbrain.eviction.asked import Asked
 from bidbrain.eviction.base import FittedMarkets
 from bidbrain.model import Holding, Observation
-from bidbrain.work import Floats
 from pricing_data.market import Market
 
 

@@ -8,18 +8,15 @@ from the basis where the first ended. Refuses to know jobs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 import highspy
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
-Indices = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
+from bidbrain.arrays import Flags, Floats, Indices
 
 _TOLERANCE: Final = 1e-9
 """Of rows, bounds and prices; HiGHS' own 1e-7 is lost a hundredfold where a little of one job's rate is worth
@@ -94,7 +91,8 @@ class Solver:
     """One program, and what it was changed to since."""
 
     def __init__(self, program: LinearProgram, method: Method = Method.PRIMAL) -> None:
-        self._highs = highspy.Highs()  # type: ignore[no-untyped-call]
+        make: Callable[[], highspy.Highs] = highspy.Highs  # which is not typed itself
+        self._highs = make()
         self._method = method
         self._set({"output_flag": False, "threads": 1, **_AS_GIVEN})
         self._by(method, _TOLERANCE)

@@ -23,7 +23,7 @@ from typing import Final
 
 import numpy as np
 
-from bidbrain.policies.problem import Flags, Floats
+from bidbrain.arrays import Flags, Floats
 
 _RIDGE: Final = 0.03
 """Penalty on the factors, per entry: parts lie in [0, 1] and are measured to a few hundredths."""

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bidbrain.arrays import Floats
 from bidbrain.model import Reliable, Scaling
-from bidbrain.work import Allocations, Floats
+from bidbrain.work import Allocations
 from pricing_data.units import HOUR_S
 
 

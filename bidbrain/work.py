@@ -20,15 +20,12 @@ over the allocations of one footprint, any axes before it over footprints that a
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
+from bidbrain.arrays import Floats
 from bidbrain.model import Reliable, Scaling
 from pricing_data.units import HOUR_S
-
-Floats: TypeAlias = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bidbrain.arrays import Flags, Floats
 from bidbrain.backtest.ended import Allotments
 from bidbrain.backtest.job import Accounting
 from bidbrain.backtest.tape import NEVER, Tape
-from bidbrain.batch import Codes, Flags
-from bidbrain.work import Floats
+from bidbrain.batch import Codes
 from pricing_data.market import MarketRules, Pays, Refund
 from pricing_data.units import HOUR_S
 

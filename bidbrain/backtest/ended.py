@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bidbrain.arrays import Flags, Floats
 from bidbrain.backtest.places import Places
-from bidbrain.batch import Codes, Flags
-from bidbrain.work import Floats
+from bidbrain.batch import Codes
 
 
 @dataclass(frozen=True, slots=True, eq=False)

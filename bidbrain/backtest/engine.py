@@ -27,15 +27,15 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
+from bidbrain.arrays import Flags, Floats
 from bidbrain.backtest.ended import Allotments, Ends
 from bidbrain.backtest.job import DRAIN_S, Job
 from bidbrain.backtest.places import Places
 from bidbrain.backtest.progress import Progress
 from bidbrain.backtest.tape import NEVER, Tape
-from bidbrain.batch import Chances, Codes, Flags, Held, Moments, Setting
+from bidbrain.batch import Chances, Codes, Held, Moments, Setting
 from bidbrain.schedule import DECISION_PERIOD_S, RENEWAL_LEAD_S
 from bidbrain.strategies.base import NOTHING, Strategy
-from bidbrain.work import Floats
 from pricing_data.units import HOUR_S
 
 Beliefs: TypeAlias = Callable[[Codes], Chances]

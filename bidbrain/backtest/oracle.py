@@ -37,10 +37,10 @@ from typing import Final
 
 import numpy as np
 
+from bidbrain.arrays import Floats
 from bidbrain.backtest.job import Job
 from bidbrain.backtest.tape import Tape
 from bidbrain.batch import Codes, Setting
-from bidbrain.work import Floats
 from pricing_data.market import Refund
 from pricing_data.units import HOUR_S
 

@@ -10,9 +10,9 @@ from typing import Final
 
 import numpy as np
 
+from bidbrain.arrays import Flags, Floats
 from bidbrain.backtest.tape import NEVER
-from bidbrain.batch import Codes, Flags
-from bidbrain.work import Floats
+from bidbrain.batch import Codes
 
 _FIRST_PLACES: Final = 4
 

@@ -10,11 +10,11 @@ import math
 
 import numpy as np
 
+from bidbrain.arrays import Floats
 from bidbrain.backtest.job import Job
 from bidbrain.backtest.tape import NEVER
 from bidbrain.batch import Codes
 from bidbrain.strategies.recovery import Checkpointing, Recovery
-from bidbrain.work import Floats
 
 _WHOLE = 1e-9
 """Of a clock: work that is this close to whole clocks is whole; sums of floats miss by less."""

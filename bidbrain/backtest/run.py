@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bidbrain.arrays import Floats
 from bidbrain.backtest.bills import Bills, settle_all
 from bidbrain.backtest.ended import Allotments
 from bidbrain.backtest.engine import Beliefs, Ran, run
@@ -14,7 +15,6 @@ from bidbrain.backtest.outcomes import Outcomes
 from bidbrain.backtest.tape import NEVER, Tape
 from bidbrain.batch import Codes, Setting
 from bidbrain.strategies.base import Strategy
-from bidbrain.work import Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,9 +15,9 @@ from typing import Final
 
 import numpy as np
 
-from bidbrain.batch import Chances, Codes, Flags
+from bidbrain.arrays import Flags, Floats
+from bidbrain.batch import Chances, Codes
 from bidbrain.eviction.base import FittedMarkets
-from bidbrain.work import Floats
 from pricing_data.market import Market
 from pricing_data.units import HOUR_S
 

@@ -16,8 +16,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from bidbrain.arrays import Floats
 from bidbrain.batch import Codes
-from bidbrain.work import Floats
+from bidbrain.maxima import first_above, sparse_table
 from pricing_data.market import Market, PriceHistory
 from pricing_data.units import Instant
 
@@ -83,22 +84,12 @@ class Tape:
 
     def first_above(self, market: Codes, since: Codes, level: Floats) -> Codes:
         """When the price first exceeds ``level`` after ``since``, each (k,); ``NEVER`` where it does not."""
-        ahead = self.step(market, since) + 1
-        for power in reversed(range(len(self.maxima))):
-            leap = np.minimum(ahead + (1 << power), len(self.prices) - 1)
-            ahead = np.where(self.maxima[power][ahead] <= level, leap, ahead)
+        ahead = first_above(self.maxima, self.step(market, since) + 1, level, len(self.maxima))
         found: Codes = self.times[ahead]
         return found
 
 
 def _maxima(prices: Floats) -> tuple[Floats, ...]:
     """The sparse table; where a price is not known nobody can be evicted by it."""
-    levels = [np.where(np.isnan(prices), -np.inf, prices)]
     longest = int(np.diff(np.flatnonzero(np.isinf(prices)), prepend=-1).max())
-    width = 1
-    while width < longest:
-        wider = levels[-1].copy()
-        np.maximum(wider[:-width], levels[-1][width:], out=wider[:-width])
-        levels.append(wider)
-        width *= 2
-    return tuple(levels)
+    return tuple(sparse_table(np.where(np.isnan(prices), -np.inf, prices), longest))

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bidbrain.deadline.model import Choice, Codes, Floats, Job, Machine, Situation, Situations
+from bidbrain.arrays import Floats
+from bidbrain.deadline.model import Choice, Codes, Job, Machine, Situation, Situations
 from bidbrain.deadline.net import margins_after, within_net
 from bidbrain.deadline.simulator import Rule
 from bidbrain.deadline.spells import Belief, Beliefs

@@ -19,10 +19,9 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
+from bidbrain.arrays import Flags, Floats
 from pricing_data.units import HOUR_S, Seconds, Usd, UsdPerHour
 
-Floats = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.int64]
 """Values of ``Machine``."""
 

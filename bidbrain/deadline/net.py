@@ -22,7 +22,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from bidbrain.deadline.model import Codes, Flags, Floats, Job, Machine, Situations
+from bidbrain.arrays import Flags, Floats
+from bidbrain.deadline.model import Codes, Job, Machine, Situations
 
 _DUST = 1e-9
 """Dollars and seconds that rounding may lose."""

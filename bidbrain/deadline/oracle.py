@@ -17,7 +17,8 @@ import math
 
 import numpy as np
 
-from bidbrain.deadline.model import Flags, Floats, Job, Machine
+from bidbrain.arrays import Flags, Floats
+from bidbrain.deadline.model import Job, Machine
 
 _State = tuple[Machine, int]
 """What ran, and the overhead still to work off; nothing runs as (NOTHING, 0)."""

@@ -29,7 +29,8 @@ from typing import Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from bidbrain.deadline.model import Floats, Job, Machine
+from bidbrain.arrays import Floats
+from bidbrain.deadline.model import Job, Machine
 from bidbrain.deadline.spells import SpellPrior
 
 AGE_CLASSES: Final = np.array([0, 1, 2, 4, 7, 12, 23, 47])

@@ -12,7 +12,8 @@ from typing import Final, Self
 
 import numpy as np
 
-from bidbrain.deadline.model import Choice, Codes, Flags, Floats, Job, Machine, Situation, Situations
+from bidbrain.arrays import Flags, Floats
+from bidbrain.deadline.model import Choice, Codes, Job, Machine, Situation, Situations
 from bidbrain.deadline.net import allowed, margins_after
 from bidbrain.deadline.plan import Plan
 from bidbrain.deadline.spells import PRIOR, Belief, Beliefs, SpellPrior

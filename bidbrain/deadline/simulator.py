@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from bidbrain.deadline.model import Codes, Flags, Floats, Job, Machine, Situations
+from bidbrain.arrays import Flags, Floats
+from bidbrain.deadline.model import Codes, Job, Machine, Situations
 from bidbrain.deadline.net import progressed
 from bidbrain.deadline.spells import PRIOR, Beliefs, SpellPrior
 

@@ -24,7 +24,7 @@ from typing import Final, Self
 
 import numpy as np
 
-from bidbrain.deadline.model import Flags, Floats
+from bidbrain.arrays import Flags, Floats
 from pricing_data.units import Seconds
 
 

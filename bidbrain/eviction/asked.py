@@ -12,11 +12,9 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
+from bidbrain.arrays import Flags, Floats, Indices
 from bidbrain.eviction.base import FittedMarkets
-from bidbrain.eviction.exposure import Indices
-from bidbrain.eviction.hazard import Floats
 from pricing_data.market import Market
-from pricing_data.spells import Flags
 from pricing_data.units import HOUR_S
 
 _GRID: Final = 16

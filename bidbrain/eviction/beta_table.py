@@ -19,14 +19,11 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 import numpy as np
-import numpy.typing as npt
 
+from bidbrain.arrays import Floats, Indices
 from bidbrain.eviction.first_passage import DUST_USD
-from bidbrain.eviction.hazard import Floats
 from pricing_data.market import Series
 from pricing_data.units import Instant
-
-Indices = npt.NDArray[np.int64]
 
 _BLOCK: Final = 1 << 15
 """Steps in a block: its arrays take some hundred kilobytes each."""

@@ -17,9 +17,8 @@ from typing import Final, Self
 
 import numpy as np
 
-from bidbrain.eviction.exposure import Indices
-from bidbrain.eviction.hazard import Floats, HazardCurve, MarketCurve
-from pricing_data.spells import Flags
+from bidbrain.arrays import Flags, Floats, Indices
+from bidbrain.eviction.hazard import HazardCurve, MarketCurve
 
 _LOST: Final = 12.0
 """H(a) beyond which the difference of U, good to about 1e-11 s, is no longer good enough."""

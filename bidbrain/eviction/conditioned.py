@@ -24,14 +24,15 @@ from typing import Final
 
 import numpy as np
 
+from bidbrain.arrays import Flags, Floats, Indices
 from bidbrain.eviction.base import Evidence
 from bidbrain.eviction.curves import FittedCurves
-from bidbrain.eviction.exposure import AGE_EDGES_S, Indices, Rows, rows_of
-from bidbrain.eviction.hazard import Floats, HazardCurve, MarketCurve, gamma_limits
+from bidbrain.eviction.exposure import AGE_EDGES_S, Rows, rows_of
+from bidbrain.eviction.hazard import HazardCurve, MarketCurve, gamma_limits
 from bidbrain.eviction.poisson import ridge_poisson
 from bidbrain.eviction.record import Record
 from pricing_data.market import Market, PriceHistory
-from pricing_data.spells import Flags, Observations, Spells
+from pricing_data.spells import Observations, Spells
 from pricing_data.units import HOUR_S, Instant, Seconds
 
 _DAY_S: Final = 86400

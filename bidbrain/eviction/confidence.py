@@ -32,8 +32,9 @@ from typing import Final
 
 import numpy as np
 
+from bidbrain.arrays import Floats
 from bidbrain.eviction.base import Z_95
-from bidbrain.eviction.first_passage import Floats, Steps
+from bidbrain.eviction.first_passage import Steps
 
 _DAY_S: Final = 86400.0
 _WEEK_S: Final = 7 * _DAY_S

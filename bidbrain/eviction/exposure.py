@@ -13,13 +13,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from bidbrain.eviction.hazard import Floats
-from pricing_data.spells import Flags, Observations, Spells
+from bidbrain.arrays import Flags, Floats, Indices
+from pricing_data.spells import Observations, Spells
 from pricing_data.units import HOUR_S
-
-Indices = npt.NDArray[np.int64]
 
 AGE_EDGES_S: Final[Floats] = np.concatenate(
     [[0, 60, 120, 300, 600, 900, 1200], np.arange(0.5, 12, 0.5) * HOUR_S, np.arange(12, 337, 3) * HOUR_S]

@@ -11,16 +11,15 @@ seconds after the first step, where doubles are exact. Refuses to know markets, 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from bidbrain.arrays import Floats, Indices
+from bidbrain.maxima import first_above, sparse_table
 from pricing_data.market import Series
 from pricing_data.units import Instant
-
-Floats: TypeAlias = npt.NDArray[np.float64]
-Indices: TypeAlias = npt.NDArray[np.int64]
 
 DUST_USD: Final = 1e-9
 """Dollars per hour. Prices are quoted in millionths at the finest: less than this is a sum of floats
@@ -55,7 +54,7 @@ class Steps:
         """Sparse table: ``maxima[k][i]`` is the highest of the 2**k prices from i on, shape (n + 1,); minus
         infinity at n, and windows that reach past the end are cut there. Made when first asked for."""
         if not self._maxima:
-            self._maxima.extend(_maxima(self.prices))
+            self._maxima.extend(sparse_table(np.append(self.prices, -np.inf), len(self.prices)))
         return self._maxima
 
     def starts_s(self, watched_s: float) -> float:
@@ -75,26 +74,9 @@ class Steps:
         """The first later step whose price exceeds that of each of ``steps`` (k,) by more than ``delta``.
 
         n where there is none. Exact where that is less than 2**``powers`` steps ahead; else some step at
-        least as far. All look ahead together, by the largest leap that meets no higher price.
+        least as far.
         """
-        count = len(self.prices)
-        bids = self.prices[steps] + delta + DUST_USD
-        ahead = steps + 1
-        for power in reversed(range(powers)):
-            leap = np.minimum(ahead + (1 << power), count)
-            ahead = np.where(self.maxima[power][ahead] <= bids, leap, ahead)
-        return ahead
-
-
-def _maxima(prices: Floats) -> list[Floats]:
-    levels = [np.append(prices, -np.inf)]
-    width = 1
-    while width < len(prices):
-        wider = levels[-1].copy()
-        np.maximum(wider[:-width], levels[-1][width:], out=wider[:-width])
-        levels.append(wider)
-        width *= 2
-    return levels
+        return first_above(self.maxima, steps + 1, self.prices[steps] + delta + DUST_USD, powers)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -18,10 +18,9 @@ from typing import Final, Self
 import numpy as np
 import numpy.typing as npt
 
+from bidbrain.arrays import Floats
 from bidbrain.eviction.base import Z_95, Evidence
 from pricing_data.units import Seconds
-
-Floats = npt.NDArray[np.float64]
 
 CERTAIN: Final = 50.0
 """A cumulative hazard that nothing outlives: survival 2e-22."""

@@ -18,8 +18,8 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from bidbrain.eviction.hazard import CERTAIN, Floats, HazardCurve
-from pricing_data.spells import Flags
+from bidbrain.arrays import Flags, Floats
+from bidbrain.eviction.hazard import CERTAIN, HazardCurve
 from pricing_data.units import HOUR_S
 
 Fit: TypeAlias = Callable[[Floats, Flags], HazardCurve]

@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from bidbrain.eviction.hazard import Floats
+from bidbrain.arrays import Floats
 
 _STEPS: Final = 60
 _SETTLED: Final = 1e-9

@@ -22,10 +22,11 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from bidbrain.arrays import Floats, Indices
 from bidbrain.eviction.base import Evidence
 from bidbrain.eviction.curves import FittedCurves
-from bidbrain.eviction.exposure import Indices, Rows, rows_of
-from bidbrain.eviction.hazard import Floats, HazardCurve, MarketCurve, gamma_limits
+from bidbrain.eviction.exposure import Rows, rows_of
+from bidbrain.eviction.hazard import HazardCurve, MarketCurve, gamma_limits
 from pricing_data.market import Market, PriceHistory
 from pricing_data.spells import Observations
 from pricing_data.units import HOUR_S, Instant, Seconds

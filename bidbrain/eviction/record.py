@@ -16,8 +16,8 @@ from typing import Self
 
 import numpy as np
 
+from bidbrain.arrays import Floats
 from bidbrain.eviction.exposure import Rows
-from bidbrain.eviction.hazard import Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)

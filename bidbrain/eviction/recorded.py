@@ -20,7 +20,8 @@ from typing import Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from bidbrain.eviction.first_passage import DUST_USD, Floats, Steps, outlook
+from bidbrain.arrays import Floats
+from bidbrain.eviction.first_passage import DUST_USD, Steps, outlook
 from pricing_data.market import Series
 from pricing_data.units import HOUR_S, Instant
 

@@ -19,10 +19,10 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
+from bidbrain.arrays import Flags, Floats
 from bidbrain.eviction.base import FittedMarkets
-from bidbrain.eviction.hazard import Floats
 from pricing_data.market import Market
-from pricing_data.spells import Flags, Observations, Spells
+from pricing_data.spells import Observations, Spells
 from pricing_data.units import HOUR_S, Instant
 
 _DAY_S: Final = 86400
@@ -71,7 +71,7 @@ def starts(spells: Spells, step_s: float, horizon_s: float) -> Starts:
 
 
 def base_rates(found: Starts, horizon_s: float) -> Floats:
-    """b at each start, half a loss in one start where there is nothing yet; shape (n,)."""
+    """b at each start, shape (n,): half a loss in one start is counted beside what was settled."""
     settled = np.searchsorted(found.moments, found.moments - horizon_s, side="right")
     losses = np.append(0.0, np.cumsum(found.lost.astype(np.float64)))
     return np.asarray((losses[settled] + 0.5) / (settled + 1.0))

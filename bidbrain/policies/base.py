@@ -12,7 +12,8 @@ from typing import Final, Protocol, TypeAlias
 
 import numpy as np
 
-from bidbrain.policies.problem import Flags, Floats, ShareProblem, Shares
+from bidbrain.arrays import Flags, Floats
+from bidbrain.policies.problem import ShareProblem, Shares
 from bidbrain.policies.program import Program
 from bidbrain.solver import Method
 

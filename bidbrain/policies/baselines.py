@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from bidbrain.arrays import Flags, Floats, Indices
 from bidbrain.policies.base import Answer, Policy, cannot_run
-from bidbrain.policies.problem import Flags, Floats, Indices, ShareProblem, Shares
+from bidbrain.policies.problem import ShareProblem, Shares
 from bidbrain.solver import LinearProgram, solve
 
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bidbrain.policies.problem import Flags, Floats, Indices, ShareProblem
+from bidbrain.arrays import Flags, Floats, Indices
+from bidbrain.policies.problem import ShareProblem
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -21,6 +21,7 @@ from typing import Final
 
 import numpy as np
 
+from bidbrain.arrays import Flags, Floats
 from bidbrain.policies.base import (
     Answer,
     Floors,
@@ -35,7 +36,7 @@ from bidbrain.policies.base import (
     runnable,
 )
 from bidbrain.policies.order import fastest
-from bidbrain.policies.problem import Flags, Floats, ShareProblem
+from bidbrain.policies.problem import ShareProblem
 from bidbrain.policies.program import Program
 from bidbrain.policies.rising import highest, top
 from bidbrain.policies.worths import most_worth

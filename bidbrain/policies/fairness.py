@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bidbrain.arrays import Floats
 from bidbrain.policies.base import Answer, LeastThroughput, Maximize, cannot_run, inverse, nobody, runnable
-from bidbrain.policies.problem import Floats, ShareProblem
+from bidbrain.policies.problem import ShareProblem
 from bidbrain.policies.rising import highest, top
 
 

@@ -25,7 +25,7 @@ from typing import Final
 
 import numpy as np
 
-from bidbrain.policies.problem import Flags, Floats, Indices
+from bidbrain.arrays import Flags, Floats, Indices
 
 _EQUAL: Final = 1e-12
 """Of a rate: a floor that is nearer to it than this is reached by it alone."""

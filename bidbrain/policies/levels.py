@@ -19,7 +19,7 @@ from typing import Final
 
 import numpy as np
 
-from bidbrain.policies.problem import Flags, Floats, Indices
+from bidbrain.arrays import Flags, Floats, Indices
 
 _AT_THE_TOP: Final = 1e-9
 """Of a job's cap: who is nearer than this has reached it. Of a time: what is nearer happens at once."""

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bidbrain.arrays import Floats
 from bidbrain.policies.base import Answer, Maximize, TotalThroughput, cannot_run, inverse
-from bidbrain.policies.problem import Floats, ShareProblem
+from bidbrain.policies.problem import ShareProblem
 from bidbrain.policies.worths import most_worth
 from bidbrain.solver import Method
 

@@ -28,9 +28,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
-Indices = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
+from bidbrain.arrays import Flags, Floats, Indices
 
 
 class InvalidProblem(ValueError):

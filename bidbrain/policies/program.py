@@ -28,9 +28,10 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
+from bidbrain.arrays import Flags, Floats, Indices
 from bidbrain.policies.classes import Classes, Uses
 from bidbrain.policies.floors import exchanged, slow
-from bidbrain.policies.problem import Flags, Floats, Indices, ShareProblem, Shares
+from bidbrain.policies.problem import ShareProblem, Shares
 from bidbrain.solver import LinearProgram, Method, Optimum, sift, solve
 
 Entries: TypeAlias = tuple[Indices, Indices, Floats]

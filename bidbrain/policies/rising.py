@@ -20,7 +20,8 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from bidbrain.policies.problem import Flags, Floats, Indices, ShareProblem, Shares
+from bidbrain.arrays import Flags, Floats, Indices
+from bidbrain.policies.problem import ShareProblem, Shares
 from bidbrain.policies.program import Program
 from bidbrain.solver import Method, Optimum, Unsolvable
 

@@ -31,9 +31,10 @@ from typing import Final
 
 import numpy as np
 
+from bidbrain.arrays import Floats
 from bidbrain.policies.base import Answer, cannot_run, runnable
 from bidbrain.policies.levels import Course, Sharing, State
-from bidbrain.policies.problem import Floats, ShareProblem, Shares
+from bidbrain.policies.problem import ShareProblem, Shares
 from bidbrain.policies.rising import Raised, highest
 from bidbrain.solver import Unsolvable
 

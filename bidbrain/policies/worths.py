@@ -19,7 +19,8 @@ from typing import Final
 
 import numpy as np
 
-from bidbrain.policies.problem import Flags, Floats, Indices, ShareProblem, Shares
+from bidbrain.arrays import Flags, Floats, Indices
+from bidbrain.policies.problem import ShareProblem, Shares
 from bidbrain.policies.program import Program
 from bidbrain.solver import Method, solve
 

@@ -12,23 +12,10 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from bidbrain.batch import Chances, Codes, Flags, Held, Moments, Setting
+from bidbrain.arrays import Flags, Floats
+from bidbrain.batch import Codes, Held, Moments, Setting
 from bidbrain.model import Decision, Observation
 from bidbrain.strategies.recovery import Recovery
-from bidbrain.work import Floats
-
-__all__ = [
-    "NOTHING",
-    "Chances",
-    "Codes",
-    "Flags",
-    "Floats",
-    "Held",
-    "Moments",
-    "Requests",
-    "Setting",
-    "Strategy",
-]
 
 NOTHING: Final = -1
 """The market code of no request."""

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bidbrain.batch import Codes, Flags, Held, Moments, Setting
+from bidbrain.arrays import Flags, Floats
+from bidbrain.batch import Codes, Held, Moments, Setting
 from bidbrain.model import Decision, Observation
 from bidbrain.strategies.base import NOTHING, Requests
 from bidbrain.strategies.live import decide_one, renew_one
 from bidbrain.strategies.recovery import ELASTIC, Recovery
-from bidbrain.work import Floats
 
 
 @dataclass(frozen=True, slots=True)

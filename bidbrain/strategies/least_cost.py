@@ -8,7 +8,8 @@ from typing import Final
 import numpy as np
 
 from bidbrain import decide as live
-from bidbrain.batch import Codes, Flags, Held, Moments, Setting
+from bidbrain.arrays import Flags
+from bidbrain.batch import Codes, Held, Moments, Setting
 from bidbrain.model import Decision, Observation
 from bidbrain.requests import room, weigh_renewals, weigh_requests
 from bidbrain.strategies.base import NOTHING, Requests

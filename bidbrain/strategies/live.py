@@ -6,7 +6,8 @@ from typing import Protocol
 
 import numpy as np
 
-from bidbrain.batch import Codes, Flags, Moments, Setting
+from bidbrain.arrays import Flags
+from bidbrain.batch import Codes, Moments, Setting
 from bidbrain.footprint import held, reckon
 from bidbrain.model import Action, Decision, Observation
 from bidbrain.single import Single

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -196,10 +197,10 @@ def _time(value: object) -> Instant:
 
 def _number(value: object) -> UsdPerHour:
     """Infinity and the like are left for the store to judge, save NaN: it has a meaning there."""
-    try:
-        number = math.nan if isinstance(value, bool) else float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError):
-        number = math.nan
+    number = math.nan
+    if isinstance(value, int | float | str) and not isinstance(value, bool):
+        with suppress(ValueError, OverflowError):
+            number = float(value)
     if math.isnan(number):
         raise NotUnderstood(f"{str(value)[:40]!r} is no price")
     return UsdPerHour(number)

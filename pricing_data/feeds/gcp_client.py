@@ -111,7 +111,8 @@ class GcpClient:
     def close(self) -> None:
         """Its connections."""
         for client in (self._types, self._advice, self._catalog):
-            client.transport.close()  # type: ignore[no-untyped-call]
+            transport: Any = client.transport
+            transport.close()
 
     def machine_types(self, token: str) -> Listing:
         """Rows are (zone, Shape)."""

@@ -9,11 +9,11 @@ from typing import Final
 
 import numpy as np
 
+from bidbrain.arrays import Floats
 from bidbrain.backtest.oracle import clairvoyant
 from bidbrain.backtest.outcomes import Interval, Outcomes, Summary, mean_interval
 from bidbrain.backtest.run import backtest
 from bidbrain.batch import Codes
-from bidbrain.work import Floats
 from pricing_data.units import Instant
 from spotctl.backtest.kept import Told, run_kept, starts_of, why_refused
 from spotctl.backtest.menu import BASELINE, MENU, alone, row, within

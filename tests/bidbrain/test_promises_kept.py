@@ -12,10 +12,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bidbrain.arrays import Indices
 from bidbrain.clustersim import Setting, Trace, late, simulate
 from bidbrain.policies.base import Policy
 from bidbrain.policies.cost import PerDollar, PerJob, Total
-from bidbrain.policies.problem import Cluster, Indices, Kinds
+from bidbrain.policies.problem import Cluster, Kinds
 
 RATES = np.array([[1.0, 4.0], [2.0, 3.0], [1.0, 3.0], [1.5, 0.0], [2.0, 5.0]])
 SCALE = np.array([1, 1, 2, 1, 3])

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bidbrain.arrays import Floats
 from bidbrain.policies.baselines import Packing
 from bidbrain.policies.fairness import LeastAttainedService
-from bidbrain.policies.problem import Cluster, Floats, Jobs, Kinds, ShareProblem, Shares
+from bidbrain.policies.problem import Cluster, Jobs, Kinds, ShareProblem, Shares
 from bidbrain.rounds import FADE, ROUND_S, Combinations, Placement, Slot, choose, place
 from tests.bidbrain.policies.problems import problems
 

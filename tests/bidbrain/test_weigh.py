@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bidbrain.batch import Flags
+from bidbrain.arrays import Flags, Floats
 from bidbrain.charges import billed_seconds
 from bidbrain.cost import cost_per_work, expected_charge, footprint_charge
 from bidbrain.model import Reliable, Scaling
 from bidbrain.weigh import Requestable, weigh
-from bidbrain.work import Allocations, Floats, expected_work, reliable_column
+from bidbrain.work import Allocations, expected_work, reliable_column
 from pricing_data.market import MarketRules
 from pricing_data.rules import AWS, AWS_2016, AZURE, GCP
 from pricing_data.units import HOUR_S, Seconds, UsdPerHour

@@ -11,10 +11,10 @@ from typing import Final
 
 import numpy as np
 
+from bidbrain.arrays import Floats
 from bidbrain.eviction.beta_table import beta_table
 from bidbrain.eviction.confidence import coming_week
 from bidbrain.eviction.first_passage import Steps
-from bidbrain.eviction.hazard import Floats
 from bidbrain.model import BID_DELTAS
 from pricing_data.market import Market, Series
 from pricing_data.traces import read_trace

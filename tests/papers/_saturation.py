@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bidbrain.policies.problem import Floats
+from bidbrain.arrays import Floats
 from bidbrain.solver import LinearProgram, solve
 from tests.papers._sharing import V100, Table, mix
 

@@ -11,8 +11,9 @@ from typing import Final
 
 import numpy as np
 
+from bidbrain.arrays import Floats, Indices
 from bidbrain.clustersim import Setting, Trace
-from bidbrain.policies.problem import Cluster, Floats, Indices, Kinds
+from bidbrain.policies.problem import Cluster, Kinds
 from pricing_data.units import HOUR_S
 
 TYPES: Final = ("k80", "p100", "v100")

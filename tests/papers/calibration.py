@@ -33,10 +33,10 @@ from typing import Final
 
 import numpy as np
 
+from bidbrain.arrays import Floats
 from bidbrain.eviction.conditioned import LearnedHazard, MarketRecord, Memory, learn
 from bidbrain.eviction.curves import CurveModel
 from bidbrain.eviction.exposure import AGE_EDGES_S, rows_of
-from bidbrain.eviction.hazard import Floats
 from bidbrain.eviction.lifetime_model import Lifetimes
 from bidbrain.eviction.pooled import Pooled
 from bidbrain.eviction.price_crossing import PriceCrossing

@@ -19,8 +19,9 @@ from pathlib import Path
 
 import numpy as np
 
+from bidbrain.arrays import Flags, Floats
 from bidbrain.deadline import baselines, oracle
-from bidbrain.deadline.model import Flags, Floats, Job
+from bidbrain.deadline.model import Job
 from bidbrain.deadline.plan import AGE_CLASSES, Plan
 from bidbrain.deadline.policy import LeastCost
 from bidbrain.deadline.simulator import Rule, Runs, simulate, windows

@@ -22,9 +22,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from bidbrain.arrays import Floats
 from bidbrain.dynamic import Journey, Moving, Options, mean_cost, stay, travel
 from bidbrain.moves import Baggage, EgressPrices
-from bidbrain.work import Floats
 from pricing_data.catalogue import bundled_egress
 from pricing_data.market import Market
 from pricing_data.traces import read_trace

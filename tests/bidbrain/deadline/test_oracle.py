@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bidbrain.deadline.model import Codes, Flags, Job, Machine, Situations
+from bidbrain.arrays import Flags
+from bidbrain.deadline.model import Codes, Job, Machine, Situations
 from bidbrain.deadline.oracle import least_costs
 from bidbrain.deadline.policy import LeastCost
 from bidbrain.deadline.simulator import simulate

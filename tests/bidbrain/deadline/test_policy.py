@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bidbrain.arrays import Flags
 from bidbrain.deadline.baselines import Ruled, greedy, uniform_progress
-from bidbrain.deadline.model import Codes, Flags, Job, Machine, Situation, Situations
+from bidbrain.deadline.model import Codes, Job, Machine, Situation, Situations
 from bidbrain.deadline.plan import AGE_CLASSES, Plan, plan_tick_s
 from bidbrain.deadline.policy import LeastCost
 from bidbrain.deadline.simulator import Rule, simulate

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bidbrain.arrays import Flags
 from bidbrain.deadline.baselines import greedy, on_demand, spot_only, time_sliced, uniform_progress
-from bidbrain.deadline.model import Codes, Flags, Job, Machine, Situations
+from bidbrain.deadline.model import Codes, Job, Machine, Situations
 from bidbrain.deadline.simulator import Rule, simulate, windows
 from bidbrain.deadline.spells import Beliefs
 from tests.bidbrain.deadline.build import job

@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import strategies as st
 
+from bidbrain.arrays import Floats
 from bidbrain.policies.base import inverse
-from bidbrain.policies.problem import Cluster, Floats, Jobs, Kinds, ShareProblem, Shares
+from bidbrain.policies.problem import Cluster, Jobs, Kinds, ShareProblem, Shares
 
 _RATES = st.sampled_from([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 8.0])
 

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bidbrain.arrays import Floats
 from bidbrain.policies.base import Filled, Floors, Maximize, Policy, Spending, TotalThroughput, runnable
 from bidbrain.policies.cost import MakespanWithin, PerDollar, deadline_speed, possible
 from bidbrain.policies.fairness import FinishTimeFairness, Makespan
 from bidbrain.policies.floors import exchanged, slow
-from bidbrain.policies.problem import Cluster, Floats, Jobs, Kinds, ShareProblem
+from bidbrain.policies.problem import Cluster, Jobs, Kinds, ShareProblem
 from bidbrain.policies.rising import top
 from bidbrain.policies.water_filling import Hierarchical, Inside, WaterFilling
 from bidbrain.policies.worths import most_worth

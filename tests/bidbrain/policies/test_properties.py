@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bidbrain.arrays import Floats
 from bidbrain.policies.base import (
     Filled,
     LeastThroughput,
@@ -23,7 +24,7 @@ from bidbrain.policies.baselines import Agnostic, AlloX, Isolated, Packing
 from bidbrain.policies.cost import MakespanWithin, MaxThroughput, PerDollar, PerJob, Total
 from bidbrain.policies.fairness import FinishTimeFairness, LeastAttainedService, Makespan, fair_part
 from bidbrain.policies.order import Fifo, ShortestJobFirst, fastest
-from bidbrain.policies.problem import Floats, Kinds, ShareProblem
+from bidbrain.policies.problem import Kinds, ShareProblem
 from bidbrain.policies.water_filling import Hierarchical, Inside, WaterFilling
 from tests.bidbrain.policies.problems import check, levels, problems, unmerged, used
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from scipy.optimize import Bounds, LinearConstraint, milp
 
+from bidbrain.arrays import Flags, Floats
 from bidbrain.policies.base import Floors, Maximize, Policy, TotalThroughput, runnable
-from bidbrain.policies.problem import Cluster, Flags, Floats, Jobs, Kinds, ShareProblem
+from bidbrain.policies.problem import Cluster, Jobs, Kinds, ShareProblem
 from bidbrain.policies.water_filling import Hierarchical, Inside, WaterFilling
 from tests.bidbrain.policies.problems import levels, problems
 

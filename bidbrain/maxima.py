@@ -1,0 +1,41 @@
+"""Sparse tables of maxima: where a series first exceeds a level, for very many places of it at once.
+
+    M_k[i]    the highest of the 2**k values from i on
+
+What comes first above a level is found by leaps: the largest that meets nothing higher, then half as far,
+down to a single place (Bender and Farach-Colton, LATIN 2000). Refuses to know prices and times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from bidbrain.arrays import Floats, Indices
+
+
+def sparse_table(values: Floats, longest: int) -> list[Floats]:
+    """M_0, M_1 ... for windows of up to ``longest`` values, each of the shape of ``values`` (n,).
+
+    Windows that reach past the end are cut there.
+    """
+    levels, width = [values], 1
+    while width < longest:
+        wider = levels[-1].copy()
+        np.maximum(wider[:-width], levels[-1][width:], out=wider[:-width])
+        levels.append(wider)
+        width *= 2
+    return levels
+
+
+def first_above(table: Sequence[Floats], ahead: Indices, levels: Floats, powers: int) -> Indices:
+    """The first place from ``ahead`` (k,) on with a value above ``levels`` (k,); the last one where none is.
+
+    Exact where that is less than 2**``powers`` places ahead; else some place at least as far.
+    """
+    last = len(table[0]) - 1
+    for power in reversed(range(powers)):
+        leap = np.minimum(ahead + (1 << power), last)
+        ahead = np.where(table[power][ahead] <= levels, leap, ahead)
+    return ahead
