@@ -72,7 +72,7 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True)
-class Hazard:
+class PublishedRate:
     """A published eviction rate: between ``low`` and ``high`` of the machines within ``per_s`` seconds."""
 
     low: float
@@ -113,7 +113,7 @@ def unknown(price: float) -> Estimate:
     return Estimate(Basis.UNKNOWN, nothing, nothing, nothing, nothing, nothing, price, "")
 
 
-def from_rate(rules: MarketRules, price: UsdPerHour, rate: Hazard, horizon_s: float) -> Estimate:
+def from_rate(rules: MarketRules, price: UsdPerHour, rate: PublishedRate, horizon_s: float) -> Estimate:
     """By a published rate, read as the same hazard at every moment of its period.
 
     A band counts with its upper end, as nothing better is promised; without one, with its lower.

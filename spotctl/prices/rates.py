@@ -12,7 +12,7 @@ from typing import Final
 
 from pricing_data.batch import Rate
 from pricing_data.market import Market
-from spotctl.prices.estimates import Hazard
+from spotctl.prices.estimates import PublishedRate
 
 AVERAGED_S: Final = 30 * 86400
 """GCP's figures are daily, and noisy."""
@@ -22,19 +22,19 @@ AVERAGED_S: Final = 30 * 86400
 class Rates:
     """``by_market``: rates with a zone as they stand, rates of a region with the region as zone."""
 
-    by_market: Mapping[Market, Hazard]
+    by_market: Mapping[Market, PublishedRate]
 
     @classmethod
     def of(cls, published: Iterable[tuple[str, Rate]]) -> Rates:
         """From pairs of source and rate, one for each market."""
         return cls(
             {
-                rate.market: Hazard(rate.low, rate.high, rate.per_s, source, rate.end)
+                rate.market: PublishedRate(rate.low, rate.high, rate.per_s, source, rate.end)
                 for source, rate in published
             }
         )
 
-    def of_market(self, market: Market) -> Hazard | None:
+    def of_market(self, market: Market) -> PublishedRate | None:
         """None where nobody published any."""
         exact = self.by_market.get(market)
         if exact is not None:

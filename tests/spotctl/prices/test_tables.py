@@ -17,7 +17,7 @@ from pricing_data.units import HOUR_S, Instant, Seconds, UsdPerHour, parse_insta
 from spotctl.config import Amount
 from spotctl.prices import refresh
 from spotctl.prices.advice import NO_CORES, NO_GPU_NAME, Gpu, Wish, advise
-from spotctl.prices.estimates import Basis, Hazard, from_crossings, from_rate
+from spotctl.prices.estimates import Basis, PublishedRate, from_crossings, from_rate
 from spotctl.prices.quotes import GONE, quotes
 from spotctl.prices.rates import AVERAGED_S, Rates
 from spotctl.prices.tables import Table
@@ -77,7 +77,7 @@ def region(market: Market) -> Market:
 
 def test_a_rate_is_a_constant_hazard_of_its_band() -> None:
     """Half of the machines within two hours: 1 - sqrt(1/2) within one."""
-    found = from_rate(AWS, UsdPerHour(1.0), Hazard(0.0, 0.5, 2 * HOUR, "x"), HOUR)
+    found = from_rate(AWS, UsdPerHour(1.0), PublishedRate(0.0, 0.5, 2 * HOUR, "x"), HOUR)
     assert found.basis is Basis.RATE
     assert found.beta == found.high == pytest.approx(1 - math.sqrt(0.5))
     assert found.low == 0.0
@@ -89,7 +89,7 @@ def test_a_rate_is_a_constant_hazard_of_its_band() -> None:
 
 
 def test_a_band_without_an_upper_end_promises_nothing() -> None:
-    found = from_rate(AWS, UsdPerHour(1.0), Hazard(0.2, 1.0, MONTH_S, "x"), HOUR)
+    found = from_rate(AWS, UsdPerHour(1.0), PublishedRate(0.2, 1.0, MONTH_S, "x"), HOUR)
     assert (found.basis, found.high) == (Basis.OPEN_RATE, 1.0)
     assert found.beta == found.low > 0
 
@@ -121,8 +121,8 @@ def test_of_several_rates_the_nearest_and_newest_counts(store: PriceStore) -> No
     store.add_rates(RateBatch("a, before", (rate(CHEAP, 0.5, 0.6, days=0),)))
     rates = Rates.of(store.newest_rates(AVERAGED_S))
     until = Instant(START + DAY_S)
-    assert rates.of_market(CHEAP) == Hazard(0.1, 0.2, MONTH_S, "a", until)
-    assert rates.of_market(DEAR) == Hazard(0.0, 0.05, MONTH_S, "b", until)
+    assert rates.of_market(CHEAP) == PublishedRate(0.1, 0.2, MONTH_S, "a", until)
+    assert rates.of_market(DEAR) == PublishedRate(0.0, 0.05, MONTH_S, "b", until)
     assert rates.of_market(RISKY) is None
     assert store.rate_counts() == {"aws": 4}
 
