@@ -237,7 +237,7 @@ def is_held(lock: Path) -> bool:
     """Looks by sharing the lock for a moment: others who look share it too, whoever wants it tries again."""
     if not lock.exists():
         return False
-    with lock.open("a") as file:
+    with lock.open("r") as file:  # whoever may only look may look
         return not _taken(file, fcntl.LOCK_SH)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 from spotctl.cli import launch, options, screen
-from spotctl.errors import UsageError
+from spotctl.errors import SpotctlError, UsageError
 
 if TYPE_CHECKING:
     from spotctl.queue.journal import QueueFolder
@@ -146,6 +146,8 @@ def ls(
         screen.data(jsonlines.document(queueview.listed(found)))
     else:
         screen.show(queueview.list_table(found))
+    if found.failures:
+        raise SpotctlError("\n".join(found.failures))
 
 
 @group.command(epilog="Example: spotctl queue run nightly.yaml --yes --json")

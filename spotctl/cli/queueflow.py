@@ -12,12 +12,11 @@ from spotctl.cli import jsonlines, queueview, screen, words
 from spotctl.control import events as e
 from spotctl.control.state import State
 from spotctl.errors import NothingToDo, UsageError
-from spotctl.queue.journal import QueueFolder, QueueRun, root_of
+from spotctl.queue.journal import QueueRun
 from spotctl.queue.planning import plan_queue
-from spotctl.queue.running import run_queue
+from spotctl.queue.running import goes_on, run_queue
 from spotctl.queue.spec import QueueSettings
 from spotctl.runs import Run
-from spotctl.settings import WorldKind
 
 
 def show_plan(settings: QueueSettings, as_json: bool) -> None:
@@ -34,7 +33,7 @@ def run(settings: QueueSettings, as_json: bool, *, ask: bool) -> int:
     """Run the queue to its end; the exit code."""
     if ask and not screen.can_ask():
         raise UsageError("nobody can be asked here whether to start; add --yes")
-    if not _goes_on(settings):
+    if not goes_on(settings):
         found = plan_queue(settings)
         found.admission.check(settings.spec.name)
         if ask:
@@ -47,15 +46,6 @@ def run(settings: QueueSettings, as_json: bool, *, ask: bool) -> int:
     else:
         screen.show(queueview.ended(final))
     return int(final["exit_code"])
-
-
-def _goes_on(settings: QueueSettings) -> bool:
-    """Whether an earlier run of it was never closed: what it promised stands."""
-    world = settings.options.world
-    return (
-        world is not WorldKind.REPLAY
-        and QueueFolder(settings.spec.name, root_of(world)).unfinished() is not None
-    )
 
 
 class JsonLines:
@@ -82,7 +72,7 @@ class LogLines:
     """For people and logs: a line when a job starts to train, is evicted, and ends."""
 
     def on_queue(self, run: QueueRun, settings: QueueSettings) -> None:
-        screen.note(f"{settings.spec.name}: {len(settings.spec.jobs)} jobs, record in {run.folder}")
+        screen.note(f"{settings.spec.name}: record in {run.folder}")
 
     def on_start(self, run: Run, recording: Recording) -> None:
         """Told when it trains."""

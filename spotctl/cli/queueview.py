@@ -121,7 +121,7 @@ def list_table(found: Standing) -> RenderableType:
             "-" if row.share is None else f"{row.share:.0%}",
             row.machines or "-",
             "-" if row.done is None else f"{row.done:.0%}",
-            words.money(row.cost),
+            "?" if row.cost is None else words.money(row.cost),
             "promised" if row.promised else "not promised" if row.why_not else "-",
             "-" if row.finish is None else format_instant(row.finish),
         )
@@ -156,7 +156,7 @@ def _row(row: Row) -> dict[str, Any]:
         "share": row.share,
         "machines": row.machines,
         "done": row.done,
-        "cost": format_micros(row.cost),
+        "cost": None if row.cost is None else format_micros(row.cost),
         "promised": row.promised,
         "why_not_promised": row.why_not or None,
         "finish": None if row.finish is None else format_instant(row.finish),

@@ -275,7 +275,7 @@ class QueueFolder:
         """Requests with a number above ``after``. Raises LedgerError where they cannot be read."""
         try:
             return tuple((n, from_json(Request, line)) for n, line in Inbox(self._requests, after).receive())
-        except (ValueError, TypeError) as error:
+        except (OSError, ValueError, TypeError) as error:
             raise LedgerError(f"{self._requests} cannot be read: {error}") from error
 
     def handled(self) -> int:

@@ -14,10 +14,11 @@ from spotctl.control.spending import MICROS_PER_USD
 from spotctl.opening import opening_state
 from spotctl.queue.admission import Admission, admission
 from spotctl.queue.dealing import Holder
+from spotctl.queue.journal import QueueFolder, root_of
 from spotctl.queue.pools import Pools, use
 from spotctl.queue.rates import rates
 from spotctl.queue.rounds import deal
-from spotctl.queue.running import in_order, start_of, starting_at
+from spotctl.queue.running import asked_for, in_order, start_of, starting_at
 from spotctl.queue.spec import Member, QueueSettings
 from spotctl.queue.table import Hand, Table, Wanting
 from spotctl.resolve import resolve
@@ -42,11 +43,16 @@ class QueuePlan:
 
 
 def plan_queue(settings: QueueSettings) -> QueuePlan:
-    """The plan of a queue that starts now, in the trace's time. Writes and starts nothing."""
+    """The plan of a queue that starts now, in the trace's time, with what was asked of it since its last run.
+
+    Writes and starts nothing. Raises UsageError where what was asked for does not go together.
+    """
+    folder = QueueFolder(settings.spec.name, root_of(settings.options.world))
+    asked, _ = asked_for(settings, folder)
     start = start_of(settings)
     settled = starting_at(settings, start)
     pools = Pools(settings.spec.quotas)
-    members = {member.name: member for member in in_order(settings.spec.jobs)}
+    members = {member.name: member for member in in_order(asked)}
     resolved = {
         name: resolve(member.spec, settled.options.prices, "plan", 0)
         for name, member in members.items()

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from pricing_data.units import Instant
 from spotctl.control.spending import sure
-from spotctl.errors import LedgerError, UsageError
+from spotctl.errors import Interrupted, LedgerError, UsageError
 from spotctl.interrupts import signalled
 from spotctl.opening import Recorded, runs_of
 from spotctl.queue import journal as j
@@ -41,17 +41,53 @@ def run_queue(settings: QueueSettings, observer: Observer) -> dict[str, Any]:
 
     Raises NothingToDo where another process runs it, DeadlineInfeasible where it is not begun.
     """
-    folder = j.QueueFolder(settings.spec.name, j.root_of(settings.options.world))
+    folder = _folder(settings)
     with folder.lock():
-        unfinished = None if settings.options.world is WorldKind.REPLAY else folder.unfinished()
-        if unfinished is None:
+        going = _unfinished(settings, folder)
+        if going is None:
             return _begun(settings, folder, observer)
-        if unfinished.record().settings != settings.text():
-            raise UsageError(
-                f"{settings.spec.name} has an unfinished run with other settings ({unfinished.folder}); "
-                "run it as before to go on with it"
-            )
-        return go_on_with(settings, folder, unfinished, observer)
+        if going.record().settings == settings.text():
+            return go_on_with(settings, folder, going, observer)
+        _give_up(going, folder)
+        return _begun(settings, folder, observer)
+
+
+def goes_on(settings: QueueSettings) -> bool:
+    """Whether ``run_queue`` goes on with an earlier run, whose promises stand. Raises as that does."""
+    folder = _folder(settings)
+    with folder.lock():
+        going = _unfinished(settings, folder)
+        return going is not None and going.record().settings == settings.text()
+
+
+def _folder(settings: QueueSettings) -> j.QueueFolder:
+    return j.QueueFolder(settings.spec.name, j.root_of(settings.options.world))
+
+
+def _unfinished(settings: QueueSettings, folder: j.QueueFolder) -> j.QueueRun | None:
+    """The run that was never closed. Raises UsageError where it has other settings and a job that goes on."""
+    going = None if settings.options.world is WorldKind.REPLAY else folder.unfinished()
+    if going is None or going.record().settings == settings.text():
+        return going
+    known = {(run.name, run.id): run for run in runs_of(settings.options.world).all()}
+    entered = [known.get((one.job, one.run)) for one in going.record().entered.values()]
+    begun = [run.name for run in entered if run is not None and run.state().closed is None]
+    if begun:
+        raise UsageError(
+            f"{settings.spec.name} has an unfinished run with other settings ({going.folder}); run it as "
+            f"before to go on with it, or end its jobs: {', '.join(f'spotctl down {name}' for name in begun)}"
+        )
+    return going
+
+
+def _give_up(run: j.QueueRun, folder: j.QueueFolder) -> None:
+    """Close a run of which no job goes on. What was added to it and never began is asked for again."""
+    with closing(j.Journal(run)) as journal:
+        record = journal.record
+        for name, member in record.added.items():
+            if name not in {*record.entered, *record.left, *record.removed}:
+                folder.ask(j.Request(name, member))
+        journal.write(j.Closed(record.at, Interrupted.exit_code))
 
 
 def _begun(settings: QueueSettings, folder: j.QueueFolder, observer: Observer) -> dict[str, Any]:

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bidbrain.lease import Lease
 from bidbrain.throughputs import Estimate
 from pricing_data.units import Instant, MicroUsd, later
 from spotctl.control.state import State
+from spotctl.errors import LedgerError
 from spotctl.opening import runs_of
 from spotctl.queue.journal import QueueFolder, QueueRun, Record, root_of
 from spotctl.queue.rates import rates
 from spotctl.queue.spec import QueueSpec
 from spotctl.report.fold import account
-from spotctl.runs import Run
 from spotctl.settings import WorldKind
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One job. ``state``: "waiting" before it begins. ``share``: of its time that the policy would have it
-    run.
+    """One job. ``state``: "waiting" before it begins, "unreadable" where its record is damaged; then nobody
+    can say what it has cost. ``share``: of its time that the policy would have it run.
 
     ``finish``: when it ended, or will if it goes on as it did; None where that cannot be said.
     """
@@ -31,7 +31,7 @@ class Row:
     state: str
     share: float | None
     machines: str | None
-    cost: MicroUsd
+    cost: MicroUsd | None
     promised: bool
     why_not: str
     finish: Instant | None
@@ -43,21 +43,25 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A queue. ``run``: the one shown; None where it never ran."""
+    """A queue. ``run``: the one shown; None where it never ran. ``failures``: records that cannot be read."""
 
     queue: str
     run: QueueRun | None
     live: bool
     policy: str
     rows: tuple[Row, ...]
+    failures: tuple[str, ...] = ()
 
     @property
     def cost(self) -> MicroUsd:
-        return MicroUsd(sum(row.cost for row in self.rows))
+        """Of all jobs of which that can be said."""
+        return MicroUsd(sum(row.cost or 0 for row in self.rows))
 
 
 def standing(spec: QueueSpec, world: WorldKind = WorldKind.LOCAL) -> Standing:
-    """Of the run that goes on, or of the last one. Raises LedgerError where a record cannot be read."""
+    """Of the run that goes on, or of the last one. Raises LedgerError where the queue's own record cannot be
+    read.
+    """
     folder = QueueFolder(spec.name, root_of(world))
     newest = folder.newest()
     record = Record() if newest is None else newest.record()
@@ -72,14 +76,17 @@ def standing(spec: QueueSpec, world: WorldKind = WorldKind.LOCAL) -> Standing:
         elif request.job not in record.entered:
             names.pop(request.job, None)
     live = folder.is_live()
-    rows = tuple(_row(name, record, _state(runs, record, name)) for name in names)
-    return Standing(spec.name, newest, live, spec.policy.name, rows)
-
-
-def _state(runs: Mapping[tuple[str, str], Run], record: Record, name: str) -> State | None:
-    entered = record.entered.get(name)
-    run = None if entered is None else runs.get((name, entered.run))
-    return None if run is None else run.state()
+    rows, failures = [], []
+    for name in names:
+        entered = record.entered.get(name)
+        run = None if entered is None else runs.get((name, entered.run))
+        row = _row(name, record, None)
+        try:
+            rows.append(row if run is None else _row(name, record, run.state()))
+        except LedgerError as error:
+            rows.append(replace(row, state="unreadable", cost=None))
+            failures.append(f"{name}: {error}")
+    return Standing(spec.name, newest, live, spec.policy.name, tuple(rows), tuple(failures))
 
 
 def _row(name: str, record: Record, state: State | None) -> Row:

@@ -9,6 +9,8 @@ import pytest
 
 from bidbrain.policies.menu import MENU
 from pricing_data.units import format_instant
+from spotctl.queue.journal import QueueFolder, root_of
+from spotctl.settings import WorldKind
 from tests.scenarios.market import START, write_prices
 from tests.spotctl.cli.test_app import FINAL_KEYS, spotctl
 from tests.spotctl.queue.build import command, elastic
@@ -97,6 +99,57 @@ def test_jobs_that_are_added_and_removed_are_taken_up_by_the_next_run() -> None:
     assert (unknown.exit_code, "has no job 'b'" in unknown.stderr) == (2, True)
     listed = json.loads(spotctl("queue", "ls", "night.yaml", "--json").stdout)
     assert {job["job"]: job["state"] for job in listed["jobs"]} == dict.fromkeys("ac", "waiting")
+
+
+@pytest.mark.usefixtures("home")
+def test_a_plan_has_the_jobs_that_the_run_would_have() -> None:
+    assert spotctl("queue", "add", "night.yaml", "c.yaml").exit_code == 0
+    assert spotctl("queue", "rm", "night.yaml", "b").exit_code == 0
+    shown = spotctl(*run("--dry-run", "--json", "--world", "local"))
+    assert [job["job"] for job in json.loads(shown.stdout)["jobs"]] == ["a", "c"]
+
+
+@pytest.mark.usefixtures("home")
+def test_a_queue_that_runs_already_is_exit_3_before_anything_is_planned_or_asked() -> None:
+    with QueueFolder("night", root_of(WorldKind.REPLAY)).lock():
+        second = spotctl(*run())
+    assert (second.exit_code, second.stdout) == (3, "")
+    assert second.stderr == "spotctl: the queue night runs already; nothing was started\n"
+
+
+def test_a_folder_that_cannot_be_written_to_is_exit_1_and_one_line(home: Path) -> None:
+    home.write_text("no folder")
+    refused, unasked = spotctl(*run()), spotctl("queue", "add", "night.yaml", "c.yaml")
+    assert (refused.exit_code, refused.stderr.count("\n")) == (1, 1), refused.output
+    assert "records of the queue night cannot be kept in" in refused.stderr
+    assert (unasked.exit_code, unasked.stderr.count("\n")) == (1, 1), unasked.output
+    assert "requests.jsonl cannot be read" in unasked.stderr
+
+
+@pytest.mark.usefixtures("home")
+def test_a_job_file_that_is_gone_is_said_with_its_line_and_what_was_added_needs_none() -> None:
+    assert spotctl("queue", "add", "night.yaml", "c.yaml").exit_code == 0
+    Path("c.yaml").unlink()
+    shown = spotctl(*run("--dry-run", "--json", "--world", "local"))
+    assert [job["job"] for job in json.loads(shown.stdout)["jobs"]] == ["a", "b", "c"]
+    Path("b.yaml").unlink()
+    refused = spotctl(*run())
+    assert refused.exit_code == 2
+    assert "night.yaml:6:10: jobs.job: found 'b.yaml', but there is no file" in refused.stderr
+
+
+def test_a_record_that_is_damaged_hides_no_other_job_of_the_queue(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert spotctl(*run()).exit_code == 0
+    monkeypatch.setenv("SPOTCTL_HOME", str(home / "replays"))
+    (ledger,) = (home / "replays" / "jobs" / "b").glob("*/ledger.db")
+    ledger.write_text("no ledger")
+    listed = spotctl("queue", "ls", "night.yaml", "--json")
+    states = {job["job"]: (job["state"], job["cost"] is None) for job in json.loads(listed.stdout)["jobs"]}
+    assert states == {"a": ("done", False), "b": ("unreadable", True)}
+    assert listed.exit_code == 1
+    assert "b: " in listed.stderr
 
 
 @pytest.mark.usefixtures("home")

@@ -12,19 +12,21 @@ import pytest
 
 from pricing_data.units import Seconds
 from spotctl.control import events as e
-from spotctl.errors import DeadlineInfeasible, LedgerError, NothingToDo
+from spotctl.errors import DeadlineInfeasible, LedgerError, NothingToDo, UsageError
+from spotctl.ledger import Ledger
 from spotctl.opening import Recorded, runs_of
 from spotctl.queue import journal as j
 from spotctl.queue.claims import Claims, reopened
 from spotctl.queue.runner import Runner
-from spotctl.queue.running import go_on_with, run_queue, starting_at
+from spotctl.queue.running import go_on_with, goes_on, run_queue, starting_at
 from spotctl.queue.spec import Member, QueueSettings, member_text
-from spotctl.runs import Runs
+from spotctl.runs import Run, Runs
 from spotctl.settings import WorldKind
 from spotctl.timesource import TimeSource, VirtualTime
 from spotctl.worlds.built import BuiltWorld
 from spotctl.worlds.trace import Asks
 from tests.scenarios.market import START
+from tests.spotctl.build import terms
 from tests.spotctl.full import no_file_longer_than
 from tests.spotctl.queue.build import Crash, Watching, command, queue
 
@@ -292,6 +294,58 @@ def test_a_refused_queue_forgets_nothing_that_was_asked_of_it(
     ended = Watching()
     run_queue(settings, ended)
     assert ended.left == {"a": 0, "b": 0}
+
+
+@pytest.fixture
+def left(made: Callable[..., QueueSettings]) -> tuple[QueueSettings, j.QueueRun]:
+    """A local queue whose process died: a has begun, b waits for it, x and y were added and y removed."""
+    settings = made(a="", b="after: [a]")
+    settings = replace(settings, options=replace(settings.options, world=WorldKind.LOCAL))
+    begun = Runs().create("a")
+    record(begun, e.JobStarted(START, terms()))
+    b = of(settings, "b")
+    x, y = (member_text(replace(b, spec=replace(b.spec, name=name))) for name in "xy")
+    run = j.QueueFolder("night").create()
+    with closing(j.Journal(run)) as journal:
+        journal.write(j.Began(START, settings.text(), added={"x": x, "y": y}))
+        journal.write(j.Entered(START, "a", begun.id, False, "", None, {}))
+        journal.write(j.Handled(START, 1, removed="y"))
+    return settings, run
+
+
+def record(run: Run, entry: e.Entry) -> None:
+    with closing(Ledger.at(run.ledger_path)) as ledger:
+        ledger.append(entry)
+        ledger.commit()
+
+
+def changed(settings: QueueSettings) -> QueueSettings:
+    return replace(settings, options=replace(settings.options, speed=900.0))
+
+
+def test_a_queue_that_was_changed_does_not_take_the_place_of_its_jobs_that_go_on(
+    left: tuple[QueueSettings, j.QueueRun],
+) -> None:
+    settings, run = left
+    with pytest.raises(UsageError, match=r"with other settings .*, or end its jobs: spotctl down a"):
+        run_queue(changed(settings), Watching())
+    assert goes_on(settings)
+    assert run.record().closed is None
+
+
+def test_a_queue_that_was_changed_begins_anew_when_its_jobs_have_ended(
+    left: tuple[QueueSettings, j.QueueRun],
+) -> None:
+    settings, run = left
+    record(Runs().all()[0], e.Close(START, e.Outcome.CANCELLED, 7, "taken down"))
+    assert not goes_on(changed(settings))
+    with Runs().lock("a"), pytest.raises(NothingToDo, match="a is running already"):
+        run_queue(changed(settings), Watching())
+    closed = run.record().closed
+    assert closed is not None
+    assert closed.exit_code == 7
+    asked = j.QueueFolder("night").requests(after=0)
+    assert [request.job for _, request in asked] == ["x"], "it was added, and has not begun"
 
 
 # ---- disks ------------------------------------------------------------------------------------------
