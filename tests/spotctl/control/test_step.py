@@ -260,6 +260,18 @@ def test_a_run_that_is_taken_down_says_what_became_of_its_model(saved: bool) -> 
     assert ("was not saved" in closed.why, "had been saved" in closed.why) == (not saved, saved)
 
 
+def test_what_is_taken_down_cannot_be_cancelled_any_more() -> None:
+    """Its machines are on their way out: whoever waited for a model would wait for ever."""
+    core = Core(terms()).training()
+    for name in ("s1", "s2", "s3"):
+        core.tell(e.Refused(after(76), name, "CapacityUnavailable", "no machines"))
+    core.tell(e.Asked(after(101), e.Ask.DOWN))
+    assert only(e.TellStop, core.tell(e.Asked(after(101), e.Ask.CANCEL))) == []
+    (closed,) = only(e.Close, core.tell(e.InstancesEnded(after(103), ("r1-1",), End.RELEASED)))
+    assert isinstance(closed, e.Close)
+    assert closed.outcome is e.Outcome.TAKEN_DOWN
+
+
 @pytest.mark.parametrize(
     ("stop", "fact"),
     [
