@@ -57,15 +57,17 @@ class Watcher(Protocol):
 
 
 class Interrupts:
-    """Called by the world between two facts; gives what was asked since. ``rested`` is told when a person
-    was made to answer, so that nominal time does not run on meanwhile."""
+    """Called by the world when all that it gave before is on record; gives what was asked since.
+
+    ``rested`` is told when a person was made to answer, so that nominal time does not run on meanwhile.
+    """
 
     def __init__(self, ledger: Ledger, watcher: Watcher) -> None:
         self._ledger = ledger
         self._watcher = watcher
         self._ctrl_c = False
         self._terminated = False
-        self._handled = int(ledger.noted("asks") or 0)
+        self._given = self._noted = int(ledger.noted("asks") or 0)
         self._looked = 0.0
         self.rested: Callable[[], None] = lambda: None
 
@@ -96,10 +98,13 @@ class Interrupts:
                 yield Ask(answer)
 
     def _left_in_ledger(self) -> Iterator[Ask]:
+        """Noted as taken up only once it is on record: after a death in between it is given again."""
         if stopwatch() - self._looked < _LOOK_EVERY_S:
             return
         self._looked = stopwatch()
-        for number, what in self._ledger.asks(after=self._handled):
-            self._handled = number
-            self._ledger.note("asks", str(number))
+        if self._noted < self._given:
+            self._ledger.note("asks", str(self._given))
+            self._noted = self._given
+        for number, what in self._ledger.asks(after=self._given):
+            self._given = number
             yield Ask(what)

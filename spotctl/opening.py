@@ -63,8 +63,12 @@ class Recorded:
             built = resumed_local_world(
                 self.settings, self.resolved, self.run, asks, time, self.state, self.entries, down
             )
-        for command in unexecuted(self.entries, self.state):
-            built.world.execute(command)
+        try:
+            for command in unexecuted(self.entries, self.state):
+                built.world.execute(command)
+        except BaseException:
+            built.abandon()
+            raise
         return built
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from agileml.hosts.local import LocalHost
 from spotctl.control.events import Ask
-from spotctl.errors import SpotctlError
+from spotctl.errors import NothingToDo, SpotctlError
 from spotctl.runs import Run, Runs
 from spotctl.session import Observer, end
 
@@ -40,13 +40,15 @@ def take_down(found: Iterable[Orphans], observer: Observer) -> list[str]:
     """
     failures = []
     for orphaned in found:
-        host = LocalHost(orphaned.run.training)
         try:
-            if orphaned.run.state().closed is None:
-                end(orphaned.run, Ask.DOWN, observer)
-            else:
-                host.kill_all()
-        except SpotctlError as error:
-            host.kill_all()
-            failures.append(f"{orphaned.run.name}: its machines have ended, its bill has not: {error}")
+            _take_down(orphaned.run, observer)
+        except (SpotctlError, OSError) as error:  # the others are to go all the same
+            failures.append(f"{orphaned.run.name}: {error}")
     return failures
+
+
+def _take_down(run: Run, observer: Observer) -> None:
+    try:
+        end(run, Ask.DOWN, observer)
+    except NothingToDo:  # its bill had ended before
+        LocalHost(run.training).kill_all()

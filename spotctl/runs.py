@@ -13,7 +13,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
@@ -31,6 +31,9 @@ from spotctl.errors import LedgerError
 from spotctl.ledger import Ledger, sync_folder
 from spotctl.timesource import pause, stopwatch, wall_clock
 
+_ID: Final = "%Y%m%dT%H%M%SZ"
+"""Of runs: their order as text is that of time."""
+_ANY_ID: Final = f"{'[0-9]' * 8}T{'[0-9]' * 6}Z*"
 _LOOKS_TAKE_S: Final = 0.2
 """More than enough for somebody who only looks whether a lock is held to let go of it."""
 
@@ -168,6 +171,12 @@ class Run:
             raise LedgerError(f"{path} cannot be read: {error}") from error
 
 
+def _after(run_id: str) -> str:
+    """The id of the second after that of another run."""
+    made = dt.datetime.strptime(run_id.partition("-")[0], _ID)
+    return (made + dt.timedelta(seconds=1)).strftime(_ID)
+
+
 def _key(market: Market) -> str:
     return "/".join((market.cloud, market.region, market.zone, market.instance_type))
 
@@ -195,15 +204,17 @@ class Runs:
         return newest[0] if newest and newest[0].state().closed is None else None
 
     def create(self, name: str) -> Run:
-        """A new, empty run of the job. Its id is the moment it was made, UTC."""
-        stamp = dt.datetime.fromtimestamp(wall_clock(), dt.UTC).strftime("%Y%m%dT%H%M%SZ")
-        for suffix in ("", *(f"-{number}" for number in range(2, 1000))):
-            folder = self._jobs / name / f"{stamp}{suffix}"
-            with suppress(FileExistsError):
-                folder.mkdir(parents=True)
-                sync_folder(folder.parent)
-                return Run(folder)
-        raise LedgerError(f"too many runs of {name} began at {stamp}")
+        """A new, empty run of the job. Its id is the moment it was made, UTC, to the second.
+
+        Later than all others all the same where the clock was set back: the newest run is the one that is
+        gone on with, and whose machines are nobody's orphans.
+        """
+        now = dt.datetime.fromtimestamp(wall_clock(), dt.UTC).strftime(_ID)
+        newest = max((entry.name for entry in (self._jobs / name).glob(_ANY_ID)), default="")
+        folder = self._jobs / name / (now if now > newest else _after(newest))
+        folder.mkdir(parents=True)
+        sync_folder(folder.parent)
+        return Run(folder)
 
     @contextmanager
     def lock(self, name: str) -> Iterator[None]:

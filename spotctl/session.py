@@ -97,8 +97,19 @@ def end(run: Run, ask: e.Ask, observer: Observer) -> Finished | None:
     """Have a run cancelled or taken down: by the process that runs it, or by this one where there is none.
 
     None where another process was asked: ``follow`` says when it is done. Raises NothingToDo where the run
-    had ended before.
+    had ended before. Whatever else it raises, after ``Ask.DOWN`` no machine is left that nobody works with.
     """
+    try:
+        return _end(run, ask, observer)
+    except (NothingToDo, Detached):
+        raise
+    except Exception as error:  # a record, a trace or an input that is gone, a full disk, a bug
+        if ask is e.Ask.DOWN:
+            _take_machines(run, error)
+        raise
+
+
+def _end(run: Run, ask: e.Ask, observer: Observer) -> Finished | None:
     runs = Runs(run.folder.parents[2])
     _refuse_ended(run, run.state())
     run.ask(ask)
@@ -109,6 +120,25 @@ def end(run: Run, ask: e.Ask, observer: Observer) -> Finished | None:
             return _resume(run, settings_of(run), observer)
     except JobLocked:
         return None
+
+
+def _take_machines(run: Run, because: Exception) -> None:
+    """End what is left of the machines of a run that cannot be closed ``because`` of something.
+
+    Raises SpotctlError to say so; returns where another process runs the job, whose machines they are.
+    """
+    from agileml.hosts.local import LocalHost  # processes, only where they are wanted
+
+    told = because if isinstance(because, SpotctlError | OSError) else repr(because)
+    try:
+        with Runs(run.folder.parents[2]).lock(run.name):
+            if run.machines.is_dir():
+                LocalHost(run.training).kill_all()
+    except JobLocked:
+        return
+    except OSError as error:
+        raise SpotctlError(f"machines are left, {error}; its bill has not ended: {told}") from error
+    raise SpotctlError(f"its machines have ended, its bill has not: {told}") from because
 
 
 def follow(run: Run, observer: Observer) -> State:

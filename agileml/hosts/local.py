@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -121,10 +121,22 @@ class LocalHost:
         return self.alive(machine) or marked.any_left(str(self._folder.machine(machine)))
 
     def kill_all(self) -> None:
-        """Leave nothing behind: no process, no socket."""
-        for machine in self.leftovers():
-            self.kill(machine)
-        self._folder.remove_sockets()
+        """Leave nothing behind: no process, no socket. Raises TimeoutError last, where a machine survives."""
+        try:
+            self.kill_each(self.leftovers())
+        finally:
+            self._folder.remove_sockets()
+
+    def kill_each(self, machines: Iterable[str]) -> None:
+        """As ``kill``; one that survives keeps none of the others."""
+        survivors = []
+        for machine in machines:
+            try:
+                self.kill(machine)
+            except TimeoutError as error:
+                survivors.append(error)
+        if survivors:
+            raise survivors[0]
 
     def _signal(self, machine: str, number: signal.Signals) -> None:
         group = self._group(machine)

@@ -27,5 +27,4 @@ class DiskHost(LocalHost):
 
     def kill_all(self) -> None:
         """Those too that ended by themselves."""
-        for machine in self._disks.machines():
-            self.kill(machine)
+        self.kill_each(self._disks.machines())

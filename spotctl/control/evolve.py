@@ -345,7 +345,8 @@ def _leased(state: State, entry: e.Leased) -> State:
 
 
 def _asked(state: State, entry: e.Asked) -> State:
-    return replace(state, asked=entry.ask)
+    """Machines that were taken away cannot save a model any more: after ``down``, ``cancel`` is too late."""
+    return state if state.asked is e.Ask.DOWN else replace(state, asked=entry.ask)
 
 
 # ---- decisions ----------------------------------------------------------------------------------

@@ -58,14 +58,14 @@ def plan_after(fact: e.Fact, state: State) -> tuple[e.Command, ...]:
 def _restarts(state: State) -> Commands:
     """Once nothing is left of the machines that it had, the training begins again from its checkpoint."""
     left = any(True for _ in state.live()) or _unanswered(state)
-    if state.phase is Phase.RESTARTING and state.asked is None and not left:
+    if state.phase is Phase.RESTARTING and not left and not _given_up(state):
         yield e.TellRestart(state.now, state.restarts + 1, kept_from(state, state.kept_clock))
 
 
 def _reliable(state: State) -> Commands:
     """Reliable machines come first and are never given up (Harlap 4.3.2); one that is lost is replaced."""
     missing, resting = state.reliable_missing(), _resting(state)
-    begins = state.phase is Phase.STARTING and not state.parked
+    begins = state.phase is Phase.STARTING and not state.parked and not _given_up(state)
     wanted = state.asked is None and (begins or state.phase is Phase.TRAINING)
     blind = state.blind_until is not None and state.now < state.blind_until
     if missing and wanted and resting is None and not blind:
@@ -154,7 +154,7 @@ def _deciding(state: State) -> bool:
 def _begun(state: State) -> bool:
     blind = state.blind_until is not None and state.now < state.blind_until
     begun = state.phase is Phase.TRAINING or (state.phase is Phase.STARTING and state.decide_from is not None)
-    return begun and state.asked is None and not blind
+    return begun and state.asked is None and not blind and not _given_up(state)
 
 
 # ---- ends ---------------------------------------------------------------------------------------
@@ -182,6 +182,14 @@ def _over_budget(state: State) -> bool:
     return budget is not None and sure(state) >= budget
 
 
+def _given_up(state: State) -> bool:
+    """Whether nothing will train (again): somebody asked for an end, or machines that never became ready have
+    cost all there is.
+    """
+    before = state.phase in (Phase.STARTING, Phase.RESTARTING)
+    return before and (state.asked is not None or _over_budget(state))
+
+
 def _releases(state: State) -> Commands:
     """Machines that are no longer needed, or whose paid hour is about to end unrenewed."""
     wanted: dict[str, list[str]] = {}
@@ -198,7 +206,7 @@ def _release_reason(state: State, instance: Instance) -> str | None:
         return "taken down"
     if state.phase is Phase.RESTARTING:
         return "the job begins again from its checkpoint"
-    if state.phase is Phase.CLOSING or (state.asked is not None and state.phase is Phase.STARTING):
+    if state.phase is Phase.CLOSING or _given_up(state):
         return _closing_reason(state, instance)
     if instance.warned_at is None and instance.ends_at is not None:
         if state.terms.queued is not None and not instance.told_join:
@@ -222,15 +230,14 @@ def _closing_reason(state: State, instance: Instance) -> str | None:
 def _drains(state: State) -> bool:
     """Whether paid hours are waited out; where seconds are billed there are none."""
     paid_by_hour = state.terms.rules.quantum_s >= HOUR_S
-    return state.terms.drain and paid_by_hour and state.failure is None and state.asked is None
+    done = state.phase is Phase.CLOSING and state.failure is None and state.asked is None
+    return state.terms.drain and paid_by_hour and done
 
 
 def _closes(state: State) -> Commands:
-    over = state.phase is Phase.CLOSING or state.asked is e.Ask.DOWN
     refused = _reliable_refusal(state)
-    given_up = state.asked is not None or refused is not None or (state.parked and _over_budget(state))
-    early = state.phase in (Phase.STARTING, Phase.RESTARTING) and given_up
-    if not (over or early) or any(True for _ in state.live()) or _unanswered(state):
+    over = state.phase is Phase.CLOSING or state.asked is e.Ask.DOWN or _given_up(state)
+    if not (over or refused is not None) or any(True for _ in state.live()) or _unanswered(state):
         return
     yield _closing(state, refused)
 
@@ -256,7 +263,8 @@ def _closing(state: State, refused: str | None) -> e.Close:
         return e.Close(state.now, e.Outcome.CANCELLED, 7, "it was cancelled")
     if refused is not None:
         return e.Close(state.now, e.Outcome.FAILED, 5, f"no reliable machine could be had: {refused}")
-    if state.work_left and _over_budget(state):
+    unfinished = state.work_left or state.training_over_at is None
+    if unfinished and _over_budget(state):
         begun = "the budget was spent before the work was done"
         why = begun if state.allocations else "the budget left does not pay for its first machines"
         return e.Close(state.now, e.Outcome.FAILED, 6, why)
@@ -308,7 +316,7 @@ def _allocation_moments(state: State, allocation: Allocation) -> Iterator[Instan
     for instance in live:
         if instance.ends_at is not None and instance.warned_at is None:
             yield instance.ends_at
-    if live and not allocation.reliable and state.phase is Phase.CLOSING and _drains(state):
+    if live and not allocation.reliable and _drains(state):
         yield Instant(state.hour_ends(allocation) - RELEASE_LEAD_S)
 
 

@@ -7,7 +7,8 @@ The contract, held by ``tests/conformance/test_providers.py`` for every implemen
 - ``describe`` lists everything that was ever requested under the provider's run, ended instances
   included, and may lag behind (eventually consistent). An instance that was requested and is not
   listed yet is still ours.
-- ``terminate`` is idempotent; an instance that is already gone is no error.
+- ``terminate`` is idempotent; an instance that is already gone is no error. One that nobody knows is, but
+  keeps none of the others: they have ended when InstanceNotFound is raised.
 - ``notices`` lists the instances that the provider is about to take. A notice is never taken back.
 - Refusals are the ProviderErrors of ``spotctl.errors``, named by what the caller does next.
 """

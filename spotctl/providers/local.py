@@ -50,9 +50,12 @@ class LocalProvider:
         return self._market.describe()
 
     def terminate(self, instances: Sequence[str]) -> None:
-        self._market.terminate(instances)
-        for instance in instances:
-            self._take(instance)
+        try:
+            self._market.terminate(instances)
+        finally:
+            for instance in instances:
+                if self._host.knows(instance):
+                    self._take(instance)
 
     def notices(self) -> tuple[Notice, ...]:
         return self._market.notices()

@@ -228,11 +228,12 @@ class SimulatedProvider:
 
     def _finish(self, instances: Sequence[str], end: End) -> None:
         now = self._clock()
-        if unknown := [name for name in instances if name not in self._machines]:
-            raise InstanceNotFound(f"no such instance: {', '.join(unknown)}")
-        for name in instances:
+        known = [name for name in instances if name in self._machines]
+        for name in known:
             if self._machines[name].ended(now) is None:
                 self.end(name, now, end)
+        if unknown := [name for name in instances if name not in known]:
+            raise InstanceNotFound(f"no such instance: {', '.join(unknown)}")
 
 
 def has_capacity(spells: Spells, at: Instant) -> bool:

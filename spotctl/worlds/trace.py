@@ -20,7 +20,7 @@ from pricing_data.units import Instant, MicroUsd, UsdPerHour
 from spotctl.control import events as e
 from spotctl.control.state import State
 from spotctl.control.terms import Terms
-from spotctl.errors import InstanceNotFound, ProviderError
+from spotctl.errors import BadRequest, InstanceNotFound, ProviderError
 from spotctl.providers.base import Order, Provider
 from spotctl.timesource import Effect, TimeSource
 from spotctl.worlds.training import Training
@@ -157,6 +157,8 @@ class TraceWorld:
         order = Order(command.allocation, command.market, command.count, command.bid, cores, command.reliable)
         try:
             return e.Granted(self._time.now, command.allocation, self._provider.request(order))
+        except BadRequest:
+            raise  # a bug, as asking for it again would be
         except ProviderError as error:
             return e.Refused(self._time.now, command.allocation, type(error).__name__, str(error))
 
@@ -164,7 +166,7 @@ class TraceWorld:
         try:
             self._provider.terminate(command.instances)
         except InstanceNotFound:
-            return  # the release is done; describe says when
+            return  # the others have ended, and of what nobody knows the release is done
 
 
 def _opening(trace: PriceHistory, markets: Iterable[Market], start: Instant) -> Iterator[e.Fact]:

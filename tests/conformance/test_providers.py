@@ -185,9 +185,11 @@ def test_to_end_what_has_ended_changes_nothing(bench: Bench) -> None:
     assert bench.reports(3000) == before
 
 
-def test_an_instance_that_never_was_cannot_be_found(bench: Bench) -> None:
+def test_an_instance_that_never_was_cannot_be_found_and_keeps_no_other(bench: Bench) -> None:
+    first, second = bench.provider.request(spot(count=2))
     with pytest.raises(InstanceNotFound, match="s9-1"):
-        bench.provider.terminate(("s9-1",))
+        bench.provider.terminate((first, "s9-1", second))
+    assert {report.standing for report in bench.reports(0).values()} == {Standing.ENDED}
 
 
 # ---- what the provider does ------------------------------------------------------------------------

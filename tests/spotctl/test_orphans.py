@@ -7,7 +7,7 @@ import fcntl
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from spotctl.simulator.training import ModelledTraining
 from spotctl.worlds.local import take_away
 from tests.spotctl.build import terms
 from tests.spotctl.cli.test_app import Launched, launched, spotctl
+from tests.spotctl.test_runs import begun
 
 pytestmark = pytest.mark.process
 
@@ -101,6 +102,36 @@ def test_a_record_that_cannot_be_read_hides_no_other_job_and_keeps_no_machine(
     assert ended.exit_code == 1
     assert "its machines have ended, its bill has not" in ended.stderr
     assert left.wait() == -9
+
+
+@pytest.mark.parametrize("command", [("down", "nightly"), ("down", "--all"), ("gc",)], ids=" ".join)
+def test_no_machine_stays_where_a_run_cannot_be_gone_on_with(
+    tmp_path: Path, start_machine: StartMachine, command: Sequence[str]
+) -> None:
+    """As when its trace or its input is gone: here its record does not say what was launched."""
+    run = begun(Runs(tmp_path), "nightly")
+    left = start_machine(run, "r1-1")
+    ended = spotctl(*command, home=tmp_path)
+    assert ended.exit_code == 1
+    assert "its machines have ended, its bill has not" in ended.stderr
+    assert "does not say what was launched" in ended.stderr
+    assert left.wait() == -9
+    assert run.state().closed is None, "what it cost is still to be said"
+
+
+def test_one_machine_that_cannot_be_ended_keeps_no_other(tmp_path: Path, start_machine: StartMachine) -> None:
+    class Stubborn(LocalHost):
+        def kill(self, machine: str) -> None:
+            if machine == "s1-1":
+                raise TimeoutError("processes of s1-1 survived")
+            super().kill(machine)
+
+    run = Run(tmp_path / "job" / "run")
+    left = [start_machine(run, name) for name in ("s1-1", "s1-2")]
+    with pytest.raises(TimeoutError, match="s1-1"):
+        Stubborn(run.training).kill_all()
+    assert left[1].wait() == -9
+    assert left[0].poll() is None
 
 
 def test_no_machine_stays_where_a_training_cannot_be_closed(

@@ -130,6 +130,22 @@ def test_runs_are_found_by_job_or_id_the_newest_first(runs: Runs) -> None:
     assert (second.name, second.id) == ("nightly", second.folder.name)
 
 
+def test_the_newest_run_is_the_last_that_began_also_where_the_clock_was_set_back(
+    runs: Runs, tmp_path: Path
+) -> None:
+    """Else it would be taken for an old one: gone on with by nobody, and its machines for orphans."""
+    long_ago = tmp_path / "jobs" / "nightly" / "20990101T235959Z-2"
+    long_ago.mkdir(parents=True)
+    ledger = ledger_of(Run(long_ago))
+    for entry in (STARTED, CLOSED):
+        ledger.append(entry)
+    ledger.commit()
+    ledger.close()
+    run = begun(runs, "nightly")
+    assert runs.find("nightly") == runs.unfinished("nightly") == run
+    assert run.id == "20990102T000000Z"
+
+
 def test_a_run_that_was_never_closed_is_unfinished(runs: Runs) -> None:
     assert runs.unfinished("nightly") is None
     first = begun(runs, "nightly")

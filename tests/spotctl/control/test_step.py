@@ -260,6 +260,18 @@ def test_a_run_that_is_taken_down_says_what_became_of_its_model(saved: bool) -> 
     assert ("was not saved" in closed.why, "had been saved" in closed.why) == (not saved, saved)
 
 
+def test_what_is_taken_down_cannot_be_cancelled_any_more() -> None:
+    """Its machines are on their way out: whoever waited for a model would wait for ever."""
+    core = Core(terms()).training()
+    for name in ("s1", "s2", "s3"):
+        core.tell(e.Refused(after(76), name, "CapacityUnavailable", "no machines"))
+    core.tell(e.Asked(after(101), e.Ask.DOWN))
+    assert only(e.TellStop, core.tell(e.Asked(after(101), e.Ask.CANCEL))) == []
+    (closed,) = only(e.Close, core.tell(e.InstancesEnded(after(103), ("r1-1",), End.RELEASED)))
+    assert isinstance(closed, e.Close)
+    assert closed.outcome is e.Outcome.TAKEN_DOWN
+
+
 @pytest.mark.parametrize(
     ("stop", "fact"),
     [
@@ -276,14 +288,46 @@ def test_a_run_stops_gracefully_when_its_end_is_reached(stop: dict[str, float], 
     assert core.state.phase is Phase.STOPPING
 
 
+SPENT = (e.Outcome.FAILED, 6, "the budget was spent before the work was done")
+
+
 def test_a_run_whose_budget_is_spent_stops_and_says_so() -> None:
-    core = Core(replace(terms(), budget=MicroUsd(190_000)))
-    core.tell(e.Granted(START, "r1", ("r1-1",)), e.InstancesRunning(after(60), ("r1-1",)))
-    assert only(e.TellStop, core.tell(e.MachineJoined(after(75), "r1-1"))) == [e.TellStop(after(75))]
-    core.tell(e.TrainingFinished(after(80), 0, "model.npz"))
-    (closed,) = only(e.Close, core.tell(e.InstancesEnded(after(81), ("r1-1",), End.RELEASED)))
+    core = Core(replace(terms(), budget=MicroUsd(300_000))).training().with_spot()
+    assert core.state.phase is Phase.STOPPING
+    core.tell(e.TrainingFinished(after(180), 0, "model.npz"))
+    for name in [a.name for a in core.state.allocations.values() if a.unanswered]:
+        core.tell(e.Refused(after(180), name, "CapacityUnavailable", "no machines"))
+    live = tuple(i.name for i in core.state.live())
+    (closed,) = only(e.Close, core.tell(e.InstancesEnded(after(181), live, End.RELEASED)))
     assert isinstance(closed, e.Close)
-    assert (closed.exit_code, closed.why) == (6, "the budget was spent before the work was done")
+    assert (closed.outcome, closed.exit_code, closed.why) == SPENT
+
+
+@pytest.mark.parametrize("clocks", [60, None])
+def test_a_machine_that_never_becomes_ready_costs_the_budget_and_no_more(clocks: int | None) -> None:
+    core = Core(replace(terms(AWS), budget=MicroUsd(199_000), stop=replace(terms().stop, clocks=clocks)))
+    core.tell(e.Granted(START, "r1", ("r1-1",)), e.InstancesRunning(after(60), ("r1-1",)))
+    assert core.tell(e.PriceChanged(after(60 + HOUR_S - 10), MARKETS[0], UsdPerHour(0.04))) == []
+    assert only(e.Release, core.tell(e.PriceChanged(after(60 + HOUR_S), MARKETS[0], UsdPerHour(0.041)))) == [
+        e.Release(after(60 + HOUR_S), ("r1-1",), "the job is over")
+    ]
+    (closed,) = only(e.Close, core.tell(e.InstancesEnded(after(61 + HOUR_S), ("r1-1",), End.RELEASED)))
+    assert isinstance(closed, e.Close)
+    assert (closed.outcome, closed.exit_code, closed.why) == SPENT
+
+
+def test_a_command_whose_setup_never_ends_costs_the_budget_and_no_more() -> None:
+    """It decides while it waits: nothing else is bought in the meantime, nor afterwards."""
+    core = Core(replace(terms(AWS), reliable_count=0, budget=MicroUsd(30_000)))
+    (asked,) = core.state.allocations.values()
+    core.tell(e.Granted(START, asked.name, ("s1-1",)), e.InstancesRunning(after(60), ("s1-1",)))
+    said = core.tell(e.PriceChanged(after(2 * HOUR_S), MARKETS[0], UsdPerHour(0.036)))
+    assert only(e.Acquire, said) == []
+    gone = [i.name for i in core.state.instances.values() if i.ends_at is None]
+    assert gone == ["s1-1"]
+    (closed,) = only(e.Close, core.tell(e.InstancesEnded(after(2 * HOUR_S + 1), ("s1-1",), End.RELEASED)))
+    assert isinstance(closed, e.Close)
+    assert (closed.outcome, closed.exit_code, closed.why) == SPENT
 
 
 @pytest.mark.parametrize(("deadline_s", "code"), [(900.0, 6), (1000.0, 0)])

@@ -17,6 +17,7 @@ from spotctl.control.drive import drive, fold
 from spotctl.control.spending import bills
 from spotctl.control.state import Phase, State
 from spotctl.control.terms import Terms
+from spotctl.errors import BadRequest
 from spotctl.ledger import Ledger
 from spotctl.providers.base import Order
 from spotctl.providers.simulated import SimulatedProvider
@@ -129,6 +130,12 @@ def test_a_refusal_is_a_fact() -> None:
     assert isinstance(refused, e.Refused)
     assert (refused.allocation, refused.error) == ("s1", "CapacityUnavailable")
     assert "bid" in refused.detail
+
+
+def test_a_request_that_makes_no_sense_is_a_bug_and_no_refusal() -> None:
+    world = Parts.at(START, terms(), scripted_trace()).world
+    with pytest.raises(BadRequest):
+        world.execute(e.Acquire(START, "s1", MARKETS[0], 0, UsdPerHour(0.5)))
 
 
 def test_to_release_what_is_gone_is_done_already() -> None:
