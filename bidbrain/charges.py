@@ -12,7 +12,6 @@ from typing import TypeAlias
 import numpy as np
 
 from bidbrain.arrays import Flags, Floats
-from bidbrain.cost import FREE_UNTIL_AGE_S
 from pricing_data.market import MarketRules, Refund
 from pricing_data.units import HOUR_S
 
@@ -37,7 +36,7 @@ def _by_the_hour(
     rules: MarketRules, age_s: Floats, horizon_s: Floats, survival: Floats, lives: Lives
 ) -> Floats:
     """Of an hour that ends at the horizon the chance is known already, and most machines have but that."""
-    free_s = np.minimum(FREE_UNTIL_AGE_S[rules.refund] - age_s, horizon_s)
+    free_s = np.minimum(rules.refund.free_until_s - age_s, horizon_s)
     begins, charged = np.zeros_like(horizon_s), np.zeros_like(horizon_s)
     while (open_ := begins < horizon_s).any():
         ends = np.minimum(horizon_s, begins + HOUR_S - (age_s + begins) % HOUR_S)
@@ -52,7 +51,7 @@ def _by_the_hour(
 
 def _by_the_second(rules: MarketRules, age_s: Floats, horizon_s: Floats, lives: Lives) -> Floats:
     least_s = np.maximum(rules.minimum_s - age_s, 0.0)
-    free_s = np.minimum(np.maximum(FREE_UNTIL_AGE_S[rules.refund] - age_s, 0.0), horizon_s)
+    free_s = np.minimum(np.maximum(rules.refund.free_until_s - age_s, 0.0), horizon_s)
     everywhere = np.ones(horizon_s.shape, np.bool_)
 
     def billed(until_s: Floats) -> Floats:

@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -32,13 +32,6 @@ from bidbrain.model import Scaling
 from bidbrain.work import Allocations, expected_work
 from pricing_data.market import MarketRules, Refund
 from pricing_data.units import HOUR_S, Seconds, Usd, UsdPerHour
-
-FREE_UNTIL_AGE_S: Final = {
-    Refund.NOTHING: 0,
-    Refund.EVICTED_HOUR: 0,
-    Refund.FIRST_HOUR: HOUR_S,
-    Refund.FIRST_MINUTE: 60,
-}
 
 
 class Survival(Protocol):
@@ -95,7 +88,7 @@ def expected_refund(
     if rules.refund is Refund.EVICTED_HOUR:
         free_s, paid_s = HOUR_S - age_s % HOUR_S, age_s % HOUR_S
     else:
-        free_s, paid_s = max(FREE_UNTIL_AGE_S[rules.refund] - age_s, 0.0), age_s
+        free_s, paid_s = max(rules.refund.free_until_s - age_s, 0.0), age_s
     return Usd(price * (1.0 - lives.survival(min(free_s, horizon_s))) * paid_s / HOUR_S)
 
 
@@ -109,7 +102,7 @@ def _by_the_hour(rules: MarketRules, age_s: float, horizon_s: float, lives: Surv
     """Seconds charged, of the hours that are begun. What must be lived through for one to be owed depends:
     itself, where evicted hours are free; else its beginning, and what else is free.
     """
-    free_s = min(FREE_UNTIL_AGE_S[rules.refund] - age_s, horizon_s)
+    free_s = min(rules.refund.free_until_s - age_s, horizon_s)
     charged = 0.0
     for begins, ends in _hours(age_s, horizon_s):
         needed = ends if rules.refund is Refund.EVICTED_HOUR else max(begins, free_s)
@@ -135,7 +128,7 @@ def _by_the_second(rules: MarketRules, age_s: float, horizon_s: float, lives: Su
         E[max(min(T, h), m)] - E[max(T, m); T < c]
     """
     least_s = max(rules.minimum_s - age_s, 0.0)
-    free_s = min(max(FREE_UNTIL_AGE_S[rules.refund] - age_s, 0.0), horizon_s)
+    free_s = min(max(rules.refund.free_until_s - age_s, 0.0), horizon_s)
 
     def billed(until_s: float) -> float:
         """E[max(min(T, until), m)]."""

@@ -27,10 +27,15 @@ from typing import Final
 import numpy as np
 
 _COMMON_SD: Final = 0.5
+"""Standard deviation of a: whoever counts the work may be off by half, for all types alike."""
 _TYPE_SD: Final = 0.25
+"""Of b_m: types of as many cores may differ by a quarter."""
 _NOISE: Final = 0.05
+"""s before any spell: speeds of one footprint, medians already, stray by some percent."""
 _NOISE_WEIGHT: Final = 4.0
+"""How many spells that start counts for."""
 _WHOLE_SPELL_S: Final = 600.0
+"""A spell this long counts once, a shorter one in part."""
 _KEPT: Final = 64
 """Spells; older ones are forgotten, so that a job that changes is followed."""
 _LEAST, _MOST = 0.05, 20.0

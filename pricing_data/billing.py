@@ -15,14 +15,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 from itertools import pairwise
-from typing import Final, assert_never
+from typing import Final
 
 import numpy as np
 
 from pricing_data.market import MarketRules, Pays, Refund, Series
 from pricing_data.units import HOUR_S, Instant, MicroUsd, UsdPerHour
 
-_MINUTE_S: Final = 60
 _MICROS_PER_USD: Final = 1_000_000
 
 
@@ -159,17 +158,10 @@ def _charge(opens: int, closes: int, price: UsdPerHour, price_seconds: Fraction)
 
 def _refunded(charge: Charge, rules: MarketRules, start: Instant, end: Instant) -> Charge:
     """What remains of ``charge`` when the provider ended the instance at ``end``."""
-    match rules.refund:
-        case Refund.NOTHING:
-            free = False
-        case Refund.EVICTED_HOUR:
-            free = charge.start <= end < charge.start + HOUR_S
-        case Refund.FIRST_HOUR:
-            free = end < start + HOUR_S
-        case Refund.FIRST_MINUTE:
-            free = end < start + _MINUTE_S
-        case _:
-            assert_never(rules.refund)
+    if rules.refund is Refund.EVICTED_HOUR:
+        free = charge.start <= end < charge.start + HOUR_S
+    else:
+        free = end < start + rules.refund.free_until_s
     if not free:
         return charge
     return Charge(charge.start, charge.end, charge.price, MicroUsd(0), charge.amount)

@@ -55,6 +55,11 @@ class Refund(StrEnum):
     FIRST_MINUTE = "first minute"
     """Nothing is charged when the end falls within the first minute (GCP)."""
 
+    @property
+    def free_until_s(self) -> int:
+        """The age in seconds before which an eviction leaves nothing to pay; 0 where there is none."""
+        return {Refund.FIRST_HOUR: HOUR_S, Refund.FIRST_MINUTE: 60}.get(self, 0)
+
 
 class Pays(StrEnum):
     """Which price an instance is charged."""

@@ -21,7 +21,6 @@ from bidbrain.batch import Codes
 from pricing_data.market import MarketRules, Pays, Refund
 from pricing_data.units import HOUR_S
 
-_MINUTE_S = 60
 _MICROS = 1_000_000
 
 
@@ -78,13 +77,11 @@ def settle_all(
 def _free(rules: MarketRules, ended: Allotments, owner: Codes, opens: Codes) -> Flags:
     """(q,): hours that are given back."""
     end, begins = ended.end[owner], ended.runs_at[owner]
-    within = {
-        Refund.NOTHING: np.zeros(len(owner), np.bool_),
-        Refund.EVICTED_HOUR: (opens <= end) & (end < opens + HOUR_S),
-        Refund.FIRST_HOUR: end < begins + HOUR_S,
-        Refund.FIRST_MINUTE: end < begins + _MINUTE_S,
-    }
-    free: Flags = ended.evicted[owner] & within[rules.refund]
+    if rules.refund is Refund.EVICTED_HOUR:
+        within = (opens <= end) & (end < opens + HOUR_S)
+    else:
+        within = end < begins + rules.refund.free_until_s
+    free: Flags = ended.evicted[owner] & within
     return free
 
 

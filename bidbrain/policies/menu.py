@@ -74,7 +74,7 @@ def _inside(parameters: Parameters) -> Inside:
 
 def _seed(parameters: Parameters) -> int:
     value = parameters.get("seed", 0)
-    if isinstance(value, (bool, str)) or value != int(value) or value < 0:
+    if isinstance(value, (bool, str)) or not float(value).is_integer() or value < 0:
         raise BadParameter(f"seed: found {value!r}, expected a whole number of at least 0")
     return int(value)
 

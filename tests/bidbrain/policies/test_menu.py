@@ -38,6 +38,8 @@ def test_the_queue_files_default_is_the_menus() -> None:
     [
         ("las", {"seed": 1.0}, "las cannot be told seed, expected any of agnostic"),
         ("gandiva", {"seed": 1.5}, "seed: found 1.5"),
+        ("gandiva", {"seed": float("inf")}, "seed: found inf"),
+        ("makespan-within", {"budget": float("nan")}, "budget: found nan"),
         ("hierarchical", {"inside": "lottery"}, "expected fairness or fifo"),
         ("min-cost", {"least_share": 0.0}, "expected a number above 0 and at most 1"),
         ("fifo", {"agnostic": "yes"}, "agnostic: found 'yes'"),
