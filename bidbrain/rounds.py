@@ -60,7 +60,8 @@ class Combinations:
         """Shape (c, k); 0 where there is no share. ``received_s`` (c, k)."""
         whole = received_s.sum(axis=0)
         part = np.divide(received_s, whole, out=np.zeros_like(received_s), where=whole > 0)
-        priority = np.divide(self.share, part, out=np.full_like(part, np.inf), where=part > 0)
+        with np.errstate(over="ignore"):  # who had next to nothing comes first, as if it were nothing
+            priority = np.divide(self.share, part, out=np.full_like(part, np.inf), where=part > 0)
         return np.asarray(np.where(self.share > 0, priority, 0.0))
 
 

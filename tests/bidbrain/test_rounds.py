@@ -68,6 +68,13 @@ def test_shares_come_true() -> None:
     assert total == pytest.approx(shares.alone, abs=0.1)
 
 
+def test_who_had_next_to_nothing_comes_first() -> None:
+    """Time had is halved for ever, down to what a share cannot be divided by."""
+    combinations = Combinations(np.arange(2), np.full(2, -1), np.full((2, 1), 0.5))
+    assert combinations.priorities(np.array([[5e-324], [360.0]])).tolist() == [[np.inf], [0.5]]
+    assert combinations.priorities(np.array([[1e-310], [1.0]])).tolist() == [[np.inf], [0.5]]
+
+
 def test_a_large_job_is_not_passed_over_for_ever() -> None:
     """Eight workers: one job that needs all, and eight that need one (5.5)."""
     kinds = Kinds(np.ones((2, 1)), np.array([8, 1]))
