@@ -99,7 +99,7 @@ def _equal_part(scale: Floats, workers: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Isolated:
-    """X_iso: 1/n of every type to every job, at most all of its time. The value: the least thr / thr_equal."""
+    """X_iso: 1/n of every type to every job, at most all of its time. Value: the least thr / thr_equal."""
 
     def share(self, problem: ShareProblem) -> Answer:
         kinds, workers = problem.kinds, problem.cluster.workers
