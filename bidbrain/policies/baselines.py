@@ -99,15 +99,16 @@ def _equal_part(scale: Floats, workers: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Isolated:
-    """X_iso: 1/n of every type to every job, at most all of its time."""
+    """X_iso: 1/n of every type to every job, at most all of its time. Value: the least thr / thr_equal."""
 
     def share(self, problem: ShareProblem) -> Answer:
         kinds, workers = problem.kinds, problem.cluster.workers
         share = workers / (len(problem.jobs.kind) * kinds.scale[:, None])
         share /= np.maximum(share.sum(axis=1, keepdims=True), 1.0)
         shares = Shares(np.asarray(np.where(problem.allowed, share, 0.0)[problem.jobs.kind]))
-        least = float(np.min(problem.throughput(shares) / problem.equal(), initial=np.inf))
-        return Answer(shares, least, cannot_run(problem))
+        reached, equal = problem.throughput(shares), problem.equal()
+        normalized = np.divide(reached, equal, out=np.full(len(equal), np.inf), where=equal > 0)
+        return Answer(shares, float(normalized.min(initial=np.inf)), cannot_run(problem))
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,9 +192,10 @@ class ShareProblem:
         return self.kinds.rates > 0 if self.any_size else self.kinds.fits(self.cluster.workers)
 
     def equal(self) -> Floats:
-        """thr(m, X_equal), shape (n,): the job's time spread evenly over all workers (5.4.1)."""
+        """thr(m, X_equal), shape (n,): the job's time spread evenly over all workers (5.4.1), if any."""
         workers = self.cluster.workers
-        return np.asarray((self.kinds.rates @ (workers / workers.sum()))[self.jobs.kind])
+        part = workers / (workers.sum() or 1.0)
+        return np.asarray((self.kinds.rates @ part)[self.jobs.kind])
 
     def isolated(self) -> Floats:
         """thr(m, X_iso), shape (n,): 1/n of every type; more than all of its time is cut down to it."""

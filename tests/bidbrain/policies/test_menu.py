@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -27,6 +29,26 @@ def test_every_policy_answers_with_valid_shares(name: str, blind: bool) -> None:
     assert np.all(PROBLEM.scale @ shares <= PROBLEM.cluster.workers + 1e-6)
     assert shares.sum() > 0
     assert MENU[name].does
+
+
+@pytest.mark.parametrize("name", MENU)
+@pytest.mark.parametrize("workers", [(0, 0), (0, 4), (4, 0)])
+def test_every_policy_answers_where_all_of_a_type_is_kept_for_others(
+    name: str, workers: tuple[int, int]
+) -> None:
+    """A queue whose promises have taken a pool, or all of them; one job can run on the first type alone."""
+    problem = replace(
+        PROBLEM,
+        cluster=replace(PROBLEM.cluster, workers=np.array(workers, np.float64)),
+        kinds=Kinds(np.array([[4.0, 1.0], [1.0, 0.0]]), np.array([1, 2])),
+        jobs=Jobs.of([0, 1, 1], steps=1e4, entity=[0, 0, 1]),
+    )
+    parameters = {"budget": 1000.0} if name == "makespan-within" else {}
+    answer = policy(name, parameters).share(problem)
+    shares = answer.shares.per_job
+    assert not np.isnan(answer.value)
+    assert np.all(PROBLEM.scale @ shares <= np.array(workers) + 1e-6)
+    assert shares.min() >= -1e-9
 
 
 def test_the_queue_files_default_is_the_menus() -> None:
