@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 from types import TracebackType
 from typing import Any, Self
@@ -26,35 +26,19 @@ from bidbrain.policies.menu import policy
 from pricing_data.units import Instant, MicroUsd
 from spotctl.control import events as e
 from spotctl.control.spending import MICROS_PER_USD, sure
-from spotctl.errors import DeadlineInfeasible, Interrupted, SpotctlError, UsageError
-from spotctl.opening import Recorded, begin, opening_state, settings_of
+from spotctl.errors import Interrupted, SpotctlError, UsageError
+from spotctl.opening import Recorded, begin
 from spotctl.queue import journal as j
-from spotctl.queue.admission import Admission, admission
-from spotctl.queue.claims import Claims, reopened
+from spotctl.queue.arrivals import Arrival, Arrivals, Refusal, Room
+from spotctl.queue.claims import Claims
 from spotctl.queue.clock import SharedTime
 from spotctl.queue.dealing import changes
 from spotctl.queue.member import OpenJob, Watcher
 from spotctl.queue.pools import Pools
-from spotctl.queue.promises import Promised
 from spotctl.queue.rounds import deal
 from spotctl.queue.spec import Member, QueueSettings, member_text, parse_member
 from spotctl.queue.table import Hand, Table, Wanting
-from spotctl.resolve import Resolved, resolve
-from spotctl.settings import Settings, WorldKind
 from spotctl.timesource import TimeSource
-
-
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """A job that may begin. ``unfinished``: a run of its own that it goes on with. ``claim``: on both."""
-
-    member: Member
-    settings: Settings
-    resolved: Resolved
-    judgement: Promised
-    allowance: MicroUsd | None
-    unfinished: Recorded | None
-    claim: ExitStack
 
 
 class Runner:
@@ -80,6 +64,7 @@ class Runner:
         self._time = SharedTime(time)
         self._watcher = watcher
         self._pools = Pools(settings.spec.quotas)
+        self._arrivals = Arrivals(settings, self._pools, claims)
         self._waiting: dict[str, Member] = {}
         self._open: dict[str, OpenJob] = {}
         self._wanted: Mapping[str, Lease | None] = {}
@@ -148,17 +133,8 @@ class Runner:
     # ---- jobs come and go -------------------------------------------------------------------------
 
     def weigh(self, members: Sequence[Member]) -> list[Arrival]:
-        """Of the jobs of a queue that is to begin those that begin at once, in the order of their arrival; or
-        none of them.
-
-        Raises DeadlineInfeasible if a deadline cannot be promised that must be, UsageError if the quotas can
-        never hold a job, NothingToDo if one runs already, and whatever else speaks against one.
-        """
-        ready = self._ready(members)
-        resolved = {member.name: self._resolved(member) for member in ready}
-        weighed = self._admission(ready, resolved)
-        weighed.check(self._spec.name)
-        return [self._arrival(member, resolved[member.name], weighed) for member in ready]
+        """Of the jobs of a queue that is to begin those that begin at once. Raises as ``Arrivals.all``."""
+        return self._arrivals.all(self._ready(members), self._room())
 
     def begin(self, arrivals: Sequence[Arrival]) -> None:
         """Let in whom ``weigh`` found able to begin."""
@@ -175,62 +151,20 @@ class Runner:
         return [member for member in members if not member.after]
 
     def _let_begin(self, members: Sequence[Member]) -> None:
-        resolved, able = {}, []
-        for member in members:
-            try:
-                resolved[member.name] = self._resolved(member)
-            except SpotctlError as error:
-                self._refuse(member, error)
+        for one in self._arrivals.each(members, self._room()):
+            if isinstance(one, Refusal):
+                self._refuse(one.member, one.error)
             else:
-                able.append(member)
-        weighed = self._admission(able, resolved)
-        for member in able:
-            try:
-                arrival = self._arrival(member, resolved[member.name], weighed)
-            except SpotctlError as error:
-                self._refuse(member, error)
-            else:
-                self._enter(arrival)
+                self._enter(one)
 
     def _refuse(self, member: Member, error: SpotctlError) -> None:
         self._never_began(member.name, error.exit_code, str(error))
 
-    def _resolved(self, member: Member) -> Resolved:
-        """Its terms, from now on, at the prices that the whole queue sees."""
-        settings = self._settings.of(member)
-        resolved = resolve(settings.spec, settings.prices, "", settings.seed)
-        return replace(resolved, terms=replace(resolved.terms, start=self._time.now))
-
-    def _admission(self, members: Sequence[Member], resolved: Mapping[str, Resolved]) -> Admission:
+    def _room(self) -> Room:
         taken = Counter[str]()
         for name in self._open:
             taken += self._journal.record.reserved(name)
-        states = {name: opening_state(of) for name, of in resolved.items()}
-        return admission(members, states, self._pools, taken, self._uncommitted())
-
-    def _arrival(self, member: Member, resolved: Resolved, weighed: Admission) -> Arrival:
-        """Claim a job. Raises SpotctlError where it cannot begin."""
-        name, settings = member.name, self._settings.of(member)
-        if name in weighed.refused:
-            raise DeadlineInfeasible(weighed.refused[name])
-        if name in weighed.never:
-            raise UsageError(weighed.never[name])
-        claim = self._claims.on(name)
-        unfinished = self._unfinished(settings, claim)
-        judgement = weighed.judged[name]
-        resolved = replace(resolved, terms=judgement.terms)
-        return Arrival(member, settings, resolved, judgement, weighed.allowances.get(name), unfinished, claim)
-
-    def _unfinished(self, settings: Settings, claim: ExitStack) -> Recorded | None:
-        name = settings.spec.name
-        run = None if settings.world is WorldKind.REPLAY else self._claims.runs.unfinished(name)
-        if run is None:
-            return None
-        if settings_of(run) != settings:
-            raise UsageError(
-                f"{name} has an unfinished run of its own ({run.folder}); end it first: spotctl down {name}"
-            )
-        return reopened(run, claim)
+        return Room(self._time.now, taken, self._uncommitted())
 
     def _enter(self, arrival: Arrival) -> None:
         member, opened = arrival.member, arrival.unfinished
@@ -239,6 +173,7 @@ class Runner:
             try:
                 opened = begin(self._claims.runs, arrival.settings, arrival.resolved, self._watcher)
             except SpotctlError as error:
+                arrival.claim.close()
                 self._refuse(member, error)
                 return
             arrival.claim.callback(opened.ledger.close)
@@ -391,18 +326,23 @@ class Runner:
     def _take_up_requests(self) -> None:
         for number, request in self._folder.requests(after=self._journal.record.handled):
             if request.member:
-                self._add(parse_member(request.member))
+                self._add(request)
                 waits = {request.job: request.member} if request.job in self._waiting else {}
                 self._journal.write(j.Handled(self._time.now, number, waits))
             else:
                 self.remove(request.job)
                 self._journal.write(j.Handled(self._time.now, number, removed=request.job))
 
-    def _add(self, member: Member) -> None:
+    def _add(self, request: j.Request) -> None:
         record = self._journal.record
-        if member.name in {*self._waiting, *record.entered, *record.left}:
-            why = f"{self._spec.name} has had a job called {member.name} in this run; say --name"
-            self._watcher.on_left(member.name, UsageError.exit_code, why, None)
+        try:
+            if request.job in {*self._waiting, *record.entered, *record.left}:
+                raise UsageError(
+                    f"{self._spec.name} has had a job called {request.job} in this run; say --name"
+                )
+            member = parse_member(request.member)
+        except SpotctlError as error:
+            self._watcher.on_left(request.job, error.exit_code, str(error), None)
             return
         self.admit([member])
 

@@ -16,7 +16,9 @@ from spotctl.errors import DeadlineInfeasible, LedgerError, NothingToDo, UsageEr
 from spotctl.ledger import Ledger
 from spotctl.opening import Recorded, runs_of
 from spotctl.queue import journal as j
+from spotctl.queue.arrivals import Arrivals, Refusal, Room
 from spotctl.queue.claims import Claims, reopened
+from spotctl.queue.pools import Pools
 from spotctl.queue.runner import Runner
 from spotctl.queue.running import go_on_with, goes_on, run_queue, starting_at
 from spotctl.queue.spec import Member, QueueSettings, member_text
@@ -214,6 +216,27 @@ def test_a_follower_that_runs_elsewhere_is_said_and_the_others_go_on(
     assert (final["exit_code"], final["state"]) == (3, "ended"), "not everything was done"
     why = {job["job"]: job["why"] for job in final["jobs"]}
     assert why["b"] == "b is running already, by another process"
+
+
+def test_a_job_that_is_refused_for_its_own_unfinished_run_can_be_ended(
+    left: tuple[QueueSettings, j.QueueRun],
+) -> None:
+    settings, _ = left
+    with Claims(Runs()) as claims:
+        arrivals = Arrivals(starting_at(settings, START), Pools(settings.spec.quotas), claims)
+        (refusal,) = arrivals.each([of(settings, "a")], Room(START, {}, None))
+        assert isinstance(refusal, Refusal)
+        assert "does not say what was launched" in str(refusal.error)
+        assert_free(Runs(), "a")
+
+
+def test_a_request_that_cannot_be_understood_ends_nobody_else(
+    made: Callable[..., QueueSettings], folder: j.QueueFolder
+) -> None:
+    watching = AddingAgain(folder=folder, request=j.Request("x", '{"spec": 1}'))
+    final = run_queue(made(a="", b="after: [a]"), watching)
+    assert watching.left == {"a": 0, "x": 1, "b": 0}
+    assert [job["job"] for job in final["jobs"]] == ["a", "b"]
 
 
 def test_who_comes_after_a_job_that_failed_never_begins_wherever_the_queue_dies(
