@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from agileml import (
     admission,
@@ -62,8 +62,8 @@ __all__ = ["BrokenInvariant", "Cluster", "InvalidTransition", "Phase", "step"]
 STORY_LENGTH: Final = 40
 """How many events an error message tells."""
 
-Handler = Callable[[Cluster, Any], Result]
-Rule = Callable[[Cluster], Result]
+Handler: TypeAlias = Callable[[Cluster, Any], Result]
+Rule: TypeAlias = Callable[[Cluster], Result]
 
 
 def _nothing_new(cluster: Cluster, event: Event) -> Result:  # noqa: ARG001 - a Handler
@@ -140,9 +140,9 @@ RULES: Final[Mapping[Phase, tuple[Rule, ...]]] = {
 CLOCK_RULES: Final[tuple[Rule, ...]] = (announcements.advance, checkpoints.begin, announcements.save)
 """What a clock can call for. It is by far the most frequent news, and moves neither partitions nor shards."""
 
-
 _CLOCKS: Final = (ClockCompleted, BackedUp)
 _LOADS: Final = (ServerLoad, WorkerLoad)
+"""Neither these nor clocks are news: they call for a plan only where a stage or a turn follows."""
 
 
 def step(
@@ -163,9 +163,8 @@ def step(
         answers += more
     # Whoever is answered may have died of a later one of these events.
     commands = tuple(word for word in answers if _is_heard(cluster, word))
-    quiet = all(isinstance(event, (*_CLOCKS, *_LOADS)) for event in events)
     turn = cluster.turn or cluster.completed > before.completed
-    cluster = replace(cluster, turn=turn, news=cluster.news or not quiet)
+    cluster = replace(cluster, turn=turn, news=cluster.news or not _are_quiet(events))
     due = _due(cluster, events, rules, clock_rules)
     cluster, more = _follow(cluster, due, rules)
     if cluster.consistent < before.consistent and cluster.consistent != cluster.stored.clock:
@@ -183,6 +182,11 @@ def _handled(cluster: Cluster, event: Event) -> Result:
         raise InvalidTransition(cluster.told(f"{type(event).__name__} cannot happen here: {event}"))
     cluster, commands = handler(cluster, event)
     return _along_an_edge(before, cluster), commands
+
+
+def _are_quiet(events: Sequence[Event]) -> bool:
+    """Whether they only tell of training that goes on."""
+    return all(isinstance(event, (*_CLOCKS, *_LOADS)) for event in events)
 
 
 def _is_heard(cluster: Cluster, answer: Command) -> bool:
@@ -209,8 +213,7 @@ def _due(
     A clock's end alone calls for a plan only where something has happened since the last one.
     """
     every = rules[cluster.phase]
-    quiet = all(isinstance(event, (*_CLOCKS, *_LOADS)) for event in events)
-    if cluster.phase is not Phase.TRAINING or not quiet or (cluster.turn and cluster.news):
+    if cluster.phase is not Phase.TRAINING or not _are_quiet(events) or (cluster.turn and cluster.news):
         return every
     if any(isinstance(event, _LOADS) for event in events):
         decided, _ = staging.decide_stage(cluster)

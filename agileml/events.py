@@ -18,7 +18,7 @@ class Tier(StrEnum):
 
 
 class Stage(StrEnum):
-    """Harlap 4.2.2. The letters differ by where partitions are served and who computes."""
+    """Harlap 4.2.2. Stages differ by where partitions are served and who computes."""
 
     ONE = "1"  # ParamServs on reliable machines, workers everywhere
     TWO = "2"  # ActivePSs on transient machines, BackupPSs on reliable ones, workers everywhere

@@ -17,6 +17,7 @@ from agileml.stages import Load
 MOST_STRAGGLING: Final = 2.0
 """A worker that lags for longer than that times the pushes has another reason to lag."""
 MOST_STRAYED: Final = 3.0
+"""Clocks that are so many times longer or shorter than was said have another reason."""
 LEARNED_OF_A_ROUND: Final = 0.5
 """Of what is new, when every worker has reported once."""
 

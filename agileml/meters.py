@@ -12,6 +12,7 @@ from agileml.events import ClockCompleted, ServerLoad, WorkerLoad
 from agileml.messages import Answer, Message, Outgoing, Patch, Push, Read, ReadDone, Reply, Send, Update
 
 REPORT_EVERY_S: Final = 5.0
+"""At most: a stage lasts for minutes, and every report is written to the journal."""
 
 
 def _size(patch: Patch) -> int:

@@ -29,6 +29,7 @@ from agileml.app import ApplicationError, Arrays, Columns, Kind
 Column: TypeAlias = npt.NDArray[Any]
 
 _BATCH_ROWS: Final = 65_536
+"""Half a megabyte a column of numbers."""
 _VECTOR_ROWS: Final = 2048
 """Rows in one of DuckDB's vectors."""
 _FROM_TEXT: Final[Mapping[Kind, str]] = {

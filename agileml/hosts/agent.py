@@ -30,6 +30,7 @@ from agileml.telemetry import EndMachine
 ROLES: Final = ("server", "worker")
 """Of every machine."""
 GAVE_UP: Final = 3
+"""The exit status of a machine one of whose roles died over and over."""
 _LINK: Final = "the controller's link"
 """As whom the agent listens to the controller; its own role may be one of that name."""
 _MOST_DEATHS: Final = 5

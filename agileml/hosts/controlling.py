@@ -25,6 +25,7 @@ from agileml.telemetry import EndMachine
 from agileml.wire import Control, control_from_json, control_to_json, decode_packet, encode_packet
 
 _GOODBYE_S: Final = 2.0
+"""For agents to confirm that the job is over; those that do not hear of it end by lease."""
 _CLIENT_EVERY_S: Final = 0.01
 """Between two packets for the client, whom every clock sends a word that it acts on seldom."""
 _AT_ONCE: Final = 256

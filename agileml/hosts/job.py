@@ -40,6 +40,7 @@ from agileml.saved import assemble
 from agileml.stopping import Stop
 
 _LONGEST_SOCKET_NAME: Final = 107
+"""Bytes: unix(7) has room for 108, and ends them with a zero."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from agileml.hosts.job import JobFolder
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _GONE_WITHIN_S: Final = 10.0
+"""From SIGKILL on: a busy host takes its time to free what they had."""
 _AGENT: Final = "agileml.hosts.agent"
 
 

@@ -54,8 +54,8 @@ def _marked(wanted: bytes) -> Iterator[tuple[int, int]]:
     for place in Path("/proc").glob("[0-9]*"):
         try:
             handle = os.pidfd_open(int(place.name))
-        except (ProcessLookupError, OSError):
-            continue  # it ended meanwhile
+        except OSError:
+            continue  # it ended meanwhile, or this system gives no handles
         try:
             if wanted in (place / "environ").read_bytes().split(b"\0"):
                 yield int(place.name), handle

@@ -23,6 +23,7 @@ from agileml.wire import Control, decode, decode_packet, encode, encode_packet
 
 _IN: Final = int(zmq.POLLIN)
 _LOOK_AGAIN_MS: Final = 50
+"""For the file in which the controller of a job on a network says where it listens."""
 _CAN_WAIT: Final = (ClockCompleted, ObjectiveReport)
 """News that nobody waits for, and that short clocks bring by the thousand."""
 _NEWS_EVERY_S: Final = 0.005

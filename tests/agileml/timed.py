@@ -5,13 +5,14 @@ take. A machine's link carries so many bytes a second each way: a message leaves
 ``LATENCY_S``, and arrives behind what is arriving already. Messages within a machine cost nothing but a
 moment. Words to and from the controller are small and only take ``LATENCY_S``; the controller is busy for
 ``DECIDING_S`` with all that has come by then. A shard takes a core ``shard_s``. Nothing is left to chance, so
-an experiment of minutes takes seconds and says the same every time.
+an experiment of minutes takes seconds and says the same every time. Messages are lost where it says so.
 """
 
 from __future__ import annotations
 
 import heapq
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
@@ -119,15 +120,29 @@ class _Machine:
 
 
 class Timed:
-    """A job in virtual time. ``shard_s``: core-seconds of a shard; ``link_bytes_per_s``: each way."""
+    """A job in virtual time. ``shard_s``: core-seconds of a shard; ``link_bytes_per_s``: each way.
 
-    def __init__(self, setup: Setup, traffic: Traffic, shard_s: float, link_bytes_per_s: float) -> None:
+    ``ask_after_s``: see ``hosts.job.Timing``; None where nothing is lost, and nobody needs to ask.
+    """
+
+    def __init__(
+        self,
+        setup: Setup,
+        traffic: Traffic,
+        shard_s: float,
+        link_bytes_per_s: float,
+        ask_after_s: float | None = None,
+    ) -> None:
         self.setup = setup
         self.now = 0.0
         self.completed_at: dict[int, float] = {}
         self.heard: list[tuple[float, Upward]] = []
         self.controller = Controller(setup, max)
         self.steps = 0
+        self.carried: Counter[type] = Counter()
+        """Messages between machines, by kind."""
+        self._to_lose: Counter[type] = Counter()
+        self._ask_after_s = ask_after_s
         self._traffic, self._shard_s, self._rate = traffic, shard_s, link_bytes_per_s
         self._rows = {shard: traffic.of_shard(shard) for shard in range(setup.shards)}
         self._delta = np.ones((traffic.touched, traffic.columns), np.float32)
@@ -144,6 +159,10 @@ class Timed:
         self.tell(*(MachineJoined(name, _tier(name), 1) for name in names))
         for number, name in enumerate(names):
             self._after(every_s * (number + 1), partial(self._start, name))
+
+    def lose(self, kind: type, times: int) -> None:
+        """The next so many messages of a kind that go from one machine to another do not arrive."""
+        self._to_lose[kind] += times
 
     def tell(self, *events: Event) -> None:
         self._say(CLIENT, events)
@@ -204,6 +223,15 @@ class Timed:
         )
         self._say(role_name("server", name, 1), (ServerReady(name, 1, me.endpoint),))
         self._say(role_name("worker", name, 1), (WorkerReady(name, 1),))
+        if self._ask_after_s is not None:
+            self._after(self._ask_after_s, partial(self._look_back, name, self._ask_after_s))
+
+    def _look_back(self, name: str, every_s: float) -> None:
+        machine = self._machines.get(name)
+        if machine is not None:
+            self._emit(machine, "worker", machine.worker.look_back())
+            self._emit(machine, "server", machine.server.look_back())
+            self._after(every_s, partial(self._look_back, name, every_s))
 
     def _emit(self, machine: _Machine, role: str, outgoing: Iterable[Outgoing]) -> None:
         for item in outgoing:
@@ -214,23 +242,27 @@ class Timed:
             match item:
                 case Send(peer, message):
                     arrives = partial(self._serve, peer.machine, machine.name, role, message)
-                    self._carry(machine, peer.machine, arrives, size(message))
+                    self._carry(machine, peer.machine, arrives, message)
                 case Reply(to, message):
-                    self._carry(machine, to.split("/")[1], partial(self._answer, to, message), size(message))
+                    self._carry(machine, to.split("/")[1], partial(self._answer, to, message), message)
                 case event if isinstance(event, Event):
                     self._say(role_name(role, machine.name, 1), (event,))
         if role == "worker":
             machine.worker_meter.turned_to(machine.worker.clock, self.now)
             self._compute(machine)
 
-    def _carry(self, source: _Machine, to: str, arrives: Callable[[], None], size: int) -> None:
+    def _carry(self, source: _Machine, to: str, arrives: Callable[[], None], message: Message) -> None:
         target = self._machines.get(to)
         if target is None:
             return
         if target is source:
             self._after(LATENCY_S / 10, arrives)
             return
-        takes_s = size / self._rate
+        self.carried[type(message)] += 1
+        if self._to_lose[type(message)]:
+            self._to_lose[type(message)] -= 1
+            return
+        takes_s = size(message) / self._rate
         leaves = max(self.now, source.sends_from)
         source.sends_from = leaves + takes_s
         self._at(leaves + LATENCY_S, partial(self._take, to, arrives, takes_s))

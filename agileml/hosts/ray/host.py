@@ -19,7 +19,9 @@ from agileml.hosts.ray.nodes import Node
 from agileml.hosts.shipment import Shipment
 
 _GONE_WITHIN_S: Final = 30.0
+"""Longer than Ray takes by default to find that a node is dead."""
 _LEAVES_WITHIN_S: Final = 3.0
+"""For the controller to remove its folder; a shell of its own does where it cannot (``sweeping``)."""
 
 
 @dataclass(frozen=True, slots=True)

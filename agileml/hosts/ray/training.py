@@ -24,8 +24,11 @@ from agileml.telemetry import Upward
 from agileml.trained import TrainingFailed
 
 _LOOK_EVERY_S: Final = 0.5
+"""At the nodes: a drain is noticed so much later, of which clouds announce 30 s or more ahead."""
 _LISTEN_S: Final = 0.1
+"""To the controller, before machines are looked at again."""
 _CAUSES_WITHIN_S: Final = 3.0
+"""For machines that gave up to say so, once the job has failed."""
 
 
 class RayTraining:
