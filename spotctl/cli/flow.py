@@ -37,7 +37,7 @@ def launch(spec: JobSpec, options: LaunchOptions, as_json: bool, *, ask: bool) -
     if ask:
         _ask(plan)
     else:
-        screen.note(*planview.set_aside(plan.recording))
+        screen.note(*planview.set_aside(plan))
     try:
         finished = _run(spec, options, as_json)
     except Detached as left:

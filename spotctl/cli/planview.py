@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -34,6 +34,8 @@ from spotctl.session import JobPlan
 
 _Judged: TypeAlias = tuple[Weighed, Beta | None]
 
+_MARKETS_NAMED: Final = 5
+
 
 def picture(plan: JobPlan) -> RenderableType:
     """For people: what would be bought, the alternatives to the first purchase, what to expect."""
@@ -43,7 +45,7 @@ def picture(plan: JobPlan) -> RenderableType:
             (terms.job, "bold"), f"  prices: {terms.prices}, {terms.rules.name} rules, {terms.strategy}"
         ),
         Text(f"starts {format_instant(terms.start)}, the prices' own time", style="dim"),
-        *(Text(line, style="yellow") for line in (*set_aside(plan.recording), *_unknowns(plan))),
+        *(Text(line, style="yellow") for line in (*set_aside(plan), *_unknowns(plan))),
         Text(""),
     ]
     parts.append(_steps(plan))
@@ -97,6 +99,7 @@ def document(plan: JobPlan) -> dict[str, Any]:
         "move": _move(plan),
         "budget": None if terms.budget is None else format_micros(terms.budget),
         "price_rows": {"read": plan.recording.rows_read, "quarantined": plan.recording.rows_quarantined},
+        "markets_left_out": _left_out(plan),
         "beta_covers": _beta_covers(plan),
         "betas": _betas(plan),
         "price_findings": public(plan.recording.findings, tuple[Finding, ...]),
@@ -124,8 +127,12 @@ def _move(plan: JobPlan) -> dict[str, Any] | None:
     }
 
 
-def set_aside(recording: Recording) -> list[str]:
-    """What is wrong with the price file: nothing of a flawless one, a line for each flaw of another."""
+def set_aside(plan: JobPlan) -> list[str]:
+    """What of the prices is not used: nothing of a flawless file, a line for each flaw of another."""
+    return [*_rows_set_aside(plan.recording), *_markets_set_aside(plan)]
+
+
+def _rows_set_aside(recording: Recording) -> list[str]:
     if not recording.rows_quarantined:
         return []
     lines = [f"{recording.rows_quarantined} of {recording.rows_read} price rows are not used:"]
@@ -134,6 +141,22 @@ def set_aside(recording: Recording) -> list[str]:
             example = f", first line {finding.examples[0].line}" if finding.examples else ""
             lines.append(f"  {finding.count} x {finding.kind}{example}")
     return lines
+
+
+def _markets_set_aside(plan: JobPlan) -> list[str]:
+    left = _left_out(plan)
+    if not left:
+        return []
+    named = ", ".join(left[:_MARKETS_NAMED]) + (", ..." if len(left) > _MARKETS_NAMED else "")
+    whose = "its type or its price" if len(left) == 1 else "their types or their prices"
+    return [f"not used, as the catalogue does not know {whose} on demand: {named}"]
+
+
+def _left_out(plan: JobPlan) -> list[str]:
+    """Markets that the job allows and the prices have, and no decision may weigh."""
+    return [
+        str(market) for market in sorted(plan.recording.series.keys() - {t.market for t in plan.terms.spot})
+    ]
 
 
 def _evidence(state: State, judged: Sequence[_Judged]) -> list[Text]:

@@ -285,6 +285,18 @@ def test_price_rows_that_cannot_be_believed_are_counted_and_shown() -> None:
     assert "3 of 76 price rows are not used:" in launched.stderr.splitlines()[0]
 
 
+@pytest.mark.usefixtures("home")
+def test_markets_without_a_price_on_demand_are_named_and_not_dropped_in_silence() -> None:
+    Path("prices.csv").write_text(PRICES + PRICES.partition("\n")[2].replace("us-east-1", "us-west-2"))
+    options = ("nightly.yaml", "--trace", "prices.csv", "--trace-start", "2016-06-03")
+    told = "not used, as the catalogue does not know its type or its price on demand: c4.xlarge@us-west-2a"
+    assert told in spotctl("plan", *options).stdout
+    assert json.loads(spotctl("plan", *options, "--json").stdout)["markets_left_out"] == [
+        "c4.xlarge@us-west-2a"
+    ]
+    assert "not used, as" not in spotctl("plan", "nightly.yaml").stdout
+
+
 def test_a_dry_run_is_a_plan(home: Path) -> None:
     dry = spotctl("launch", "nightly.yaml", "--dry-run", "--json")
     assert dry.stdout == spotctl("plan", "nightly.yaml", "--json").stdout
