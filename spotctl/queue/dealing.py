@@ -36,7 +36,7 @@ class Holder:
 
     def need(self, pool: str, pools: Pools) -> int:
         """Machines of ``pool`` that it may hold by what it was given."""
-        leased = 0 if self.lease is None or pools.of(self.lease.markets[0]) != pool else self.lease.count
+        leased = 0 if self.lease is None or pools.leased(self.lease) != pool else self.lease.count
         return max(self.held.spot[pool], leased) + max(self.held.rented[pool], self.reserved[pool])
 
 
@@ -63,7 +63,7 @@ def changes(
     for name, lease in wanted.items():
         before = now[name].lease
         if before is not None and _taken_back(before, lease, pools):
-            less = None if lease is None or _pool(lease, pools) != _pool(before, pools) else lease
+            less = None if lease is None or pools.leased(lease) != pools.leased(before) else lease
             made.append(Change(name, less))
             now[name] = replace(now[name], lease=less)
     for name, lease in wanted.items():
@@ -85,23 +85,19 @@ def _as_far_as_fits(holder: Holder, lease: Lease, holders: list[Holder], pools: 
         free = room([*others, replace(begun, lease=None)], pool, pools)
         if free is not None and free < 0:
             return None
-    pool = _pool(lease, pools)
+    pool = pools.leased(lease)
     free = room([*others, replace(begun, lease=None)], pool, pools)
     most = lease.count if free is None else min(lease.count, free + begun.held.spot[pool])
-    had = 0 if holder.lease is None or _pool(holder.lease, pools) != pool else holder.lease.count
+    had = 0 if holder.lease is None or pools.leased(holder.lease) != pool else holder.lease.count
     if most < 1 or most < had or (most < lease.count and not holder.elastic):
         return None
     return replace(lease, count=most)
 
 
 def _taken_back(before: Lease, wanted: Lease | None, pools: Pools) -> bool:
-    return wanted is None or _pool(wanted, pools) != _pool(before, pools) or wanted.count < before.count
+    return wanted is None or pools.leased(wanted) != pools.leased(before) or wanted.count < before.count
 
 
 def _same(one: Lease | None, other: Lease) -> bool:
     """Whether they allow the same; until when they are given is no difference worth telling."""
     return one is not None and (one.markets, one.count) == (other.markets, other.count)
-
-
-def _pool(lease: Lease, pools: Pools) -> str:
-    return pools.of(lease.markets[0])

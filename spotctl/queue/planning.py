@@ -7,10 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import inf
 
-from bidbrain.policies.menu import policy
 from bidbrain.throughputs import Estimate
 from pricing_data.units import Instant, later
-from spotctl.control.spending import MICROS_PER_USD
 from spotctl.opening import opening_state
 from spotctl.queue.admission import Admission, admission
 from spotctl.queue.dealing import Holder
@@ -20,7 +18,7 @@ from spotctl.queue.rates import rates
 from spotctl.queue.rounds import deal
 from spotctl.queue.running import asked_for, in_order, start_of, starting_at
 from spotctl.queue.spec import Member, QueueSettings
-from spotctl.queue.table import Hand, Table, Wanting
+from spotctl.queue.table import Hand, Table, Wanting, chosen_policy
 from spotctl.resolve import resolve
 
 
@@ -77,11 +75,7 @@ def plan_queue(settings: QueueSettings) -> QueuePlan:
     purse = (
         inf if budget is None else float(budget - sum(amount or 0 for amount in weighed.allowances.values()))
     )
-    choice = settings.spec.policy
-    parameters = dict(choice.parameters)
-    if choice.name == "makespan-within" and "budget" not in parameters:
-        parameters["budget"] = max(purse / MICROS_PER_USD, 1e-6)
-    chosen = policy(choice.name, parameters)
+    chosen = chosen_policy(settings.spec.policy, purse)
     table = Table(start, settings.spec.round_s, pools, chosen, settings.spec.entities, purse)
     hand = deal(wanting, table)
     prices = next((of.terms.prices for of in resolved.values()), "")

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from bidbrain.lease import Lease
 from pricing_data.market import Market
 from spotctl.control.state import Allocation, Phase, State
 
@@ -24,6 +25,10 @@ class Pools:
     def of(self, market: Market) -> str:
         """The pool that a market's machines count in."""
         return str(market) if str(market) in self.limits else market.instance_type
+
+    def leased(self, lease: Lease) -> str:
+        """The pool that a lease is of: all of its markets are of one."""
+        return self.of(lease.markets[0])
 
     def limit(self, pool: str) -> int | None:
         """None: as many as are wanted."""

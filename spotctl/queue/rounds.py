@@ -33,7 +33,7 @@ from spotctl.control.learning import refit
 from spotctl.control.state import State
 from spotctl.queue.pools import Pools
 from spotctl.queue.rates import market_at
-from spotctl.queue.serving import Place, Serving, pool_of
+from spotctl.queue.serving import Place, Serving
 from spotctl.queue.table import Hand, Table, Wanting, counts, exposure
 from spotctl.queue.turns import Turn, move_s, stays, turn_s
 
@@ -214,7 +214,7 @@ def _keep(
     table: Table,
 ) -> None:
     """Leases that stay where they are: of paid hours first, then those that are not worth moving."""
-    at = {job.name: pool_of(job.holder.lease, table.pools) for job, _ in seen if job.holder.lease is not None}
+    at = {job.name: table.pools.leased(job.holder.lease) for job, _ in seen if job.holder.lease is not None}
     chosen = {place.job.name: place.pool for place in order if place.chosen}
     contested = {pool for name, pool in chosen.items() if at.get(name) != pool}
     for job, _ in seen:
@@ -250,7 +250,7 @@ def _received(job: Wanting, lease: Lease | None, table: Table, fade: float) -> M
     """What the job has had lately, with the round that begins."""
     had: dict[str, float] = {pool: seconds * fade for pool, seconds in job.received.items()}
     if lease is not None:
-        pool = pool_of(lease, table.pools)
+        pool = table.pools.leased(lease)
         had[pool] = had.get(pool, 0.0) + table.round_s
     return {pool: round(seconds, 3) for pool, seconds in had.items() if seconds > 1.0}
 
@@ -258,5 +258,5 @@ def _received(job: Wanting, lease: Lease | None, table: Table, fade: float) -> M
 def _since(job: Wanting, lease: Lease, table: Table) -> Instant:
     """When the turn began that it has with ``lease``."""
     before = job.holder.lease
-    same = before is not None and pool_of(before, table.pools) == pool_of(lease, table.pools)
+    same = before is not None and table.pools.leased(before) == table.pools.leased(lease)
     return job.since if job.since is not None and same else table.now

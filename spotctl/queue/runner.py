@@ -21,11 +21,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from bidbrain.lease import Lease
-from bidbrain.policies.base import Infeasible, Policy
+from bidbrain.policies.base import Infeasible
 from bidbrain.policies.menu import policy
 from pricing_data.units import Instant, MicroUsd
 from spotctl.control import events as e
-from spotctl.control.spending import MICROS_PER_USD, sure
+from spotctl.control.spending import sure
 from spotctl.errors import Interrupted, SpotctlError, UsageError
 from spotctl.opening import Recorded, begin
 from spotctl.queue import journal as j
@@ -37,7 +37,7 @@ from spotctl.queue.member import OpenJob, Watcher
 from spotctl.queue.pools import Pools
 from spotctl.queue.rounds import deal
 from spotctl.queue.spec import Member, QueueSettings, member_text, parse_member
-from spotctl.queue.table import Hand, Table, Wanting
+from spotctl.queue.table import Hand, Table, Wanting, chosen_policy
 from spotctl.timesource import TimeSource
 
 
@@ -256,9 +256,9 @@ class Runner:
         jobs = self._wanting()
         money = self._uncommitted()
         purse = inf if money is None else float(money) - sum(self._owed(job) for job in self._open.values())
-        table = Table(
-            self._time.now, self._spec.round_s, self._pools, self._policy(purse), self._spec.entities, purse
-        )
+        spec, now = self._spec, self._time.now
+        chosen = chosen_policy(spec.policy, purse)
+        table = Table(now, spec.round_s, self._pools, chosen, spec.entities, purse)
         hand = _dealt(jobs, table)
         self._wanted = hand.leases
         self._end_the_broke(hand)
@@ -278,13 +278,6 @@ class Runner:
             if one is not None:
                 found.append(one)
         return found
-
-    def _policy(self, purse: float) -> Policy:
-        choice = self._spec.policy
-        parameters = dict(choice.parameters)
-        if choice.name == "makespan-within" and "budget" not in parameters:
-            parameters["budget"] = max(purse / MICROS_PER_USD, 1e-6)
-        return policy(choice.name, parameters)
 
     def _settle(self) -> bool:
         """Give the leases that there is room for, take back the others; whether anything changed."""

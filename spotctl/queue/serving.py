@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from bidbrain.lease import Lease
 from pricing_data.market import Market
 from pricing_data.units import Instant
-from spotctl.queue.pools import Pools
 from spotctl.queue.table import Table, Wanting, counts, exposure
 
 
@@ -63,7 +62,7 @@ class Serving:
         pools = self._table.pools
         for place in order:
             lease = self.leases.get(place.job.name)
-            if lease is None or not place.job.holder.elastic or pools.of(lease.markets[0]) != place.pool:
+            if lease is None or not place.job.holder.elastic or pools.leased(lease) != place.pool:
                 continue
             more = self._affordable(place, min(place.count - lease.count, self._free[place.pool]))
             if more > 0:
@@ -80,10 +79,5 @@ class Serving:
         return exposure(place.job.state, count, place.markets, self._table) if counts(place.job) else 0.0
 
     def _take(self, lease: Lease) -> None:
-        pool = pool_of(lease, self._table.pools)
+        pool = self._table.pools.leased(lease)
         self._free[pool] = max(self._free.get(pool, 0) - lease.count, 0)
-
-
-def pool_of(lease: Lease, pools: Pools) -> str:
-    """A lease is of one pool."""
-    return pools.of(lease.markets[0])

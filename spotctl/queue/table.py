@@ -9,12 +9,14 @@ from typing import Final
 
 from bidbrain.lease import Lease
 from bidbrain.policies.base import Policy
+from bidbrain.policies.menu import policy
 from pricing_data.market import Market
 from pricing_data.units import HOUR_S, Instant, Seconds
 from spotctl.control.spending import MICROS_PER_USD
 from spotctl.control.state import State
 from spotctl.queue.dealing import Holder
 from spotctl.queue.pools import Pools
+from spotctl.queue.spec import PolicyChoice
 
 _WAY_OUT_S: Final = 600
 """From the end of a lease to the end of the last machine, at worst."""
@@ -63,6 +65,14 @@ class Table:
     entities: Mapping[str, float]
     purse: float = inf
     """Micro-dollars that are neither spent nor put aside for promises."""
+
+
+def chosen_policy(choice: PolicyChoice, purse: float) -> Policy:
+    """The policy that a queue file names. One that keeps to a budget and was told none has ``purse``."""
+    parameters = dict(choice.parameters)
+    if choice.name == "makespan-within" and "budget" not in parameters:
+        parameters["budget"] = max(purse / MICROS_PER_USD, 1e-6)
+    return policy(choice.name, parameters)
 
 
 def exposure(state: State, machines: int, markets: Sequence[Market], table: Table) -> float:
