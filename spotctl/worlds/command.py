@@ -11,19 +11,19 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final, assert_never
 
-from pricing_data.units import Instant, later
+from pricing_data.units import Instant
 from spotctl.command import messages as m
 from spotctl.command import supervisor as s
 from spotctl.command.folder import CommandFolder
 from spotctl.command.mailbox import Inbox, Outbox
 from spotctl.control import events as e
 from spotctl.control.terms import Terms
+from spotctl.models import NotKept
 from spotctl.timesource import Effect, pause, stopwatch
+from spotctl.worlds.training import joins, made_safe, notice_s
 
 JOIN_FLOOR_S: Final = 120.0
 """Real seconds that a machine may take for the job's files and ``setup``, however fast time runs."""
-NOTICE_FLOOR_S: Final = 10.0
-"""Real seconds of notice that a program gets at least, however fast time runs."""
 STOP_S: Final = 30.0
 """Real seconds that a program gets to stop when the job is cancelled."""
 SILENCE_S: Final = 20.0
@@ -33,7 +33,8 @@ _LOOK_FOR_LIFE_EVERY_S: Final = 1.0
 
 
 class CommandTraining:
-    """``keep() -> where``: puts the newest whole checkpoint where the job wants it, "" where there is none.
+    """``keep() -> where``: puts the newest whole checkpoint where the job wants it, "" where there is none;
+    raises NotKept: then the job has failed.
 
     ``end``: takes a machine away that hangs. ``heard``: how many facts of this training are on record.
     """
@@ -164,14 +165,13 @@ class CommandTraining:
         match command:
             case e.TellJoin():
                 for name in command.instances:
-                    due = later(command.at, self._terms.scaling.sigma_s)
-                    self._await(name, Effect(f"{name} joins", due, JOIN_FLOOR_S), ready=True)
+                    effect = joins(name, command, self._terms.scaling.sigma_s, JOIN_FLOOR_S)
+                    self._await(name, effect, ready=True)
                 yield m.Joined(command.instances)
             case e.TellWarning():
                 for name in command.instances:
-                    due = Instant(command.ends_at - 1)  # the machine is still there while time holds
-                    self._await(name, Effect(f"{name} is safe to kill", due, NOTICE_FLOOR_S), ready=False)
-                yield m.Warned(command.instances, self._notice_s(command))
+                    self._await(name, made_safe(name, command), ready=False)
+                yield m.Warned(command.instances, notice_s(command, self._speed))
             case e.TellLost() | e.TellReleased():
                 for name in command.instances:
                     self._effects.pop(name, None)
@@ -191,10 +191,6 @@ class CommandTraining:
             self._effects[name] = effect
         else:
             self._effects.pop(name, None)
-
-    def _notice_s(self, command: e.TellWarning) -> float:
-        """Real seconds: the nominal notice at this speed, but never less than its floor."""
-        return max((command.ends_at - command.at) / self._speed, NOTICE_FLOOR_S)
 
     # ---- what it says -----------------------------------------------------------------------
 
@@ -221,7 +217,10 @@ class CommandTraining:
             case s.WentBack(to, redone):
                 return e.RolledBack(now, to, redone)
             case s.Finished(step):
-                return e.TrainingFinished(now, step, self._keep())
+                try:
+                    return e.TrainingFinished(now, step, self._keep())
+                except NotKept as error:
+                    return e.TrainingFailed(now, str(error))
             case s.Failed(why):
                 return e.TrainingFailed(now, why)
             case _:
