@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final, assert_never
 
+from agileml.listening import Listening
 from pricing_data.units import Instant
 from spotctl.command import messages as m
 from spotctl.command import supervisor as s
@@ -37,6 +38,7 @@ class CommandTraining:
     raises NotKept: then the job has failed.
 
     ``end``: takes a machine away that hangs. ``heard``: how many facts of this training are on record.
+    ``clock``: seconds that only ever grow.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class CommandTraining:
         keep: Callable[[], str],
         end: Callable[[str], None],
         heard: int = 0,
+        clock: Callable[[], float] = stopwatch,
     ) -> None:
         self._folder = folder
         self._terms = terms
@@ -62,7 +65,9 @@ class CommandTraining:
         self._inboxes: dict[str, Inbox] = {}
         self._read: dict[str, int] = {}
         self._effects: dict[str, Effect] = {}
-        self._life: dict[str, tuple[float, float]] = {}
+        self._clock = clock
+        self._listening = Listening(clock(), 2 * _LOOK_FOR_LIFE_EVERY_S)
+        self._signs: dict[str, float] = {}
         self._looked_for_life = 0.0
         self._journal = self._replay()
         for _ in range(min(heard, len(self._news))):
@@ -89,11 +94,11 @@ class CommandTraining:
         return tuple(self._effects.values())
 
     def poll(self, timeout_s: float) -> bool:
-        until = stopwatch() + timeout_s
+        until = self._clock() + timeout_s
         while True:
             self._listen()
             self._look_for_life()
-            left_s = until - stopwatch()
+            left_s = until - self._clock()
             if self._news or left_s <= 0:
                 return bool(self._news)
             pause(min(left_s, _LOOK_EVERY_S))
@@ -144,19 +149,22 @@ class CommandTraining:
                 self._take(m.Said(name, number, m.from_json(content)))
 
     def _look_for_life(self) -> None:
-        """A machine that hangs is worse than one that is gone: nobody replaces it."""
-        now = stopwatch()
+        """A machine that hangs is worse than one that is gone: nobody replaces it.
+
+        Whoever was stopped together with this process, as on a laptop that sleeps, does not hang.
+        """
+        now = self._clock()
         if now - self._looked_for_life < _LOOK_FOR_LIFE_EVERY_S:
             return
         self._looked_for_life = now
+        self._listening.awake(now)
         for name in self._state.machines:
             sign = self._folder.alive(name)
             touched = sign.stat().st_mtime if sign.exists() else 0.0
-            seen, since = self._life.get(name, (touched, now))
-            if seen != touched:
-                since = now
-            self._life[name] = (touched, since)
-            if now - since > SILENCE_S:
+            if self._signs.get(name) != touched:
+                self._signs[name] = touched
+                self._listening.heard(name)
+            if self._listening.silent_s(name) > SILENCE_S:
                 self._end(name)
 
     # ---- what it is told --------------------------------------------------------------------

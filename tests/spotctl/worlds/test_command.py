@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,8 @@ from spotctl.command.folder import CommandFolder, Description
 from spotctl.command.store import CheckpointStore
 from spotctl.control import events as e
 from spotctl.models import keep_checkpoint
-from spotctl.worlds.command import CommandTraining
+from spotctl.timesource import stopwatch
+from spotctl.worlds.command import SILENCE_S, CommandTraining
 from tests.spotctl.build import START, terms
 
 STEPS = 3
@@ -25,19 +26,31 @@ STEPS = 3
 @contextmanager
 def ended(folder: Path, keep: Callable[[], str]) -> Iterator[CommandTraining]:
     """A training whose only machine has said that its program is done."""
+    with said(folder, m.Ready(), m.Began(1, 0), m.Ended("run", 0, ""), keep=keep) as training:
+        assert training.poll(0.0)
+        yield training
+
+
+@contextmanager
+def said(
+    folder: Path,
+    *words: m.Word,
+    keep: Callable[[], str] = str,
+    end: Callable[[str], None] = lambda _: None,
+    clock: Callable[[], float] = stopwatch,
+) -> Iterator[CommandTraining]:
+    """A training whose only machine has said ``words``."""
     described = Description(
         "job", "run", "", "true", None, {}, (), str(folder / "store"), str(folder / "lock")
     )
     shared = CommandFolder.prepare(folder / "training", described)
     shared.machine("s1-1").mkdir()
-    said = (m.Ready(), m.Began(1, 0), m.Ended("run", 0, ""))
-    lines = [json.dumps({"kind": type(word).__name__, **asdict(word)}) for word in said]
+    lines = [json.dumps(m.to_json(word)) for word in words]
     shared.said("s1-1").write_text("".join(f"{line}\n" for line in lines))
     of = replace(terms(), reliable_count=0, stop=replace(terms().stop, clocks=STEPS))
-    training = CommandTraining(shared, of, 600.0, 0, keep, lambda _: None)
+    training = CommandTraining(shared, of, 600.0, 0, keep, end, clock=clock)
     try:
         training.tell(1, e.TellJoin(START, ("s1-1",), False, 4))
-        assert training.poll(0.0)
         yield training
     finally:
         training.close()
@@ -65,3 +78,24 @@ def test_a_store_that_is_gone_by_the_end_fails_the_job_and_keeps_no_bill_open(tm
     assert isinstance(last, e.TrainingFailed)
     assert last.why.startswith("the program has ended, but its checkpoints cannot be found: ")
     assert str(place) in last.why
+
+
+def test_a_machine_that_hangs_is_ended_and_one_that_slept_with_everybody_is_not(tmp_path: Path) -> None:
+    ended: list[str] = []
+    now = 100.0
+
+    def look(after_s: float) -> None:
+        nonlocal now
+        now += after_s
+        training.poll(0.0)
+
+    with said(tmp_path, m.Ready(), end=ended.append, clock=lambda: now) as training:
+        look(0.0)
+        look(8 * 3600.0)
+        assert ended == [], "nobody was there to be heard by"
+        for _ in range(int(SILENCE_S) - 3):
+            look(1.0)
+        assert ended == []
+        for _ in range(5):
+            look(1.0)
+        assert set(ended) == {"s1-1"}
