@@ -97,6 +97,7 @@ class AgileMLTraining:
         self._keep = keep
         self._news: deque[Upward] = deque()
         self._effects: dict[str, Effect] = {}
+        self._over = False
         self._done = frozenset(
             (type(fact), fact.instance) for fact in heard if isinstance(fact, e.MachineJoined | e.SafeToKill)
         )
@@ -143,6 +144,7 @@ class AgileMLTraining:
         """Whoever led the training is gone; what it may still have said is of no more use."""
         self._news.clear()
         self._effects.clear()
+        self._over = False
         try:
             client, self._resumed = self._again(number)
         except CheckpointError as error:
@@ -177,7 +179,8 @@ class AgileMLTraining:
                 assert_never(command)
 
     def _await(self, name: str, reported_by: type[e.Fact], effect: Effect) -> None:
-        if (reported_by, name) in self._done:
+        """Unless it has happened, or will not: a training that is over reports of no machine any more."""
+        if self._over or (reported_by, name) in self._done:
             self._effects.pop(name, None)
         else:
             self._effects[name] = effect
@@ -188,6 +191,10 @@ class AgileMLTraining:
         return names
 
     # ---- what it says -----------------------------------------------------------------------
+
+    def _end(self) -> None:
+        self._over = True
+        self._effects.clear()
 
     def _fact(self, now: Instant, message: Upward) -> e.Fact:
         match message:
@@ -206,7 +213,7 @@ class AgileMLTraining:
             case c.RolledBack():
                 return e.RolledBack(now, message.to, message.redone)
             case c.Finished():
-                self._effects.clear()
+                self._end()
                 try:
                     return e.TrainingFinished(now, message.clock, self._keep(message.path))
                 except NotKept as error:
@@ -216,7 +223,7 @@ class AgileMLTraining:
             case c.CheckpointFailed():
                 return e.CheckpointFailed(now, message.clock, message.why)
             case c.Failed():
-                self._effects.clear()
+                self._end()
                 return e.TrainingFailed(now, message.why)
             case _:
                 assert_never(message)
