@@ -60,25 +60,30 @@ def write_model(training: JobFolder, output: str) -> str:
     return f"{output}/model.npz"
 
 
-def keep_checkpoint(store: CheckpointStore, output: str) -> str:
-    """Where the newest whole checkpoint is, "" without any: in the store, or in ``output`` where that is set.
+def keep_checkpoint(location: str, output: str) -> str:
+    """Where the newest whole checkpoint of the store at ``location`` is, "" where it has none.
 
-    ``output`` is a folder or a URL. A copy that cannot be made leaves the one in the store, and says so.
+    It is there, or in ``output`` (a folder or a URL) where that is set. A copy that cannot be made leaves the
+    one in the store, and says so. Raises NotKept where the store cannot be read any more.
     """
-    stored = next(iter(store.whole()), None)
+    try:
+        store = CheckpointStore(location)
+        stored = next(iter(store.whole()), None)
+    except StoreError as error:
+        raise NotKept(f"the program has ended, but its checkpoints cannot be found: {error}") from error
     if stored is None:
         return ""
-    kept = f"{store.location}/manifests/{stored.step:015}.json"
+    kept = store.manifest_of(stored)
     if not output:
         return kept
     try:
         return copy_checkpoint(store, stored, output)
-    except (StoreError, OSError) as error:
-        return f"{kept} (not copied to {output}: {error})"
+    except Exception as error:  # of any file system's own kind
+        return f"{kept} (not copied to {output}: {_told(error)})"
 
 
 def copy_checkpoint(store: CheckpointStore, stored: Stored, output: str) -> str:
-    """``output``/step-N as the program wrote it. Raises StoreError or OSError."""
+    """``output``/step-N as the program wrote it. Raises what the store and ``output`` do."""
     if "://" not in output:
         Path(output).mkdir(parents=True, exist_ok=True)
         return str(store.restore(stored, Path(output)).path)

@@ -24,6 +24,7 @@ from spotctl.control.terms import Terms
 from spotctl.errors import Interrupted, LedgerError, NothingToDo, SpotctlError, UsageError
 from spotctl.interrupts import Detached, Interrupts, Watcher
 from spotctl.ledger import Ledger
+from spotctl.opening import Observer as OfRuns
 from spotctl.opening import begin as begin_run
 from spotctl.opening import opening_state, reopen, runs_of, settings_of
 from spotctl.report.final import final_object
@@ -36,12 +37,8 @@ from spotctl.worlds.built import BuiltWorld
 _FOLLOW_EVERY_S = 0.2
 
 
-class Observer(Watcher, Protocol):
+class Observer(Watcher, OfRuns, Protocol):
     """Who watches a run, and who is asked when Ctrl-C is pressed."""
-
-    def on_start(self, run: Run, recording: Recording) -> None: ...
-
-    def on_entry(self, state: State, entry: e.Entry) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

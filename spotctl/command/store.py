@@ -117,6 +117,10 @@ class CheckpointStore:
             if stored is not None and self._complete(stored):
                 yield stored
 
+    def manifest_of(self, stored: Stored) -> str:
+        """Where it is said what belongs to a checkpoint, as whoever reads a report would look for it."""
+        return f"{self.location}/{_manifest(stored.step)}"
+
     def restore(self, stored: Stored, folder: Path) -> Checkpoint:
         """Bring a checkpoint into a program's ``folder``, where it appears whole or not at all.
 
@@ -150,9 +154,7 @@ class CheckpointStore:
             "files": files,
         }
         self._make_folder(f"{self._root}/manifests")
-        self._fs.pipe_file(
-            f"{self._root}/manifests/{stored.step:0{_DIGITS}}.json", json.dumps(content).encode()
-        )
+        self._fs.pipe_file(f"{self._root}/{_manifest(stored.step)}", json.dumps(content).encode())
 
     def _read_manifest(self, name: str) -> Stored | None:
         """None where it was not written to its end."""
@@ -231,6 +233,11 @@ def _files(path: Path) -> Iterator[File]:
             raise StoreError(f"{entry} links to a folder; a checkpoint must hold what it needs itself")
         if not entry.is_dir():
             yield File(entry.relative_to(path).as_posix(), entry.stat().st_size, _digest(entry))
+
+
+def _manifest(step: int) -> str:
+    """So many digits that names sort as their steps do."""
+    return f"manifests/{step:0{_DIGITS}}.json"
 
 
 def _remote(file: File) -> str:

@@ -53,5 +53,5 @@ def after(life: Life, event: type, story: str) -> Life:
 
 
 def edges() -> tuple[tuple[str, str, str], ...]:
-    """(from, event, to), for the diagram in the docs."""
-    return tuple((before.value, event.__name__, then.value) for (before, event), then in _EDGES.items())
+    """(from, to, event), for the diagram in the docs."""
+    return tuple((before.value, then.value, event.__name__) for (before, event), then in _EDGES.items())

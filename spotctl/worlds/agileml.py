@@ -9,23 +9,22 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final, TypeAlias, assert_never, get_args
+from typing import Final, TypeAlias, assert_never
 
 from agileml import commands as c
 from agileml import events as a
 from agileml.hosts.client import TrainingClient
 from agileml.hosts.stored import CheckpointError
 from agileml.telemetry import ObjectiveAt, Upward
-from pricing_data.units import Instant, later
+from pricing_data.units import Instant
 from spotctl.control import events as e
 from spotctl.control.terms import Terms
 from spotctl.models import NotKept
 from spotctl.timesource import Effect
+from spotctl.worlds.training import joins, made_safe, notice_s, tells
 
 JOIN_FLOOR_S: Final = 30.0
 """Real seconds that a machine may take to start its processes and load the input, however fast time runs."""
-NOTICE_FLOOR_S: Final = 10.0
-"""Real seconds of notice that training gets at least, however fast time runs."""
 
 HEARD: Final = (
     e.MachineJoined,
@@ -55,8 +54,7 @@ def _never(_: int) -> Again:
 def attempt(entries: Sequence[e.Entry], number: int) -> tuple[int, tuple[e.Fact, ...]]:
     """Of the attempt after the restart of that ``number`` (0: the first): how many commands were told before
     it, the restart included, and the facts that are on record of it."""
-    tells = [entry for entry in entries if isinstance(entry, get_args(e.Tell))]
-    told = next((n for n, tell in enumerate(tells, start=1) if _begins(tell, number)), 0)
+    told = next((n for n, tell in enumerate(tells(entries), start=1) if _begins(tell, number)), 0)
     current, facts = 0, []
     for entry in entries:
         if isinstance(entry, e.TellRestart):
@@ -99,6 +97,7 @@ class AgileMLTraining:
         self._keep = keep
         self._news: deque[Upward] = deque()
         self._effects: dict[str, Effect] = {}
+        self._over = False
         self._done = frozenset(
             (type(fact), fact.instance) for fact in heard if isinstance(fact, e.MachineJoined | e.SafeToKill)
         )
@@ -145,6 +144,7 @@ class AgileMLTraining:
         """Whoever led the training is gone; what it may still have said is of no more use."""
         self._news.clear()
         self._effects.clear()
+        self._over = False
         try:
             client, self._resumed = self._again(number)
         except CheckpointError as error:
@@ -162,14 +162,13 @@ class AgileMLTraining:
             case e.TellJoin():
                 tier = a.Tier.RELIABLE if command.reliable else a.Tier.TRANSIENT
                 for name in command.instances:
-                    due = later(command.at, self._terms.scaling.sigma_s)
-                    self._await(name, e.MachineJoined, Effect(f"{name} joins", due, JOIN_FLOOR_S))
+                    effect = joins(name, command, self._terms.scaling.sigma_s, JOIN_FLOOR_S)
+                    self._await(name, e.MachineJoined, effect)
                     yield a.MachineJoined(name, tier, command.cores)
             case e.TellWarning():
                 for name in command.instances:
-                    due = Instant(command.ends_at - 1)  # the machine is still there while time holds
-                    self._await(name, e.SafeToKill, Effect(f"{name} is safe to kill", due, NOTICE_FLOOR_S))
-                yield a.EvictionWarned(command.instances, self._notice_s(command))
+                    self._await(name, e.SafeToKill, made_safe(name, command))
+                yield a.EvictionWarned(command.instances, notice_s(command, self._speed))
             case e.TellLost():
                 yield from (a.MachineLost(name) for name in self._gone(command.instances))
             case e.TellReleased():
@@ -180,14 +179,11 @@ class AgileMLTraining:
                 assert_never(command)
 
     def _await(self, name: str, reported_by: type[e.Fact], effect: Effect) -> None:
-        if (reported_by, name) in self._done:
+        """Unless it has happened, or will not: a training that is over reports of no machine any more."""
+        if self._over or (reported_by, name) in self._done:
             self._effects.pop(name, None)
         else:
             self._effects[name] = effect
-
-    def _notice_s(self, command: e.TellWarning) -> float:
-        """Real seconds: the nominal notice at this speed, but never less than its floor."""
-        return max((command.ends_at - command.at) / self._speed, NOTICE_FLOOR_S)
 
     def _gone(self, names: Sequence[str]) -> Sequence[str]:
         for name in names:
@@ -195,6 +191,10 @@ class AgileMLTraining:
         return names
 
     # ---- what it says -----------------------------------------------------------------------
+
+    def _end(self) -> None:
+        self._over = True
+        self._effects.clear()
 
     def _fact(self, now: Instant, message: Upward) -> e.Fact:
         match message:
@@ -213,7 +213,7 @@ class AgileMLTraining:
             case c.RolledBack():
                 return e.RolledBack(now, message.to, message.redone)
             case c.Finished():
-                self._effects.clear()
+                self._end()
                 try:
                     return e.TrainingFinished(now, message.clock, self._keep(message.path))
                 except NotKept as error:
@@ -223,7 +223,7 @@ class AgileMLTraining:
             case c.CheckpointFailed():
                 return e.CheckpointFailed(now, message.clock, message.why)
             case c.Failed():
-                self._effects.clear()
+                self._end()
                 return e.TrainingFailed(now, message.why)
             case _:
                 assert_never(message)

@@ -11,19 +11,20 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final, assert_never
 
-from pricing_data.units import Instant, later
+from agileml.listening import Listening
+from pricing_data.units import Instant
 from spotctl.command import messages as m
 from spotctl.command import supervisor as s
 from spotctl.command.folder import CommandFolder
 from spotctl.command.mailbox import Inbox, Outbox
 from spotctl.control import events as e
 from spotctl.control.terms import Terms
+from spotctl.models import NotKept
 from spotctl.timesource import Effect, pause, stopwatch
+from spotctl.worlds.training import joins, made_safe, notice_s
 
 JOIN_FLOOR_S: Final = 120.0
 """Real seconds that a machine may take for the job's files and ``setup``, however fast time runs."""
-NOTICE_FLOOR_S: Final = 10.0
-"""Real seconds of notice that a program gets at least, however fast time runs."""
 STOP_S: Final = 30.0
 """Real seconds that a program gets to stop when the job is cancelled."""
 SILENCE_S: Final = 20.0
@@ -33,9 +34,11 @@ _LOOK_FOR_LIFE_EVERY_S: Final = 1.0
 
 
 class CommandTraining:
-    """``keep() -> where``: puts the newest whole checkpoint where the job wants it, "" where there is none.
+    """``keep() -> where``: puts the newest whole checkpoint where the job wants it, "" where there is none;
+    raises NotKept: then the job has failed.
 
     ``end``: takes a machine away that hangs. ``heard``: how many facts of this training are on record.
+    ``clock``: seconds that only ever grow.
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class CommandTraining:
         keep: Callable[[], str],
         end: Callable[[str], None],
         heard: int = 0,
+        clock: Callable[[], float] = stopwatch,
     ) -> None:
         self._folder = folder
         self._terms = terms
@@ -61,7 +65,9 @@ class CommandTraining:
         self._inboxes: dict[str, Inbox] = {}
         self._read: dict[str, int] = {}
         self._effects: dict[str, Effect] = {}
-        self._life: dict[str, tuple[float, float]] = {}
+        self._clock = clock
+        self._listening = Listening(clock(), 2 * _LOOK_FOR_LIFE_EVERY_S)
+        self._signs: dict[str, float] = {}
         self._looked_for_life = 0.0
         self._journal = self._replay()
         for _ in range(min(heard, len(self._news))):
@@ -88,11 +94,11 @@ class CommandTraining:
         return tuple(self._effects.values())
 
     def poll(self, timeout_s: float) -> bool:
-        until = stopwatch() + timeout_s
+        until = self._clock() + timeout_s
         while True:
             self._listen()
             self._look_for_life()
-            left_s = until - stopwatch()
+            left_s = until - self._clock()
             if self._news or left_s <= 0:
                 return bool(self._news)
             pause(min(left_s, _LOOK_EVERY_S))
@@ -143,19 +149,22 @@ class CommandTraining:
                 self._take(m.Said(name, number, m.from_json(content)))
 
     def _look_for_life(self) -> None:
-        """A machine that hangs is worse than one that is gone: nobody replaces it."""
-        now = stopwatch()
+        """A machine that hangs is worse than one that is gone: nobody replaces it.
+
+        Whoever was stopped together with this process, as on a laptop that sleeps, does not hang.
+        """
+        now = self._clock()
         if now - self._looked_for_life < _LOOK_FOR_LIFE_EVERY_S:
             return
         self._looked_for_life = now
+        self._listening.awake(now)
         for name in self._state.machines:
             sign = self._folder.alive(name)
             touched = sign.stat().st_mtime if sign.exists() else 0.0
-            seen, since = self._life.get(name, (touched, now))
-            if seen != touched:
-                since = now
-            self._life[name] = (touched, since)
-            if now - since > SILENCE_S:
+            if self._signs.get(name) != touched:
+                self._signs[name] = touched
+                self._listening.heard(name)
+            if self._listening.silent_s(name) > SILENCE_S:
                 self._end(name)
 
     # ---- what it is told --------------------------------------------------------------------
@@ -164,14 +173,13 @@ class CommandTraining:
         match command:
             case e.TellJoin():
                 for name in command.instances:
-                    due = later(command.at, self._terms.scaling.sigma_s)
-                    self._await(name, Effect(f"{name} joins", due, JOIN_FLOOR_S), ready=True)
+                    effect = joins(name, command, self._terms.scaling.sigma_s, JOIN_FLOOR_S)
+                    self._await(name, effect, ready=True)
                 yield m.Joined(command.instances)
             case e.TellWarning():
                 for name in command.instances:
-                    due = Instant(command.ends_at - 1)  # the machine is still there while time holds
-                    self._await(name, Effect(f"{name} is safe to kill", due, NOTICE_FLOOR_S), ready=False)
-                yield m.Warned(command.instances, self._notice_s(command))
+                    self._await(name, made_safe(name, command), ready=False)
+                yield m.Warned(command.instances, notice_s(command, self._speed))
             case e.TellLost() | e.TellReleased():
                 for name in command.instances:
                     self._effects.pop(name, None)
@@ -191,10 +199,6 @@ class CommandTraining:
             self._effects[name] = effect
         else:
             self._effects.pop(name, None)
-
-    def _notice_s(self, command: e.TellWarning) -> float:
-        """Real seconds: the nominal notice at this speed, but never less than its floor."""
-        return max((command.ends_at - command.at) / self._speed, NOTICE_FLOOR_S)
 
     # ---- what it says -----------------------------------------------------------------------
 
@@ -221,7 +225,10 @@ class CommandTraining:
             case s.WentBack(to, redone):
                 return e.RolledBack(now, to, redone)
             case s.Finished(step):
-                return e.TrainingFinished(now, step, self._keep())
+                try:
+                    return e.TrainingFinished(now, step, self._keep())
+                except NotKept as error:
+                    return e.TrainingFailed(now, str(error))
             case s.Failed(why):
                 return e.TrainingFailed(now, why)
             case _:

@@ -231,7 +231,7 @@ class _Command:
             self.terms,
             self.settings.speed,
             self._command.retries,
-            keep=lambda: keep_checkpoint(CheckpointStore(self._store), output),
+            keep=lambda: keep_checkpoint(self._store, output),
             end=host.kill,
             heard=sum(isinstance(entry, HEARD) for entry in on_record),
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import get_args
 
 from agileml.hosts.job import JobFolder
 from agileml.hosts.local import LocalHost
@@ -28,7 +27,7 @@ from spotctl.worlds.engines import Engine, engine_of
 from spotctl.worlds.paired import PairedTraining
 from spotctl.worlds.replay import restore
 from spotctl.worlds.trace import Asks, TraceWorld
-from spotctl.worlds.training import Training
+from spotctl.worlds.training import Training, tell_again
 
 
 def local_world(settings: Settings, resolved: Resolved, run: Run, asks: Asks, time: TimeSource) -> BuiltWorld:
@@ -54,9 +53,7 @@ def resumed_local_world(
     parts = _Parts.of(settings, resolved, run, asks, time, entries)
     restore(parts.market, state)
     end_as_seen(parts.market, last_seen(run, parts.host, state, down, settings.speed))
-    tells = [entry for entry in entries if isinstance(entry, get_args(e.Tell))]
-    for number, command in enumerate(tells, start=1):
-        parts.training.tell(number, command)
+    tell_again(parts.training, entries)
     parts.training.poll(0.0)  # a training that has ended says so before its machines are found gone
     parts.world.resume(state, entries, down)
     return parts.built()

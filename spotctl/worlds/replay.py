@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import ceil
-from typing import get_args
 
 from spotctl.control import events as e
 from spotctl.control.state import State
@@ -16,6 +15,7 @@ from spotctl.timesource import TimeSource, VirtualTime
 from spotctl.worlds.built import BuiltWorld
 from spotctl.worlds.paired import Told
 from spotctl.worlds.trace import Asks, TraceWorld
+from spotctl.worlds.training import tell_again
 
 
 def replay_world(resolved: Resolved, asks: Asks, time: TimeSource | None = None) -> BuiltWorld:
@@ -39,9 +39,7 @@ def resumed_replay_world(
     provider = _provider(resolved, time)
     restore(provider, state)
     training = Told(modelled(resolved.terms), entries)
-    tells = [entry for entry in entries if isinstance(entry, get_args(e.Tell))]
-    for number, command in enumerate(tells, start=1):
-        training.tell(number, command)
+    tell_again(training, entries)
     world = TraceWorld(time, resolved.trace, provider, training, asks, resolved.terms)
     world.resume(state, entries, down)
     return _built(world)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
-from typing import get_args
 
 import numpy as np
 
@@ -23,7 +22,7 @@ from spotctl.control.terms import Terms
 from spotctl.errors import BadRequest, InstanceNotFound, ProviderError
 from spotctl.providers.base import Order, Provider
 from spotctl.timesource import Effect, TimeSource
-from spotctl.worlds.training import Training
+from spotctl.worlds.training import Training, tells
 from spotctl.worlds.watch import Watch
 
 Asks = Callable[[], tuple[e.Ask, ...]]
@@ -67,7 +66,7 @@ class TraceWorld:
         self._prices = _PriceFeed(self._trace, {m: _last_step(state, m) for m in self._markets})
         self._watch = Watch.resumed(state)
         self._alarm = state.alarm
-        self._tells = count(1 + sum(isinstance(entry, get_args(e.Tell)) for entry in entries))
+        self._tells = count(1 + len(tells(entries)))
         self._ready.append(down)
 
     def next(self) -> e.Fact:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Iterable
+from typing import Final, Protocol, get_args
 
-from pricing_data.units import Instant
-from spotctl.control.events import Fact, Tell
+from pricing_data.units import Instant, Seconds, later
+from spotctl.control.events import Entry, Fact, Tell, TellJoin, TellWarning
 from spotctl.timesource import Effect
+
+NOTICE_FLOOR_S: Final = 10.0
+"""Real seconds of notice that a training of real processes gets at least, however fast time runs."""
 
 
 class Training(Protocol):
@@ -36,3 +40,32 @@ class Training(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+def tells(entries: Iterable[Entry]) -> tuple[Tell, ...]:
+    """What a training was told by a ledger's ``entries``, in order: the first has number 1."""
+    return tuple(entry for entry in entries if isinstance(entry, get_args(Tell)))
+
+
+def tell_again(training: Training, entries: Iterable[Entry]) -> None:
+    """Tell a training, after a restart, all that is on record."""
+    for number, command in enumerate(tells(entries), start=1):
+        training.tell(number, command)
+
+
+# ---- what nominal time waits for, where processes are real ---------------------------------------
+
+
+def joins(machine: str, told: TellJoin, sigma_s: Seconds, floor_s: float) -> Effect:
+    """The machine takes part, sigma after it was told to."""
+    return Effect(f"{machine} joins", later(told.at, sigma_s), floor_s)
+
+
+def made_safe(machine: str, told: TellWarning) -> Effect:
+    """Nothing would be lost with the machine, which is still there while time holds."""
+    return Effect(f"{machine} is safe to kill", Instant(told.ends_at - 1), NOTICE_FLOOR_S)
+
+
+def notice_s(told: TellWarning, speed: float) -> float:
+    """Real seconds: the nominal notice at ``speed``, but never less than its floor."""
+    return max((told.ends_at - told.at) / speed, NOTICE_FLOOR_S)

@@ -1,4 +1,4 @@
-"""Draws docs/state-machines.md from the tables that the elasticity controller runs by.
+"""Draws docs/state-machines.md from the tables that spotctl and the elasticity controller run by.
 
 ``python -m tests.docs.state_machines`` writes it; a test fails while it is not what the tables say.
 """
@@ -14,6 +14,7 @@ from agileml.cluster import INVARIANTS, PHASE_EDGES, Phase
 from agileml.elastic import CLOCK_RULES, HANDLERS, RULES, Rule
 from agileml.holdings import EDGES
 from agileml.stages import PLACEMENTS
+from spotctl.control.lifecycle import edges
 
 State = TypeVar("State", bound=StrEnum)
 
@@ -21,13 +22,13 @@ PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "state-machines.md"
 
 _HEAD = """# State machines of elastic training
 
-Generated from the tables in `agileml` by `python -m tests.docs.state_machines`; edit those.
-B is the clock that every backup holds.
+Generated from the tables in `agileml` and, of machines, in `spotctl/control/lifecycle.py`, by
+`python -m tests.docs.state_machines`; edit those. B is the clock that every backup holds.
 """
 
 
 def page() -> str:
-    sections = [_HEAD, _stages(), _phases(), _rules(), _partitions(), _invariants()]
+    sections = [_HEAD, _stages(), _phases(), _rules(), _partitions(), _invariants(), _machine()]
     return "\n".join(sections)
 
 
@@ -38,7 +39,12 @@ def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def _diagram(edges: Mapping[tuple[State, State], str]) -> str:
-    arrows = "".join(f"    {old} --> {new}: {why}\n" for (old, new), why in edges.items())
+    return _drawn((old, new, why) for (old, new), why in edges.items())
+
+
+def _drawn(edges: Iterable[tuple[str, str, str]]) -> str:
+    """From, to and why of each."""
+    arrows = "".join(f"    {old} --> {new}: {why}\n" for old, new, why in edges)
     return f"```mermaid\nstateDiagram-v2\n{arrows}```\n"
 
 
@@ -91,6 +97,10 @@ def _in_order(rules: Iterable[Rule]) -> str:
 
 def _partitions() -> str:
     return "## A partition\n\n" + _diagram(EDGES)
+
+
+def _machine() -> str:
+    return "## A machine, in spotctl's record\n\n" + _drawn(edges())
 
 
 def _invariants() -> str:
