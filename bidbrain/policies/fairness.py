@@ -6,13 +6,21 @@ Source: Narayanan 5.4.1 (least attained service), 5.4.2 (makespan, finish-time f
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from bidbrain.arrays import Floats
 from bidbrain.policies.base import Answer, LeastThroughput, Maximize, cannot_run, inverse, nobody, runnable
-from bidbrain.policies.problem import ShareProblem
-from bidbrain.policies.rising import highest, top
+from bidbrain.policies.problem import ShareProblem, Shares
+from bidbrain.policies.rising import Raised, Rising, highest, top
+
+_STEEP: Final = 1e3
+"""Of a floor, per part of t: what a solver's 1e-7 of such a row still are of the floor is 1e-4."""
+_SAME: Final = 1e-7
+"""Relative: what a solver cannot tell apart."""
+_LEAST: Final = 1e-9
+"""Of what a job can have at most: lower floors are out of a solver's range."""
 
 
 def fair_part(problem: ShareProblem) -> Floats:
@@ -71,11 +79,25 @@ class FinishTimeFairness:
         alone, age = np.where(runs, jobs.isolated_s + rest, 1.0), np.where(runs, jobs.age_s, 0.0)
         asked = np.where(runs, jobs.steps * (jobs.weight if self.divided_by_weight else 1.0), 0.0)
 
+        quickest = asked * inverse(top(problem))
+        most = -float(np.max((age + quickest) / alone))
+
         def floors(t: float) -> tuple[Floats, Floats]:
-            left = np.where(asked > 0, -t * alone - age, 1.0)
+            left = np.where(asked > 0, np.clip(-t * alone - age, quickest, quickest / _LEAST), 1.0)
             floor = asked / left
             return floor, floor * alone / left
 
-        most = -float(np.max((age + asked * inverse(top(problem))) / alone))
-        raised = highest(problem, floors, (asked, age, alone), most, most)
-        return Answer(raised.shares, -raised.t, cannot_run(problem))
+        raised = highest(problem, floors, (asked, age, alone), most, most, coarse=True)
+        return Answer(self._reached(problem, floors, raised), -raised.t, cannot_run(problem))
+
+    @staticmethod
+    def _reached(problem: ShareProblem, floors: Rising, raised: Raised) -> Shares:
+        """Shares at rest. Where a job is old and all but done, rho is no worse without any share for it,
+        as far as a solver can tell. So floors as steep as that are asked for once more as they are, at a rho
+        that is the same to a solver but at which all of them can be had.
+        """
+        floor, slope = floors(raised.t)
+        if not np.any(slope * -raised.t > _STEEP * floor):
+            return raised.shares
+        floor, _ = floors(raised.t * (1 + _SAME))
+        return highest(problem, lambda part: (floor * part, floor), (floor,), 1.0, 1.0).shares

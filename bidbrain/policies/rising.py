@@ -15,7 +15,7 @@ where it is: else a class could be promised at rest what its members cannot have
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -82,14 +82,16 @@ def highest(
     open_to: Flags | None = None,
     dollars_per_hour: float = np.inf,
     enough: float = -np.inf,
+    coarse: bool = False,
 ) -> Raised:
     """The highest t <= ``most``, from ``start``: the nearer, the fewer programs.
 
     ``told_apart_by``: what floors are made of, for jobs with pairs. ``dollars_per_hour``: the most that may
     be spent, per unit of t. ``enough``: any t below is as good as another, and need not be reached by the
-    shares. Raises Unsolvable where no t will do.
+    shares. ``coarse``: floors may be so steep that t is at rest where rounding would have it rise again to
+    where it was. Raises Unsolvable where no t will do.
     """
-    t = min(start, most)
+    t, seen = min(start, most), set[float]()
     for _ in range(_MOST_STEPS):
         floor, slope = rising(t)
         program = Program(problem, floor=floor, rises=slope > 0, beside=told_apart_by, open_to=open_to)
@@ -97,11 +99,14 @@ def highest(
         raised = _tangent(program, t, scale, most, slope, dollars_per_hour)
         if raised.t < enough:
             return raised
+        if coarse and raised.t > t and raised.t in seen:
+            return replace(raised, t=t)  # what can be had beyond t is more than the floors at t
         there, onward = rising(raised.t)
         settled = np.all(there <= (floor + slope * (raised.t - t)) * (1 + _CLOSE))
         if settled and np.array_equal(program.merged(there, onward > 0).of, program.classes.of):
             program.floor = there
             return raised
+        seen.add(t)
         t = raised.t
     raise Unsolvable(f"no rest after {_MOST_STEPS} programs")
 
