@@ -174,6 +174,18 @@ class Measured:
         """The types whose machines took part in what ``fitted`` rests on."""
         return frozenset(name for spell in self._closed().speeds.spells for name, _ in spell.machines)
 
+    def surely(self) -> dict[str, float]:
+        """nu that a promise may rest on: a type not seen yet reaches no more of its nominal speed than the
+        slowest that was. What it shares with them lowers its mean by less, for types that were never seen
+        are believed to be as fast as their cores.
+        """
+        speeds = self._closed().speeds
+        nominal = dict(speeds.nominal)
+        values = {name: speed.value for name, speed in speeds.fitted().items()}
+        seen = {name for spell in speeds.spells for name, _ in spell.machines}
+        least = min((values[name] / nominal[name] for name in seen), default=math.inf)
+        return {name: v if name in seen else min(v, least * nominal[name]) for name, v in values.items()}
+
     def _closed(self) -> Measured:
         """With the lessons of the stretch of now, where it is long enough for any."""
         speed, lost_s = self.now.speed, self.now.lost_s

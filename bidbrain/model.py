@@ -67,6 +67,8 @@ class Offer:
     """False where nothing more may be requested now (quota, no capacity); its price still counts."""
     rentable: bool = True
     """False where no promise may rest on machines on demand: their quota is kept for others."""
+    surely: float = math.inf
+    """What a promise may take for ``cores``, where that is less: nobody has seen the type at work yet."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,9 @@ class Pledge:
     """Dollars not yet owed."""
     belief: Belief | None = None
     """Folded by ``seen``; None before the first look."""
+    unkept: float = 0.0
+    """Core-seconds that the loss of a machine may cost beside lambda: of steps that count as done and are not
+    kept, and of the step that it is in."""
     measured: bool = False
     """Whether speeds and overheads are measured: plans are then made for rounded ones, so that one serves
     many decisions."""
@@ -141,8 +144,8 @@ def pledged_job(observation: Observation, pledge: Pledge, goal: Target) -> Job:
         spot=UsdPerHour(min(_rounded(goal.spot), goal.on_demand)),
         on_demand=goal.on_demand,
         # A decision may be one period late twice: to see what is missing, and to fill it up. Each spot
-        # allocation that works on beside machines on demand may yet be lost.
-        reserve_s=2.0 * DECISION_PERIOD_S + losses * scaling.lambda_s,
+        # allocation that works on beside machines on demand, or in the place of one, may yet be lost.
+        reserve_s=2.0 * DECISION_PERIOD_S + losses * (scaling.lambda_s + pledge.unkept / goal.speed),
     )
 
 

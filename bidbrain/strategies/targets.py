@@ -42,18 +42,19 @@ def targets(observation: Observation) -> tuple[Target, ...]:
     below = min((o.price / o.cores for o in fair_offers(observation)), default=None)
     kinds: dict[tuple[float, float], Target] = {}
     for offer in offers:
-        if (offer.cores, offer.on_demand) not in kinds:
-            kinds[offer.cores, offer.on_demand] = _target(observation, offer, below)
+        kind = min(offer.cores, offer.surely), offer.on_demand
+        if kind not in kinds:
+            kinds[kind] = _target(observation, offer, below)
     return tuple(kinds.values())
 
 
 def _target(observation: Observation, offer: Offer, below: float | None) -> Target:
     """``below``: dollars per core-hour of the cheapest spot market."""
-    count = observation.limits.max_instances
+    count, cores = observation.limits.max_instances, min(offer.cores, offer.surely)
     on_demand = UsdPerHour(count * offer.on_demand)
-    spot = on_demand if below is None else UsdPerHour(min(count * offer.cores * below, on_demand))
-    speed = observation.scaling.speed([(count, offer.cores)], observation.reliable)
-    return Target(offer.market, count, offer.cores, speed, on_demand, spot)
+    spot = on_demand if below is None else UsdPerHour(min(count * cores * below, on_demand))
+    speed = observation.scaling.speed([(count, cores)], observation.reliable)
+    return Target(offer.market, count, cores, speed, on_demand, spot)
 
 
 def fair_offers(observation: Observation) -> list[Offer]:

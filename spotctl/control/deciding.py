@@ -21,6 +21,7 @@ from spotctl.control import events as e
 from spotctl.control.luggage import carried
 from spotctl.control.spending import MICROS_PER_USD, sure
 from spotctl.control.state import State
+from spotctl.control.terms import Terms
 
 
 def decided(state: State) -> e.Decided:
@@ -79,14 +80,16 @@ def observation(state: State) -> Observation:
 def market_of(state: State) -> Observation:
     """The whole of the market as the job sees it, whatever it may hold of it."""
     terms, queued = state.terms, state.terms.queued
-    offers, speeds = [], state.speeds()
+    offers, speeds, surely = [], state.speeds(), state.sure_speeds()
     for tradable in terms.spot:
         price = state.history.price(tradable.market, state.now)
         if price is not None:
             free = not state.refused_lately(tradable.market)
             rents = queued is None or not queued.promised or tradable.market in queued.rents
-            speed = speeds[tradable.market.instance_type]
-            offers.append(Offer(tradable.market, price, tradable.on_demand, speed, free, rents))
+            kind = tradable.market.instance_type
+            offers.append(
+                Offer(tradable.market, price, tradable.on_demand, speeds[kind], free, rents, surely[kind])
+            )
     return Observation(
         now=state.now,
         rules=terms.rules,
@@ -119,8 +122,24 @@ def pledge(state: State) -> Pledge | None:
         start_s=Seconds(terms.start_s),
         budget_left=Usd(left),
         belief=state.belief,
+        unkept=_unkept(terms),
         measured=terms.measure,
     )
+
+
+def _unkept(terms: Terms) -> float:
+    """Core-seconds at worst: a program counts whole steps, so the one that it is in is lost with its machine.
+
+    One that does not heed warnings loses what it did since its newest checkpoint too, which is written after
+    the first step that ends when its interval is over.
+    """
+    if terms.checkpoints is None:
+        return 0.0
+    step = terms.core_seconds_per_clock
+    if terms.saves_on_warning:
+        return step
+    fastest = max(tradable.cores for tradable in terms.spot)
+    return 2 * step + terms.checkpoints.interval_s * fastest
 
 
 def promised(state: State) -> Promise | None:

@@ -209,6 +209,10 @@ class State:
         tradables = (*self.terms.spot, self.terms.reliable)
         return {tradable.market.instance_type: float(tradable.cores) for tradable in tradables}
 
+    def sure_speeds(self) -> Mapping[str, float]:
+        """``speeds`` as far as a promise may rest on them."""
+        return self.speeds() if self.believed is None else self.believed.surely()
+
     @property
     def believed(self) -> Measured | None:
         """What was measured, where the job's own decisions go by that: its file may settle it all."""

@@ -100,6 +100,21 @@ def test_how_fast_each_type_is_shows_in_spells_of_different_footprints(late: flo
         assert found[name].value == pytest.approx(truth, rel=0.1)
 
 
+@pytest.mark.parametrize("ratio", [0.6, 1.3])
+def test_a_promise_takes_an_unseen_type_for_as_slow_as_the_slowest_that_was_seen(ratio: float) -> None:
+    """Its mean, which is drawn to its cores, may say more: that is no ground for a promise."""
+    running = job(phi=1.0)
+    assert running.measured.surely() == GUESSED_RATES, "nothing is seen yet"
+    running.rates = {name: ratio * rate for name, rate in GUESSED_RATES.items()}
+    running.run({"small": 2}, 40)
+    means, surely = running.measured.fitted(), running.measured.surely()
+    assert surely["small"] == means["small"].value
+    share = means["small"].value / GUESSED_RATES["small"]
+    assert share == pytest.approx(ratio, rel=0.02)
+    assert surely["large"] == pytest.approx(min(means["large"].value, share * GUESSED_RATES["large"]))
+    assert (surely["large"] < means["large"].value) == (ratio < 1)
+
+
 def test_until_something_is_seen_the_configuration_holds() -> None:
     measured = Measured.begin(GUESS, GUESSED_RATES, {"small": 2})
     assert measured.scaling(GUESS) == GUESS

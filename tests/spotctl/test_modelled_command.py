@@ -15,6 +15,8 @@ from pricing_data.billing import End
 from pricing_data.market import PriceHistory
 from pricing_data.units import HOUR_S, Instant, Seconds
 from spotctl.control import events as e
+from spotctl.control.deciding import promised
+from spotctl.control.evolve import begin
 from spotctl.control.state import State
 from spotctl.control.terms import Terms
 from tests.spotctl.build import MARKETS, START, asked_once, random_trace, replay, scripted_trace, terms
@@ -68,6 +70,24 @@ def test_with_a_deadline_machines_on_demand_take_over() -> None:
     state, _ = replay(promised, taken(at=9100, back=9100 + 12 * HOUR_S))
     assert [a.on_demand for a in state.allocations.values()] == [False, True]
     assert (state.clock, state.closed and state.closed.exit_code) == (60, 0)
+
+
+@pytest.mark.parametrize("saves", [True, False])
+@pytest.mark.parametrize("slack", [1.0, 1.1, 1.3])
+def test_a_promised_deadline_is_kept_whatever_steps_are_lost_with_machines(slack: float, saves: bool) -> None:
+    """Steps take ten minutes, much more than a decision may be late by."""
+    evictions = 0
+    for seed in range(1, 5):
+        trace, of = random_trace(seed), of_command(saves=saves, clocks=12)
+        far = replace(of, deadline_s=Seconds(1e6))
+        promise = promised(begin(e.JobStarted(START, far), trace))
+        assert promise is not None
+        deadline_s = Seconds(promise.least_deadline_s * slack)
+        state, _ = replay(replace(of, deadline_s=deadline_s), trace)
+        assert state.closed is not None
+        assert state.closed.exit_code == 0, f"trace {seed}: {state.closed.why}"
+        evictions += state.evicted_allocations
+    assert slack == 1.0 or evictions > 3, "else nothing was shown"
 
 
 def test_a_machine_is_given_up_where_another_market_is_cheaper_by_more_than_the_move() -> None:

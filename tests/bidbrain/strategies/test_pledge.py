@@ -76,6 +76,18 @@ def test_what_is_told_works_when_it_is_typed_in() -> None:
     assert promise(both, pledge(hours, budget=found.least_budget)).holds
 
 
+def test_a_promise_goes_by_what_is_sure_of_a_type_that_nobody_has_seen() -> None:
+    """Believed as fast per core as the other it would be the cheaper one; half of it is sure."""
+    believed = replace(FAST, on_demand=UsdPerHour(0.75))
+    assert target(seen(CHEAP, believed), pledge(40)).market == LARGE
+    doubted = seen(CHEAP, replace(believed, surely=8.0))
+    assert target(doubted, pledge(40)).market == SMALL
+    assert (
+        promise(doubted, pledge(40)).least_deadline_s
+        > 1.9 * promise(seen(CHEAP, FAST), pledge(40)).least_deadline_s
+    )
+
+
 def test_what_is_rented_is_not_changed_for_another_type() -> None:
     rented = Holding(
         "d1", SMALL, 4, 4, UNBOUNDED, UsdPerHour(0.2), Instant(NOW + HOUR_S), 4, NOW, on_demand=True

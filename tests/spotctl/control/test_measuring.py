@@ -128,9 +128,12 @@ def test_a_type_that_proves_slow_is_left_for_another() -> None:
     assert redecided(entries, trace) == list(entries), "from the ledger alone, and never from what came later"
 
 
-@pytest.mark.parametrize("slack", [1.5, 2.0])
+@pytest.mark.parametrize("slack", [1.35, 1.5, 2.0])
 def test_a_job_that_proves_slow_is_in_time_all_the_same(slack: float) -> None:
-    """Everything does three quarters of what its cores say. Nothing promised knew; the net takes it up."""
+    """Everything does three quarters of what its cores say. Nothing promised knew; the net takes it up.
+
+    At 1.35 machines on demand alone would do, and little else.
+    """
     trace, truth = constant((ONE, 0.1), (OTHER, 0.102)), {"one": 6, "other": 6}
     far = of_two_types(measure=True, deadline_s=Seconds(30 * 86400.0))
     promise = promised(begin(e.JobStarted(START, far), trace))
