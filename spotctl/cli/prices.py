@@ -129,18 +129,18 @@ def import_(
     from spotctl.cli import importview, jsonlines
 
     outcomes, failures, since = [], [], options.moment("--as-of", as_of)
-    with _opened() as store:
-        try:
+    try:
+        with _opened() as store:
             for file in files:
                 try:
                     outcomes.append(import_file(store, file, _now(), as_of=since))
                     screen.note(importview.sentence(outcomes[-1]))
                 except TraceError as error:
                     failures.append(str(error))
-        except KeyboardInterrupt:
-            raise Interrupted(importview.interrupted(outcomes, len(files))) from None
-        if any(outcome.added.new or outcome.added.quarantined for outcome in outcomes):
-            _update_tables(store)
+            if any(outcome.added.new or outcome.added.quarantined for outcome in outcomes):
+                _update_tables(store)
+    except KeyboardInterrupt:
+        raise Interrupted(importview.interrupted(outcomes, len(files))) from None
     if options.wants_json(form, as_json):
         screen.data(jsonlines.document(importview.document(outcomes, failures)))
     if failures:
@@ -284,10 +284,10 @@ def _uncollected() -> Iterator[None]:
 
 def _update_tables(store: PriceStore) -> None:
     """What `spotctl advise` reads. Without it the tables are made when they are next asked for."""
-    from spotctl.prices import refresh
-
     screen.note("updating the tables that `spotctl advise` reads")
     try:
+        from spotctl.prices import refresh
+
         refresh.refresh_tables(store)
     except KeyboardInterrupt:
         raise Interrupted(

@@ -165,10 +165,10 @@ def test_ctrl_c_during_an_import_keeps_whole_files(tmp_path: Path, home: Path, c
         assert len(counts) >= said.count("rows read")
         if status == 7:
             assert "interrupted: " in said
-        elif status == 130:
-            assert not counts, "nothing was started"
+        elif "nothing was started" in said:
+            assert (status, counts) == (130, [])
             assert "rows read" not in said
-        elif status == -signal.SIGINT:  # not in our hands yet, or no longer
+        elif status in (-signal.SIGINT, 130):  # not in our hands yet, or no longer
             assert len(counts) in (0, len(files))
         elif "init_import_site" in said:  # Python itself was not up yet
             assert not counts
