@@ -22,6 +22,7 @@ import numpy as np
 
 from agileml.messages import Matrix, Patch, PendingDelta, ProtocolError, Rows, ShardDelta, Undo
 from agileml.rows import added, index, merge, overlay, union
+from agileml.stale import StaleView
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +50,10 @@ class PartitionState:
 
     __slots__ = (
         "_given_out",
-        "_live",
         "_loose",
         "_pending",
         "_shards",
-        "_staleness",
+        "_stale",
         "_undo",
         "clock",
         "values",
@@ -72,12 +72,11 @@ class PartitionState:
         self.clock = clock
         self._given_out = True  # whoever made it may hold it still
         self._shards = shards
-        self._staleness = staleness
         self._undo = list(undo)
         # Completed clocks that nobody may ask to return to:
         self._loose = {step.clock for step in self._undo if step.loose}
         self._pending: dict[int, dict[int, Patch]] = {}
-        self._live = values.copy() if staleness else values
+        self._stale = StaleView() if staleness else None
         for late in pending:
             self.update(late.clock, (late.delta,))
 
@@ -107,8 +106,9 @@ class PartitionState:
         With s = 0 exactly the version clock - 1 (for clock C or C + 1); otherwise everything that has
         arrived, which is all of clock - s - 1 and read-your-writes.
         """
-        if self._staleness:
-            return self._live[index(rows)].copy()
+        if self._stale is not None:
+            found = self._stale.read(rows, self.values)
+            return self._take(rows) if found is None else found
         if clock == self.clock + 1:
             return self._take(rows)
         if clock != self.clock or not self._undo or self._undo[-1].since != clock - 1:
@@ -162,8 +162,8 @@ class PartitionState:
             if delta.shard in known:
                 continue
             known[delta.shard] = delta.patch
-            if self._staleness:
-                self._live[index(delta.patch.rows)] += delta.patch.values
+            if self._stale is not None:
+                self._stale.arrived(delta.patch)
 
     def complete(self, *, keep: bool = True) -> bool:
         """Move to clock C + 1 if all its deltas are in. ``keep``: somebody may want to return to it later."""
@@ -175,7 +175,9 @@ class PartitionState:
         if not keep:
             self._loose.add(self.clock)
         self._merge_loose()
-        self._follow(after.rows)
+        if self._stale is not None:
+            pending = (late.delta.patch for late in self.pending)
+            self._stale.completed(after.rows, self.values, pending)
         return True
 
     def overwrite(self, patch: Patch, clock: int) -> None:
@@ -215,19 +217,6 @@ class PartitionState:
         patch = merge(older.patch, newer.patch, len(self.values))
         self._undo[-3:-1] = [Undo(older.since, newer.clock, False, patch)]
 
-    def _follow(self, rows: Rows) -> None:
-        """What stale reads see of rows that a clock was completed for: the values and what came early."""
-        if not self._staleness:
-            return
-        where = index(rows)
-        self._live[where] = self.values[where]
-        touched = np.zeros(len(self.values), np.bool_)
-        touched[where] = True
-        for late in self.pending:
-            patch = late.delta.patch
-            again = touched[index(patch.rows)]
-            self._live[patch.rows[again]] += patch.values[again]
-
     # ---- going back ----------------------------------------------------------------------------
 
     def keep_all(self) -> tuple[int, ...]:
@@ -259,8 +248,8 @@ class PartitionState:
 
     def drop_pending(self) -> None:
         self._pending.clear()
-        if self._staleness:
-            self._live = self.values.copy()
+        if self._stale is not None:
+            self._stale.cleared()
 
     def trim(self, backed: int) -> None:
         """Forget how to return to before ``backed``, but never what a read may still ask for."""

@@ -112,6 +112,39 @@ def test_stale_reads_see_what_has_arrived_and_only_that() -> None:
     assert state.read(ALL, 1).ravel().tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
 
 
+whole_numbers = st.dictionaries(st.integers(0, ROWS - 1), st.integers(-9, 9), max_size=ROWS)
+"""Sums of them are the same in any order."""
+dense = st.lists(st.integers(-9, 9), min_size=ROWS, max_size=ROWS).map(lambda made: dict(enumerate(made)))
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None)
+def test_stale_reads_are_the_sum_of_what_has_arrived_whoever_is_ahead(data: st.DataObject) -> None:
+    """Shards up to two clocks apart, reads at any moment, of all rows or some; nothing given out changes."""
+    state, expected = fresh(staleness=2), np.arange(ROWS, dtype=np.float32)
+    at, given_out = [0] * SHARDS, []
+    for _ in range(data.draw(st.integers(1, 24))):
+        shard = data.draw(st.sampled_from([one for one in range(SHARDS) if at[one] - min(at) < 2]))
+        at[shard] += 1
+        content = {row: float(value) for row, value in data.draw(whole_numbers | dense).items()}
+        state.update(at[shard], [ShardDelta(shard, patch(content))])
+        for row, value in content.items():
+            expected[row] += value
+        while state.complete():
+            pass
+        if data.draw(st.booleans()):
+            rows = np.array(
+                sorted(data.draw(st.sets(st.integers(0, ROWS - 1)) | st.just(set(ALL)))), np.int64
+            )
+            found = state.read(rows, min(at) + 1)
+            assert found.ravel().tolist() == expected[rows].tolist()
+            given_out.append((found, found.copy()))
+    assert state.clock == min(at)
+    assert all(np.array_equal(array, then) for array, then in given_out)
+    state.drop_pending()
+    assert state.read(ALL, min(at) + 1).tobytes() == state.values.tobytes()
+
+
 @given(clocks, st.data())
 @settings(max_examples=80, deadline=None)
 def test_merged_clocks_leave_the_kept_ones_reachable_bit_for_bit(

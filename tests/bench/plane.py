@@ -31,11 +31,11 @@ TURN_S = 1.5
 
 
 def main() -> None:
-    """Print a line per number of workers and size of shard."""
+    """Print a line per number of workers, size of shard and staleness bound."""
     print(f"{TURNS} turns of {TURN_S} s each; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-    for workers in (1, 2):
+    for workers, staleness in ((1, 0), (2, 0), (2, 3)):
         for kib in (1024, 16 * 1024):
-            setup = Setup(partitions=1, shards=workers, clocks=10_000_000)
+            setup = Setup(partitions=1, shards=workers, clocks=10_000_000, staleness=staleness)
             echo = Job("tests.bench._echo:Echo", {"kib": kib}, setup)
             with measured(echo, numbered(workers), ("r1", "t1")[:workers]) as job:
                 turns = [turn(job, workers, kib) for _ in range(TURNS)]
@@ -44,7 +44,7 @@ def main() -> None:
                 for moved in zip(*turns, strict=True)
             )
             print(
-                f"{workers} workers, {kib // 1024:2} MiB: {ours.rate / 1e9:5.2f} GB/s, "
+                f"{workers} workers, s = {staleness}, {kib // 1024:2} MiB: {ours.rate / 1e9:5.2f} GB/s, "
                 f"bare pyzmq {bare.rate / 1e9:5.2f}, summing {sums.rate / 1e9:5.2f}, "
                 f"memcpy {copied.rate / 1e9:5.2f}: {beside([(turn[0], turn[1]) for turn in turns])} of bare, "
                 f"{beside([(turn[0], turn[2]) for turn in turns])} of summing, "
