@@ -136,10 +136,12 @@ class Controller:
 
     def _given_up(self, entries: Iterable[Entry]) -> Iterator[str]:
         """The machines that are lost as of now, and of which the client does not know it."""
-        for entry in () if self.cluster.phase.over else entries:
-            known = entry.peer == CLIENT or not isinstance(entry.event, MachineLost)
-            if not known and entry.event.machine not in self.cluster.departed:
-                yield entry.event.machine
+        if self.cluster.phase.over:
+            return
+        for entry in entries:
+            match entry.event:
+                case MachineLost(machine) if entry.peer != CLIENT and machine not in self.cluster.departed:
+                    yield machine
 
     def _events(self, word: Word) -> Iterator[Event]:
         """The word, or what follows from it."""

@@ -44,8 +44,10 @@ class Wire:
     def run(self, sends: Sequence[float], until: float) -> Wire:
         turns = [number * TURN_S for number in range(1, int(until / TURN_S) + 1)]
         order = itertools.count()
-        agenda = [(at, next(order), "send", None) for at in sends]
-        agenda += [(at, next(order), "turn", None) for at in turns]
+        agenda: list[tuple[float, int, str, Packet[int]]] = []
+        nothing: Packet[int] = Packet(0, 1, ())
+        agenda += [(at, next(order), "send", nothing) for at in sends]
+        agenda += [(at, next(order), "turn", nothing) for at in turns]
         heapq.heapify(agenda)
         packets = itertools.count(1)
         while agenda:
