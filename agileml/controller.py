@@ -29,14 +29,21 @@ from agileml.events import (
 )
 from agileml.link import Link, Packet
 from agileml.stopping import Settling
-from agileml.telemetry import EndMachine, ObjectiveAt, ObjectiveReport, Objectives, Upward
+from agileml.telemetry import (
+    EndMachine,
+    MachineGivenUp,
+    ObjectiveAt,
+    ObjectiveReport,
+    Objectives,
+    Upward,
+)
 
 CLIENT: Final = "client"
 """The name of whoever runs the machines."""
 SELF: Final = "controller"
 """The name under which the controller's own observations are recorded."""
 
-Word: TypeAlias = Event | Command | ObjectiveReport | ObjectiveAt | EndMachine
+Word: TypeAlias = Event | Command | ObjectiveReport | ObjectiveAt | MachineGivenUp | EndMachine
 Step: TypeAlias = Callable[[Cluster, Sequence[Event]], tuple[Cluster, Commands]]
 
 
@@ -119,11 +126,22 @@ class Controller:
         events = [event for entry in entries for event in self._events(entry.event)]
         if not events:
             return
+        for machine in dict.fromkeys(self._given_up(entries)):
+            self.link(CLIENT).send(MachineGivenUp(machine))
         self.cluster, commands = self._step(self.cluster, events)
         for event in events:
             self._learn(event)
         for command in commands:
             self.link(self._addressee(command)).send(command)
+
+    def _given_up(self, entries: Iterable[Entry]) -> Iterator[str]:
+        """The machines that are lost as of now, and of which the client does not know it."""
+        if self.cluster.phase.over:
+            return
+        for entry in entries:
+            match entry.event:
+                case MachineLost(machine) if entry.peer != CLIENT and machine not in self.cluster.departed:
+                    yield machine
 
     def _events(self, word: Word) -> Iterator[Event]:
         """The word, or what follows from it."""

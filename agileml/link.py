@@ -8,12 +8,16 @@ never merely what it received. An end that is rebuilt from a journal sends again
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 Payload = TypeVar("Payload")
 
 _BATCH = 256
 """Payloads in one packet: repeating a long backlog costs many packets, each of bounded size."""
+LONGEST_WAIT: Final = 8
+"""Turns between two repetitions at the most. At 0.3 s each a warning that is lost five times in a row has
+cost 7 s of its 30; a backlog whose confirmation takes its time on a slow link goes out every 2.4 s.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,8 @@ class Link(Generic[Payload]):
         self._received = received
         self._confirmed = received
         self._quiet = quiet
+        self._turns = 0  # since anything was confirmed or repeated
+        self._wait = 1
 
     @property
     def sent(self) -> int:
@@ -62,8 +68,12 @@ class Link(Generic[Payload]):
         """What is new, in order, with its numbers. A gap is left for the repetition to fill."""
         self._quiet = False
         confirmed = min(max(packet.confirmed, self._dropped), self.sent)
+        if confirmed > self._dropped:
+            self._turns = 0
         del self._backlog[: confirmed - self._dropped]
         self._dropped = confirmed
+        if not self._backlog:
+            self._wait = 1
         self._offered = max(self._offered, confirmed)
         if packet.first > self._received + 1:
             return ()
@@ -86,6 +96,19 @@ class Link(Generic[Payload]):
     def confirmation(self) -> Packet[Payload]:
         """Only what is confirmed, as a sign of life."""
         return Packet(self._confirmed, self._offered + 1, ())
+
+    def again(self) -> Packet[Payload]:
+        """To be called in turns, as long apart as signs of life: one of those, or ``repeat``.
+
+        Where nothing was confirmed for one turn all is repeated, then after 2, 4 and so on up to
+        ``LONGEST_WAIT``: a link that is slow carries each repetition behind all the others. Once all is
+        confirmed this begins anew.
+        """
+        self._turns = self._turns + 1 if self.unconfirmed else 0
+        if self._turns < self._wait:
+            return self.confirmation()
+        self._turns, self._wait = 0, min(2 * self._wait, LONGEST_WAIT)
+        return self.repeat()
 
     def repeat(self) -> Packet[Payload]:
         """Everything unconfirmed, up to a bound."""

@@ -1,4 +1,4 @@
-"""What is told beside events and commands: the objective, and that a machine shall end.
+"""What is told beside events and commands: the objective, which machines are lost, and that one shall end.
 
 Pure. The objective of a clock is a sum over data shards, each computed by whoever owned the shard, from
 the same values it trained on: so it describes the model one clock before.
@@ -50,6 +50,15 @@ class ObjectiveAt:
 
 
 @dataclass(frozen=True, slots=True)
+class MachineGivenUp:
+    """Upwards: the training has lost this machine without being told so: its agent is silent, or says that a
+    process dies over and over. It may still be there, and paid for.
+    """
+
+    machine: str
+
+
+@dataclass(frozen=True, slots=True)
 class EndMachine:
     """To an agent: the job needs this machine no more; end its roles and yourself."""
 
@@ -67,6 +76,7 @@ Upward: TypeAlias = (
     | Finished
     | Failed
     | ObjectiveAt
+    | MachineGivenUp
 )
 """What whoever runs the machines is told."""
 

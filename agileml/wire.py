@@ -22,9 +22,9 @@ from agileml.events import Event
 from agileml.link import Packet
 from agileml.messages import Message
 from agileml.packing import Buffer, Json, WireError, packed, reader
-from agileml.telemetry import EndMachine, ObjectiveAt, ObjectiveReport
+from agileml.telemetry import EndMachine, MachineGivenUp, ObjectiveAt, ObjectiveReport
 
-Control: TypeAlias = Event | Command | ObjectiveReport | ObjectiveAt | EndMachine
+Control: TypeAlias = Event | Command | ObjectiveReport | ObjectiveAt | MachineGivenUp | EndMachine
 
 _HEADER: Final = struct.Struct("<2sBB")
 """Magic, version, and whether data messages or a control packet follow."""

@@ -173,8 +173,9 @@ class Checkpoints:
     """How a command keeps what it has done. Times are nominal.
 
     ``store``: a folder or a URL, below which every run has a folder of its own; None: the run's record.
-    ``every``: how often the program writes one, as far as decisions and replays know. ``restart``: from
-    the start of another machine's program to its first new step. ``on_warning``: whether it writes one
+    ``every``: how often the program writes one, as far as decisions and replays know: after so much time in
+    which it ran, on each machine anew, at the end of a step. ``restart``: from the start of another
+    machine's program to its first new step. ``on_warning``: whether it writes one
     when it gets SIGTERM, so that a warning in time costs no work. ``size_bytes``, ``link_mbit_s``: how large
     one is, as far as is known beforehand, and how fast it gets to another region.
     """

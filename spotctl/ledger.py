@@ -96,10 +96,7 @@ class Ledger:
         if not self._entries and not self._notes:
             return
         try:
-            self._db.execute("BEGIN IMMEDIATE")
-            self._db.executemany("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?)", self._entries)
-            self._db.executemany("INSERT OR REPLACE INTO notes VALUES (?, ?)", self._notes)
-            self._db.execute("COMMIT")
+            self._write()
         except sqlite3.Error as error:
             raise LedgerError(
                 f"the record {self._path} cannot be written: {error}. What it has is whole: mend that, and "
@@ -107,6 +104,16 @@ class Ledger:
             ) from error
         self._entries.clear()
         self._notes.clear()
+
+    def _write(self) -> None:
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            self._db.executemany("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?)", self._entries)
+            self._db.executemany("INSERT OR REPLACE INTO notes VALUES (?, ?)", self._notes)
+            self._db.execute("COMMIT")
+        finally:  # a full disk ends a transaction by itself, other errors leave it open
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
 
     def noted(self, key: str) -> str | None:
         row = self._db.execute("SELECT value FROM notes WHERE key = ?", (key,)).fetchone()

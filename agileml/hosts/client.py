@@ -9,18 +9,22 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from typing import Final
 
 import zmq
 
 from agileml.commands import Failed, Finished
 from agileml.controller import CLIENT
-from agileml.events import Event, MachineLost
+from agileml.events import Event, MachineJoined, MachineLost, Tier
 from agileml.hosts.job import JobFolder
 from agileml.hosts.sockets import ControlEnd
 from agileml.hosts.stored import newest
 from agileml.link import Link
+from agileml.listening import Listening
 from agileml.telemetry import Upward
 from agileml.wire import control_from_json
+
+_CONTROLLER: Final = "the elasticity controller"
 
 
 class TrainingClient:
@@ -35,13 +39,12 @@ class TrainingClient:
         self._folder = JobFolder(folder.resolve())
         self._ended = False
         self._bereft = False
+        self._timing = self._folder.job().timing
+        self._awaited = False
+        self._listening = Listening(time.monotonic(), 2 * self._timing.repeat_s)
         self._context = zmq.Context(1)
         self._control = ControlEnd(
-            self._context,
-            self._folder,
-            CLIENT,
-            self._folder.job().timing.repeat_s,
-            Link(told, heard),
+            self._context, self._folder, CLIENT, self._timing.repeat_s, Link(told, heard)
         )
 
     def tell(self, *events: Event) -> int:
@@ -49,6 +52,9 @@ class TrainingClient:
         for event in events:
             if isinstance(event, MachineLost) and event.machine == self._folder.controller_machine:
                 self._bereft = not self._ended
+            if isinstance(event, MachineJoined) and event.tier is Tier.RELIABLE and not self._awaited:
+                self._awaited = True
+                self._listening.heard(_CONTROLLER, self._timing.first_word_s)
             self._control.tell(event)
         self._control.flush()
         return self._control.link.sent
@@ -57,6 +63,18 @@ class TrainingClient:
     def confirmed(self) -> int:
         """The number of events that are in the controller's journal."""
         return self._control.link.sent - len(self._control.link.unconfirmed)
+
+    @property
+    def hanging(self) -> str | None:
+        """The controller's machine, once it has been silent for so long that it hangs; None before.
+
+        Its agent starts a controller again that dies or hangs, after ``silence_s`` at the most, and agents
+        that heard of none for ``lease_s`` have ended. Where it is silent for twice as long nobody is left.
+        """
+        waits = self._awaited and not (self._ended or self._bereft)
+        if waits and self._listening.silent_s(_CONTROLLER) > 2 * self._timing.lease_s:
+            return self._folder.controller_machine
+        return None
 
     def poll(self, timeout_s: float) -> list[Upward]:
         """What the controller said, in order; waits for it up to ``timeout_s``.
@@ -69,7 +87,11 @@ class TrainingClient:
             self._control.flush()
             left_ms = int(1000 * (until - time.monotonic()))
             self._control.socket.poll(max(0, min(left_ms, self._control.wait_ms())))
+            awake_at = time.monotonic()
+            self._listening.awake(awake_at)
             said = [message for message in self._control.receive() if isinstance(message, Upward)]
+            if self._control.heard_at >= awake_at:
+                self._listening.heard(_CONTROLLER)
             said = said or self._last_words() or self._obituary()
             self._ended = self._ended or any(isinstance(word, Finished | Failed) for word in said)
             if said or left_ms <= 0:

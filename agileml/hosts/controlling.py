@@ -134,7 +134,7 @@ class ControllerProcess:
             self._repeat_at = now + self._timing.repeat_s
             for name, link in self._core.links.items():
                 if link.unconfirmed:
-                    self._send(name, link.repeat())
+                    self._send(name, link.again())
 
     def _act(self, entries: Sequence[Entry]) -> None:
         if not entries:

@@ -48,10 +48,11 @@ class Timing:
     """Real seconds.
 
     ``checkpoint_s``: between two checkpoints, beside those that are due by clocks; 0: never by time.
-    ``repeat_s``: unconfirmed messages are repeated, and signs of life given; ``silence_s``: a machine whose
-    agent is silent for so long is lost; ``lease_s``: an agent ends after so long without its controller,
-    and a finished controller after so long without its client; ``ask_after_s``: what a worker or a server has
-    had no answer to for so long, up to twice that, is asked after, since it may be lost.
+    ``repeat_s``: between signs of life, and turns to repeat what is unconfirmed (``Link.again``);
+    ``silence_s``: a machine whose agent is silent for so long is lost; ``lease_s``: an agent ends after so
+    long without its controller, and a finished controller after so long without its client; ``ask_after_s``:
+    what a worker or a server has had no answer to for so long, up to twice that, is asked after;
+    ``first_word_s``: what a controller has beyond its leases to start and read its journal.
     """
 
     repeat_s: float = 0.3
@@ -59,6 +60,7 @@ class Timing:
     lease_s: float = 30.0
     checkpoint_s: float = 0.0
     ask_after_s: float = 2.0
+    first_word_s: float = 300.0
 
 
 @dataclass(frozen=True, slots=True)

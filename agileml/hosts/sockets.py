@@ -170,7 +170,7 @@ class ControlEnd:
             for packet in packets:
                 self.socket.send(encode_packet(packet))
         if now >= self._repeat_at:
-            self.socket.send(encode_packet(self.link.repeat()))
+            self.socket.send(encode_packet(self.link.again()))
             self._repeat_at = now + self._repeat_s
 
     def wait_ms(self) -> int:

@@ -35,7 +35,9 @@ class Progress:
         self._unsaved = np.zeros(len(begins))
         """Work since the last checkpoint."""
         self._running_s = np.zeros(len(begins))
-        """Since the last checkpoint."""
+        """Seconds at work since the last checkpoint, or the last loss. Pauses and times without a machine do
+        not count: nothing is done in them that could be saved.
+        """
 
     def rate(self, ideal: Floats) -> Floats:
         """Core-seconds of work per second, of what machines do that never checkpoint."""

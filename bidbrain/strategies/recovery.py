@@ -29,6 +29,9 @@ class Checkpointing:
     """Checkpoints to durable storage, no reliable machines: an eviction loses the work since the last one."""
 
     interval_s: Seconds
+    """Of the time at work: starts, pauses and restarts do not count, and after a loss it begins anew. It is
+    time and not work, so that with machines twice as fast twice as much is lost at the most.
+    """
     overhead: float
     """Share of the running time that goes into checkpoints, in [0, 1)."""
     restart_s: Seconds

@@ -147,6 +147,14 @@ def _safe(state: State, entry: e.SafeToKill) -> str | None:
     return f"safe: nothing would be lost with {_whole(allocation)} now"
 
 
+def _given_up(state: State, entry: e.MachineGivenUp) -> str:
+    return f"given up: {_those(state, [entry.instance])} hangs, or cannot run the job"
+
+
+def _silent(state: State, entry: e.ControllerSilent) -> str:
+    return f"given up: {_those(state, [entry.instance])} hangs, and the training's controller with it"
+
+
 def _ended(state: State, entry: e.InstancesEnded) -> str:
     return f"gone: {_those(state, entry.instances)}, {entry.end}"
 
@@ -283,6 +291,8 @@ TELLERS: Final[Mapping[type, Callable[[State, Any], str | None]]] = {
     e.EvictionWarned: _warned,
     e.MachineJoined: _joined,
     e.SafeToKill: _safe,
+    e.MachineGivenUp: _given_up,
+    e.ControllerSilent: _silent,
     e.InstancesEnded: _ended,
     e.Release: _release,
     e.StageEntered: _stage,

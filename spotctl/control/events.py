@@ -110,6 +110,22 @@ class MachineJoined:
 
 
 @dataclass(frozen=True, slots=True)
+class MachineGivenUp:
+    """The training has lost the instance, of whose end nobody has heard: it hangs, or cannot run the job."""
+
+    at: Instant
+    instance: str
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerSilent:
+    """Nothing is heard of the training's controller any more, nor of ``instance``, which runs it."""
+
+    at: Instant
+    instance: str
+
+
+@dataclass(frozen=True, slots=True)
 class SafeToKill:
     """Nothing of the training would be lost with this instance."""
 
@@ -257,6 +273,8 @@ Fact: TypeAlias = (
     | EvictionWarned
     | InstancesEnded
     | MachineJoined
+    | MachineGivenUp
+    | ControllerSilent
     | SafeToKill
     | Progressed
     | CheckpointStored

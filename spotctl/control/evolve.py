@@ -167,6 +167,8 @@ def _ended(state: State, entry: e.InstancesEnded) -> State:
     ]
     state = _with(state, *ended)
     if entry.end is End.RELEASED:
+        ended = [instance for instance in ended if instance.given_up and state.asked is not e.Ask.DOWN]
+    if not ended:
         return state
     training = state.phase in (Phase.TRAINING, Phase.STOPPING)
     lost = [i for i in ended if i.told_join and not i.safe and training]
@@ -236,6 +238,12 @@ def _joined(state: State, entry: e.MachineJoined) -> State:
     first = state.now if state.training_started_at is None else state.training_started_at
     state = replace(state, phase=Phase.TRAINING, training_started_at=first)
     return replace(state, decide_from=state.now) if state.terms.reliable_count else state
+
+
+def _given_up(state: State, entry: e.MachineGivenUp | e.ControllerSilent) -> State:
+    """It counts as lost when it has ended, as one that dies by itself."""
+    instance = state.instances[entry.instance]
+    return _with(state, replace(instance, given_up=True)) if instance.live else state
 
 
 def _safe(state: State, entry: e.SafeToKill) -> State:
@@ -409,6 +417,8 @@ _HANDLERS: Final[Mapping[type, Callable[[State, Any], State]]] = {
     e.TellStop: _tell_stop,
     e.TellRestart: _tell_restart,
     e.MachineJoined: _joined,
+    e.MachineGivenUp: _given_up,
+    e.ControllerSilent: _given_up,
     e.SafeToKill: _safe,
     e.Progressed: _progressed,
     e.CheckpointStored: _stored,

@@ -57,6 +57,8 @@ class Instance:
     joined: bool = False
     joined_at: Instant | None = None
     safe: bool = False
+    given_up: bool = False
+    """By the training: it hangs, or cannot run the job, and is of no more use."""
 
     @property
     def live(self) -> bool:
@@ -321,7 +323,7 @@ class State:
             return
         for instance in self.live():
             idle = self.stage == 3 and self.is_reliable(instance)
-            if instance.joined and not instance.safe and not idle:
+            if instance.joined and not (instance.safe or instance.given_up or idle):
                 yield instance
 
     def machines_at_work(self) -> Counter[str]:

@@ -109,7 +109,8 @@ def _tell_joins(state: State) -> Commands:
 
 
 def _tell_warnings(state: State) -> Commands:
-    warned = [i for i in state.live() if i.ends_at is not None and i.told_join and not i.told_warning]
+    staying = [i for i in state.live() if i.told_join and not i.given_up]
+    warned = [i for i in staying if i.ends_at is not None and not i.told_warning]
     for (_, ends_at), group in groupby(warned, key=lambda i: (i.allocation, i.ends_at)):
         assert ends_at is not None
         if state.blind_until is not None and ends_at <= state.blind_until:
@@ -208,6 +209,8 @@ def _release_reason(state: State, instance: Instance) -> str | None:
         return "the job begins again from its checkpoint"
     if state.phase is Phase.CLOSING or _given_up(state):
         return _closing_reason(state, instance)
+    if instance.given_up and instance.warned_at is None:
+        return "the training has given it up"
     if instance.warned_at is None and instance.ends_at is not None:
         if state.terms.queued is not None and not instance.told_join:
             return "given back before it took part"

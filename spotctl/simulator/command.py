@@ -4,10 +4,11 @@ All moments follow from the commands it is told and their nominal times, as in `
 
 The model: a machine is ready sigma seconds after it was told to join; the one that joined first of those
 that stay runs the program, at nu per core less the share that checkpoints take, from ``restart_s`` after it
-took over. Every ``interval_s`` of its time a checkpoint of the steps done is in the store. A warned machine
-stops at once; it is safe to kill ``DRAIN_S`` later. Where the program checkpoints on a warning no step is
-lost, else what came after the newest checkpoint is done again, as after a loss. A machine in another region
-has to fetch the checkpoint first, over the job's link.
+took over. With the first step that ends ``interval_s`` after that, or after the last checkpoint, one of the
+steps done is in the store: the time that it starts or is away does not count. A warned machine stops at
+once; it is safe to kill ``DRAIN_S`` later. Where the program checkpoints on a warning no step is lost, else
+what came after the newest checkpoint is done again, as after a loss. A machine in another region has to
+fetch the checkpoint first, over the job's link.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from agileml import commands as c
 from agileml import events as a
 from agileml.hosts.client import TrainingClient
 from agileml.hosts.stored import CheckpointError
-from agileml.telemetry import ObjectiveAt, Upward
+from agileml.telemetry import MachineGivenUp, ObjectiveAt, Upward
 from pricing_data.units import Instant
 from spotctl.control import events as e
 from spotctl.control.terms import Terms
@@ -28,6 +28,7 @@ JOIN_FLOOR_S: Final = 30.0
 
 HEARD: Final = (
     e.MachineJoined,
+    e.MachineGivenUp,
     e.SafeToKill,
     e.Progressed,
     e.CheckpointStored,
@@ -68,6 +69,15 @@ def _begins(command: e.Entry, number: int) -> bool:
     return isinstance(command, e.TellRestart) and command.number == number
 
 
+def _done(heard: Iterable[e.Fact]) -> Iterator[tuple[type[e.Fact], str]]:
+    """Who joined and who is safe to kill; of whoever was given up, neither will ever be said."""
+    for fact in heard:
+        if isinstance(fact, e.MachineJoined | e.SafeToKill):
+            yield type(fact), fact.instance
+        elif isinstance(fact, e.MachineGivenUp):
+            yield from ((kind, fact.instance) for kind in (e.MachineJoined, e.SafeToKill))
+
+
 class AgileMLTraining:
     """``keep(saved) -> kept``: puts the model that training saved where the job wants it, or raises NotKept:
     then the job has failed.
@@ -98,13 +108,14 @@ class AgileMLTraining:
         self._news: deque[Upward] = deque()
         self._effects: dict[str, Effect] = {}
         self._over = False
-        self._done = frozenset(
-            (type(fact), fact.instance) for fact in heard if isinstance(fact, e.MachineJoined | e.SafeToKill)
-        )
+        self._done = frozenset(_done(heard))
         self._told = told
         self._again = again
         self._end_checkpoints = end_checkpoints
         self._resumed = resumed
+        self._silent: str | None = None
+        """The controller's machine, where that hangs and it is still to be said."""
+        self._called_silent: set[str] = set()
 
     def tell(self, number: int, command: e.Tell) -> None:
         if number <= self._told:
@@ -121,6 +132,9 @@ class AgileMLTraining:
         if self._resumed is not None:
             facts.insert(0, e.TrainingResumed(now, *self._resumed))
             self._resumed = None
+        if self._silent is not None:
+            facts.append(e.ControllerSilent(now, self._silent))
+            self._silent = None
         if facts and isinstance(facts[-1], e.TrainingFinished):
             clock = facts[-1].clock
             why = self._end_checkpoints(clock)
@@ -135,16 +149,24 @@ class AgileMLTraining:
 
     def poll(self, timeout_s: float) -> bool:
         self._news.extend(self._client.poll(timeout_s))
-        return bool(self._news) or self._resumed is not None
+        self._notice_silence()
+        return bool(self._news) or self._resumed is not None or self._silent is not None
 
     def close(self) -> None:
         self._client.close()
+
+    def _notice_silence(self) -> None:
+        """Nobody else notices where the machine hangs that all others end without."""
+        machine = self._client.hanging
+        if machine is not None and not self._over and machine not in self._called_silent:
+            self._called_silent.add(machine)
+            self._silent = machine
 
     def _begin_again(self, number: int) -> None:
         """Whoever led the training is gone; what it may still have said is of no more use."""
         self._news.clear()
         self._effects.clear()
-        self._over = False
+        self._over, self._silent = False, None
         try:
             client, self._resumed = self._again(number)
         except CheckpointError as error:
@@ -204,6 +226,9 @@ class AgileMLTraining:
             case c.SafeToKill():
                 self._effects.pop(message.machine, None)
                 return e.SafeToKill(now, message.machine)
+            case MachineGivenUp():
+                self._effects.pop(message.machine, None)
+                return e.MachineGivenUp(now, message.machine)
             case c.Progressed():
                 return e.Progressed(now, message.clock, message.consistent)
             case ObjectiveAt():

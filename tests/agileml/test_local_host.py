@@ -15,7 +15,7 @@ from agileml.commands import Failed
 from agileml.events import Stage, StopRequested, Tier
 from agileml.hosts.client import TrainingClient
 from agileml.hosts.local import LocalHost
-from agileml.telemetry import ObjectiveAt
+from agileml.telemetry import MachineGivenUp, ObjectiveAt
 from tests.agileml.real_jobs import QUICK, running_job
 
 pytestmark = pytest.mark.process
@@ -106,7 +106,8 @@ def test_a_hanging_machine_is_lost_and_ends_when_it_wakes(tmp_path: Path) -> Non
         job.start("r1", "t1", "t2")
         job.reach(2)
         job.host.freeze("t1")
-        job.reach(job.clock + 3)  # which takes the silence of t1, and its loss
+        job.wait(lambda said: said == MachineGivenUp("t1"))
+        job.reach(job.clock + 3)
         assert job.host.alive("t1")
         job.host.thaw("t1")
         while job.host.alive("t1"):

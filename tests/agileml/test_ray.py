@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +18,7 @@ import pytest
 
 import agileml
 from agileml.apps.mf import MatrixFactorization
-from agileml.commands import Progressed, SafeToKill, StageChanged
+from agileml.commands import JoinedTraining, Progressed, SafeToKill, StageChanged
 from agileml.events import Stage
 from agileml.hosts.ray.running import reference_to
 from agileml.input import Input
@@ -29,39 +30,55 @@ from tests.agileml.real_jobs import QUICK, serial
 
 pytestmark = pytest.mark.process
 
-CLOCKS, SHARDS, PARTITIONS = 30, 8, 3
+CLOCKS, SHARDS, PARTITIONS = 60, 8, 3
+
+HELD_BACK = """
+import time
+from pathlib import Path
+
+from agileml.apps.mf import MatrixFactorization
+
+class HeldBack(MatrixFactorization):
+    def process(self, shard, values, seed):
+        if not Path({until!r}).exists():
+            time.sleep(0.5)
+        return super().process(shard, values, seed)
+"""
+"""Trains slowly until a file is there: a loaded machine has a minute and more for what is to happen."""
 
 
 def test_nodes_join_and_drain_while_a_function_call_trains(cluster: RayCluster, tmp_path: Path) -> None:
     cluster.add("r1", "t1", "t2")
-    told: list[Upward] = []
-    to_drain = ["t1", "t2"]
+    drained: list[str] = []
+    application, until = tmp_path / "held_back.py", tmp_path / "all has happened"
+    application.write_text(HELD_BACK.format(until=str(until)))
 
     def follow(said: Upward) -> None:
-        told.append(said)
         match said:
             case StageChanged(Stage.TWO) if "t3" not in cluster.nodes:
                 cluster.add("t3", allocation="late")
-            case Progressed(_, consistent) if consistent >= 8 and to_drain:
-                cluster.drain(*to_drain)
-                to_drain.clear()
+            case JoinedTraining(machine) if machine.startswith("late-"):
+                cluster.drain("t1", "t2", seconds=120)
+            case SafeToKill(machine):
+                drained.append(machine)
+                if len(drained) == 2:
+                    until.touch()
 
     trained = agileml.run(
-        MatrixFactorization,
+        f"{application}:HeldBack",
         write_small_ratings(tmp_path),
         output=tmp_path / "out",
         clocks=CLOCKS,
         arguments={"rank": 4},
         partitions=PARTITIONS,
         shards=SHARDS,
-        core_seconds_per_clock=0.3,
-        timing=QUICK,
+        core_seconds_per_clock=0.05,
+        timing=replace(QUICK, silence_s=30.0, lease_s=60.0),  # nobody is to be taken for dead
         progress=follow,
     )
     assert (trained.clock, trained.redone, trained.failures, trained.evicted) == (CLOCKS, 0, 0, 2)
     assert Stage.TWO in trained.stages  # from the start, where all nodes came up together
-    names = {said.machine for said in told if isinstance(said, SafeToKill)}
-    assert names == {f"transient-{cluster.id(name)[:12]}" for name in ("t1", "t2")}
+    assert set(drained) == {f"transient-{cluster.id(name)[:12]}" for name in ("t1", "t2")}
     data = Input(tmp_path / "out" / "input")
     model, objectives = serial(MatrixFactorization(rank=4), data, SHARDS, CLOCKS)
     assert trained.objective == objectives[-1]

@@ -94,6 +94,47 @@ def test_what_cannot_be_written_is_said_and_what_was_written_stays(path: Path) -
     again.close()
 
 
+def test_after_a_commit_that_failed_others_can_write_and_the_next_one_has_it_all(path: Path) -> None:
+    """The disk is full, and then it is not."""
+    written(path, WOKE).close()
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute(f"PRAGMA max_page_count={connection.execute('PRAGMA page_count').fetchone()[0]}")
+    full, other = (
+        Ledger(connection, path),
+        Ledger(sqlite3.connect(path, timeout=0, isolation_level=None), path),
+    )
+    lines = [full.append(ACQUIRE) for _ in range(1000)]
+    full.note("asks", "1")
+    with pytest.raises(LedgerError, match="disk is full"):
+        full.commit()
+    other.ask("down")
+    assert full.asks(after=0) == ((1, "down"),)
+    connection.execute("PRAGMA max_page_count=100000")
+    assert full.append(PRICE) == lines[-1] + 1
+    full.commit()
+    assert other.entries() == (WOKE, *[ACQUIRE] * 1000, PRICE)
+    assert other.noted("asks") == "1"
+    full.close()
+    other.close()
+
+
+def test_a_commit_that_failed_holds_nobody_up(path: Path) -> None:
+    """As of two that both took the next number: the second one is refused, and lets go of the record."""
+    written(path, WOKE).close()
+    one, two = (Ledger(sqlite3.connect(path, timeout=0, isolation_level=None), path) for _ in range(2))
+    for ledger in (one, two):
+        ledger.append(PRICE)
+    one.commit()
+    for _ in range(2):
+        with pytest.raises(LedgerError, match="UNIQUE constraint failed"):
+            two.commit()
+    one.append(ACQUIRE)
+    one.commit()
+    assert two.entries() == (WOKE, PRICE, ACQUIRE)
+    one.close()
+    two.close()
+
+
 def _ask_often(ledger: Ledger) -> None:
     for _ in range(1000):
         ledger.ask("down")

@@ -7,7 +7,7 @@ import pytest
 from pricing_data.units import MicroUsd
 from spotctl.cli import words
 from spotctl.control import events as e
-from tests.spotctl.cli.story import at, beginning, entries, state_after, told
+from tests.spotctl.cli.story import at, entries, state_after, told
 
 STORY = """\
 14:00 asked for 1 x m4.xlarge in us-east-1a, on-demand (r1)
@@ -58,6 +58,14 @@ def test_news_of_the_rest_of_an_allocation_are_told_with_the_last_of_it() -> Non
             e.Stalled(at(1), "s1-0 joins", 2.04, done=False),
             "too slow for this speed: gave up waiting for s1-0 joins after 2.0 s",
         ),
+        (
+            e.MachineGivenUp(at(5), "s1-2"),
+            "given up: 1 x c4.xlarge in us-east-1b (s1) hangs, or cannot run the job",
+        ),
+        (
+            e.ControllerSilent(at(5), "r1-0"),
+            "given up: 1 x m4.xlarge in us-east-1a (r1) hangs, and the training's controller with it",
+        ),
         (e.TrainingFailed(at(1), "no backup"), "training failed: no backup"),
         (e.WakeAt(at(1), at(2)), None),
         (
@@ -68,7 +76,7 @@ def test_news_of_the_rest_of_an_allocation_are_told_with_the_last_of_it() -> Non
     ],
 )
 def test_what_is_rarer(entry: e.Entry, said: str | None) -> None:
-    assert words.sentence(beginning(), entry) == said
+    assert words.sentence(state_after(5), entry) == said
 
 
 def test_every_entry_is_either_told_or_left_out_on_purpose() -> None:

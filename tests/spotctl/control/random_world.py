@@ -32,6 +32,8 @@ class Fault(StrEnum):
     ALLOCATION_DIES = "all machines of an allocation die"
     RELIABLE_DIES = "a reliable machine dies"
     RELIABLE_DIE = "reliable machines die over and over"
+    MACHINE_HANGS = "the training gives a machine up that lives"
+    CONTROLLER_HANGS = "the controller's machine hangs"
     SPOT_REFUSED = "acquisitions are refused for a while"
     RELIABLE_REFUSED = "the reliable machines are refused"
     TRAINING_FAILS = "the training fails"
@@ -338,6 +340,12 @@ class RandomWorld:
                 if victims or self.fault_struck:
                     self._after(self._delay(100, 1200), self._strike, since=at)
                 yield from self._end(at, victims, End.FAILED)
+            case Fault.MACHINE_HANGS:
+                for name in self._some(self._live(reliable=False)):
+                    yield e.MachineGivenUp(at, name)
+            case Fault.CONTROLLER_HANGS:
+                for name in self._some(self._live(reliable=True) if self._joined else ()):
+                    yield e.ControllerSilent(at, name)
             case Fault.SPOT_REFUSED:
                 self._refusing_until, self.fault_struck = Instant(at + 1200), True
             case Fault.TRAINING_FAILS:

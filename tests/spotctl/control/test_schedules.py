@@ -20,6 +20,7 @@ from spotctl.codec import decode, encode
 from spotctl.control import events as e
 from spotctl.control.drive import drive, fold, start, unexecuted
 from spotctl.control.evolve import begin, evolve
+from spotctl.control.lifecycle import Life
 from spotctl.control.spending import spent
 from spotctl.control.state import Phase, State
 from spotctl.control.step import plan
@@ -178,6 +179,9 @@ class Checks:
             wanted = sum(1 for a in mine for i in state.of(a.name) if i.stays)
             wanted += sum(a.count for a in mine if a.unanswered)
             assert wanted <= state.terms.limits.max_instances, "more machines than the job allows"
+        useless = [i for i in state.live() if i.given_up and i.warned_at is None]
+        if state.phase is not Phase.CLOSING:  # where paid hours may be waited out
+            assert all(i.life is Life.ENDING for i in useless), "paid for, and of no use any more"
         waits = (
             state.alarm is not None and state.alarm <= state.now
         )  # the alarm's word comes within the moment
@@ -208,12 +212,15 @@ DONE = (e.Outcome.DONE, 0)
 ENDS = {
     Fault.RELIABLE_DIES: (e.Outcome.FAILED, 1),
     Fault.RELIABLE_DIE: (e.Outcome.FAILED, 1),
+    Fault.CONTROLLER_HANGS: (e.Outcome.FAILED, 1),
     Fault.RELIABLE_REFUSED: (e.Outcome.FAILED, 5),
     Fault.TRAINING_FAILS: (e.Outcome.FAILED, 1),
     Fault.CANCEL: (e.Outcome.CANCELLED, 7),
     Fault.DOWN: (e.Outcome.TAKEN_DOWN, 7),
 }
 """How a run ends in which the fault came before its training was over; else the work is done."""
+RELIABLE = (Fault.RELIABLE_DIES, Fault.RELIABLE_DIE, Fault.CONTROLLER_HANGS)
+"""Another one may have a copy, so that the work is done all the same."""
 
 
 def check_end(outcome: Outcome, fault: Fault) -> None:
@@ -222,10 +229,10 @@ def check_end(outcome: Outcome, fault: Fault) -> None:
     missed = closed.exit_code == 6 and outcome.state.terms.deadline_s is not None  # nobody promised it here
     ending = (closed.outcome, 0 if missed else closed.exit_code)
     too_late = fault is Fault.CANCEL and outcome.state.work_left == 0
-    survived = fault is Fault.RELIABLE_DIES and outcome.state.restarts > 0
+    survived = fault in (Fault.RELIABLE_DIES, Fault.CONTROLLER_HANGS) and outcome.state.restarts > 0
     if too_late or survived:
         assert ending == DONE
-    elif outcome.struck and fault not in (Fault.RELIABLE_DIES, Fault.RELIABLE_DIE):
+    elif outcome.struck and fault not in RELIABLE:
         assert ending == ENDS.get(fault, DONE)
     else:
         assert ending in (ENDS.get(fault, DONE), DONE)
@@ -322,6 +329,7 @@ WRONG_FOLDS: Sequence[tuple[type, Fault]] = [
     (e.TellJoin, Fault.NONE),
     (e.TellWarning, Fault.NONE),
     (e.TellLost, Fault.TRANSIENT_DIES),
+    (e.ControllerSilent, Fault.CONTROLLER_HANGS),
     (e.WakeAt, Fault.NONE),
     (e.ControllerDown, Fault.CONTROLLER_DOWN),
     (e.Asked, Fault.CANCEL),

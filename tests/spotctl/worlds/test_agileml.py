@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,7 +12,9 @@ import pytest
 from agileml.apps.planted import planted_ratings, write_ratings
 from agileml.events import Setup
 from agileml.hosts.client import TrainingClient
-from agileml.hosts.job import Job, JobFolder
+from agileml.hosts.job import Job, JobFolder, Timing
+from agileml.telemetry import MachineGivenUp
+from agileml.wire import control_to_json
 from pricing_data.units import Instant
 from spotctl.control import events as e
 from spotctl.worlds.agileml import AgileMLTraining, attempt
@@ -19,6 +23,7 @@ from tests.spotctl.build import START, terms
 JOIN = e.TellJoin(START, ("s1-1", "s1-2"), reliable=False, cores=4)
 WARN = e.TellWarning(Instant(START + 600), ("s1-1",), Instant(START + 720))
 Resumed = Callable[..., AgileMLTraining]
+LEASE_S = 0.05
 
 
 @pytest.fixture
@@ -26,8 +31,10 @@ def resumed(tmp_path: Path) -> Iterator[Resumed]:
     """Makes a training of which the given facts were heard before. Its controller is gone."""
     source = tmp_path / "ratings.csv"
     write_ratings(planted_ratings(20, 10, 2, 0.1, 0.5, seed=0), source)
-    job = Job("agileml.apps.mf:MatrixFactorization", {"rank": 2}, Setup(partitions=1, shards=2, clocks=5))
+    setup, timing = Setup(partitions=1, shards=2, clocks=5), Timing(lease_s=LEASE_S, first_word_s=0.0)
+    job = Job("agileml.apps.mf:MatrixFactorization", {"rank": 2}, setup, timing=timing)
     folder = JobFolder.prepare(tmp_path / "training", job, source)
+    folder.controller_record.write_text("r1-1")
     made: list[AgileMLTraining] = []
 
     def resume(*heard: e.Fact) -> AgileMLTraining:
@@ -59,6 +66,34 @@ def test_a_warning_is_waited_for_until_its_machine_was_safe_to_kill(resumed: Res
         training.tell(2, WARN)
     assert waits_for(warned) == ["s1-1 is safe to kill"]
     assert waits_for(safe) == []
+
+
+# ---- machines that hang ----------------------------------------------------------------------------
+
+
+def test_a_machine_that_was_given_up_is_waited_for_no_more(resumed: Resumed, tmp_path: Path) -> None:
+    training = resumed()
+    training.tell(1, JOIN)
+    words = [{"number": 1, "message": control_to_json(MachineGivenUp("s1-1"))}]
+    JobFolder(tmp_path / "training").last_words.write_text(json.dumps(words))
+    assert training.poll(0.0)
+    (said,) = training.facts(WARN.at)
+    assert said == e.MachineGivenUp(WARN.at, "s1-1")
+    assert waits_for(training) == ["s1-2 joins"]
+    again = resumed(said)
+    again.tell(1, JOIN)
+    again.tell(2, WARN)
+    assert waits_for(again) == ["s1-2 joins"]
+
+
+def test_a_controller_that_is_never_heard_is_said_to_be_silent_once(resumed: Resumed) -> None:
+    training = resumed()
+    training.tell(1, e.TellJoin(START, ("r1-1",), reliable=True, cores=4))
+    until = time.monotonic() + 60
+    while not training.poll(0.05):
+        assert time.monotonic() < until
+    assert training.facts(WARN.at) == (e.ControllerSilent(WARN.at, "r1-1"),)
+    assert not training.poll(5 * LEASE_S)
 
 
 # ---- attempts --------------------------------------------------------------------------------------

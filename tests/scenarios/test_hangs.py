@@ -1,0 +1,62 @@
+"""Machines that hang, and do not end: nobody pays for them for long, and the model is the same.
+
+``pytest --campaign tests/scenarios/test_hangs.py``: silence takes its 20 or 60 seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from spotctl.control import events as e
+from tests.scenarios.product import CLOCKS, ON_RELIABLE, Product, product
+
+pytestmark = [pytest.mark.process, pytest.mark.campaign]
+
+
+@pytest.fixture
+def job(tmp_path: Path, campaign: bool) -> Iterator[Product]:
+    if not campaign:
+        pytest.skip("only with --campaign: silence takes its time; what follows is tested without processes")
+    with product(tmp_path) as made:
+        made.patience_s = 300.0
+        yield made
+
+
+def released(name: str) -> Callable[[e.Entry], bool]:
+    return lambda entry: isinstance(entry, e.InstancesEnded) and name in entry.instances
+
+
+def test_a_spot_machine_that_hangs_is_ended_and_its_sibling_stays(job: Product, undisturbed: bytes) -> None:
+    job.launch()
+    job.reach_stage(2)
+    hanging = job.transient[0]
+    job.host.freeze(hanging)
+    job.wait(lambda entry: entry == e.MachineGivenUp(entry.at, hanging))
+    job.wait(released(hanging))
+    final = job.end()
+    assert (final["state"], final["clocks"], final["failures"]) == ("done", CLOCKS, 1), job.chatter
+    ended = [entry for entry in job.all(e.InstancesEnded) if hanging in entry.instances]
+    assert [entry.instances for entry in ended] == [(hanging,)]
+    assert job.model.read_bytes() == undisturbed
+    job.check_nothing_left()
+    job.check_record(final)
+
+
+def test_a_job_whose_controllers_machine_hangs_begins_again(job: Product, undisturbed: bytes) -> None:
+    with (job.folder / "scenario.yaml").open("a") as file:
+        file.write(f"checkpoint: {{store: {job.folder}/states, every: 4}}\n")
+    job.launch()
+    job.reach_stage(2)
+    job.wait(lambda entry: isinstance(entry, e.Checkpointed))
+    job.host.freeze(ON_RELIABLE)
+    job.wait(lambda entry: entry == e.ControllerSilent(entry.at, ON_RELIABLE))
+    job.wait(released(ON_RELIABLE))
+    final = job.end()
+    assert (final["state"], final["exit_code"], final["clocks"]) == ("done", 0, CLOCKS), job.chatter
+    assert final["restarts"] == 1
+    assert job.model.read_bytes() == undisturbed
+    job.check_nothing_left()
+    job.check_record(final)
