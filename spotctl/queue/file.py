@@ -217,8 +217,9 @@ class Listed:
 def entries(path: Path) -> Iterator[Listed]:
     """The jobs of a queue file that could be loaded, for saying where something stands."""
     root = yaml.compose(read_text(path), Loader=yaml.SafeLoader)
-    jobs = next(value for key, value in root.value if key.value == "jobs")
-    for node in jobs.value:
+    found = root.value if isinstance(root, yaml.MappingNode) else []
+    listed = [node for key, value in found if key.value == "jobs" for node in value.value]
+    for node in listed:
         said = {key.value: value.value for key, value in node.value}
         file = path.parent / Path(said["job"]).expanduser()
         yield Listed(said.get("name") or load_job(file).name, file, node.start_mark.line + 1)

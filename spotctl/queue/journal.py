@@ -95,7 +95,7 @@ class Left:
 class Handled:
     """Requests up to this number have been dealt with.
 
-    ``waiting``: a job that was added, by name and as JSON, and waits for others. ``removed``: a job's name.
+    ``waiting``: a job that was added, by name and as JSON, and is to be let in. ``removed``: a job's name.
     """
 
     at: Instant
@@ -131,7 +131,7 @@ class Record:
     """Whether jobs came or went since the last round."""
     handled: int = 0
     added: Mapping[str, str] = field(default_factory=dict)
-    """By name, as JSON: before the run began, or to wait for others."""
+    """By name, as JSON: jobs that are not the file's."""
     removed: frozenset[str] = frozenset()
     """Whose removal was asked for."""
     closed: Closed | None = None

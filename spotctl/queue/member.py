@@ -89,8 +89,8 @@ class OpenJob:
         else:
             self._built = opened.resumed_world(self._pending, time, down)
         self._opened = None  # its entries are folded
-        if down is None and self._allowance is not None:
-            self.world.lease(None, self._allowance)
+        if self._allowance is not None and self.state.allowance != self._allowance:
+            self.world.lease(self.state.lease, self._allowance)
 
     @property
     def name(self) -> str:

@@ -74,6 +74,7 @@ class Runner:
         self._spent = MicroUsd(0)
         """By jobs that have ended."""
         self._interrupted = False
+        self._cancelled = False
         self._told: set[str] = set()
         self.finals: dict[str, dict[str, Any]] = {}
 
@@ -94,9 +95,14 @@ class Runner:
         self._interrupted = True
 
     def run(self) -> None:
-        """Until every job has ended."""
-        while self._open or self._waiting:
+        """Until every job has ended, those that were asked for meanwhile too."""
+        while self._goes_on():
             self._step()
+
+    def _goes_on(self) -> bool:
+        if not (self._open or self._waiting or self._cancelled):
+            self._take_up_requests()
+        return bool(self._open or self._waiting)
 
     def _step(self) -> None:
         if self._interrupted:
@@ -126,7 +132,7 @@ class Runner:
             self._unsettled = True
 
     def _cancel_all(self) -> None:
-        self._interrupted = False
+        self._interrupted, self._cancelled = False, True
         for job in self._open.values():
             job.ask(e.Ask.CANCEL)
         for name in list(self._waiting):
@@ -330,8 +336,6 @@ class Runner:
                 self._journal.write(j.Handled(self._time.now, number))
             elif request.member:
                 self._add(number, request)
-                waits = {request.job: request.member} if request.job in self._waiting else {}
-                self._journal.write(j.Handled(self._time.now, number, waits))
             else:
                 self.remove(request.job)
                 self._journal.write(j.Handled(self._time.now, number, removed=request.job))
@@ -342,17 +346,21 @@ class Runner:
             self._watcher.on_trouble(told)
 
     def _add(self, number: int, request: Request) -> None:
-        record = self._journal.record
+        """On record before it is let in: whoever goes on after a kill lets it in then, and says it once."""
         try:
-            if request.job in {*self._waiting, *record.entered, *record.left}:
-                raise UsageError(
-                    f"{self._spec.name} has had a job called {request.job} in this run; say --name"
-                )
-            member = self._folder.asked.added(number, request)
+            member = self._newcomer(number, request)
         except SpotctlError as error:
             self._watcher.on_left(request.job, error.exit_code, str(error), None)
+            self._journal.write(j.Handled(self._time.now, number))
             return
+        self._journal.write(j.Handled(self._time.now, number, {request.job: request.member}))
         self.admit([member])
+
+    def _newcomer(self, number: int, request: Request) -> Member:
+        record = self._journal.record
+        if request.job in {*self._waiting, *record.entered, *record.left}:
+            raise UsageError(f"{self._spec.name} has had a job called {request.job} in this run; say --name")
+        return self._folder.asked.added(number, request)
 
     def remove(self, name: str) -> None:
         """A job is to leave the queue: one that waits never begins, one that runs is cancelled."""

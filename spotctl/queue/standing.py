@@ -68,7 +68,7 @@ def standing(spec: QueueSpec, world: WorldKind = WorldKind.LOCAL) -> Standing:
     record = Record() if newest is None else newest.record()
     runs = {(run.name, run.id): run for run in runs_of(world).all()} if record.entered else {}
     names = dict.fromkeys(member.name for member in spec.jobs) if newest is None else {}
-    names |= dict.fromkeys([*record.entered, *record.left])
+    names |= dict.fromkeys(name for name in (*record.entered, *record.left))
     if record.closed is None:
         names |= dict.fromkeys(member.name for member in spec.jobs)
     rows, failures = [], []
