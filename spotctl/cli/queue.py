@@ -52,7 +52,8 @@ def add(
     """
     from spotctl.jobfile import load_job
     from spotctl.queue.file import load_queue
-    from spotctl.queue.journal import QueueFolder, Request
+    from spotctl.queue.journal import QueueFolder
+    from spotctl.queue.requests import Request
     from spotctl.queue.spec import Member, member_text
 
     spec = load_queue(queue)
@@ -86,7 +87,8 @@ def rm(
     from its next run.
     """
     from spotctl.queue.file import load_queue
-    from spotctl.queue.journal import QueueFolder, Request
+    from spotctl.queue.journal import QueueFolder
+    from spotctl.queue.requests import Request
     from spotctl.yamlfile import hint
 
     spec = load_queue(queue)
@@ -110,6 +112,7 @@ def _past(folder: QueueFolder) -> frozenset[str]:
 def _names(spec: QueueSpec) -> tuple[str, ...]:
     """The jobs of a queue's file, and those that were added and not removed since."""
     from spotctl.queue.journal import QueueFolder
+    from spotctl.queue.requests import Unreadable
 
     folder = QueueFolder(spec.name)
     going = folder.unfinished()
@@ -120,6 +123,8 @@ def _names(spec: QueueSpec) -> tuple[str, ...]:
         for name in {*record.left, *record.removed}:
             names.pop(name, None)
     for _, request in folder.requests(after=folder.handled()):
+        if isinstance(request, Unreadable):
+            continue  # whoever runs the queue says so
         if request.member:
             names[request.job] = None
         else:
@@ -175,6 +180,7 @@ def run(
     """
     from spotctl.cli import queueflow
     from spotctl.queue.file import load_queue
+    from spotctl.queue.placed import placed_in
     from spotctl.queue.spec import QueueOptions, QueueSettings
     from spotctl.settings import WorldKind
 
@@ -187,10 +193,11 @@ def run(
     )
     settings = QueueSettings(spec, chosen)
     as_json = options.wants_json(form, as_json)
-    if dry_run:
-        queueflow.show_plan(settings, as_json)
-        return
-    raise typer.Exit(queueflow.run(settings, as_json, ask=not yes))
+    with placed_in(queue):
+        if dry_run:
+            queueflow.show_plan(settings, as_json)
+        else:
+            raise typer.Exit(queueflow.run(settings, as_json, ask=not yes))
 
 
 @group.command(epilog="Example: spotctl queue policies --json")

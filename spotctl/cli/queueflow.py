@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import typer
 
@@ -17,6 +17,8 @@ from spotctl.queue.planning import plan_queue
 from spotctl.queue.running import goes_on, run_queue
 from spotctl.queue.spec import QueueSettings
 from spotctl.runs import Run
+
+EVENT: Final = "spotctl.queue-event/1"
 
 
 def show_plan(settings: QueueSettings, as_json: bool) -> None:
@@ -62,10 +64,13 @@ class JsonLines:
 
     def on_left(self, job: str, exit_code: int, why: str, final: dict[str, Any] | None) -> None:
         if final is None:
-            fields = {"schema": "spotctl.queue-event/1", "event": "NeverBegan", "job": job}
+            fields = {"schema": EVENT, "event": "NeverBegan", "job": job}
             screen.event(jsonlines.line({**fields, "exit_code": exit_code, "why": why}))
         else:
             screen.event(jsonlines.line(final))
+
+    def on_trouble(self, told: str) -> None:
+        screen.event(jsonlines.line({"schema": EVENT, "event": "Trouble", "why": told}))
 
 
 class LogLines:
@@ -97,3 +102,6 @@ class LogLines:
             return
         ending = words.ending(final["state"], why)
         screen.note(f"{final['ended']} {job}: {ending}, for ${final['cost']['total']}")
+
+    def on_trouble(self, told: str) -> None:
+        screen.note(told)

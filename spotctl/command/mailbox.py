@@ -65,6 +65,11 @@ class Inbox:
 
     def receive(self) -> Iterator[tuple[int, Any]]:
         """What is new, with its numbers. Raises ValueError where a line is no JSON."""
+        for number, line in self.lines():
+            yield number, json.loads(line)
+
+    def lines(self) -> Iterator[tuple[int, bytes]]:
+        """What is new as it stands, whatever that is, with its numbers."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._offset)
@@ -73,7 +78,7 @@ class Inbox:
             return
         whole = text[: text.rfind(b"\n") + 1]
         self._offset += len(whole)
-        for line in whole.splitlines():
+        for line in whole.split(b"\n")[:-1]:
             self._number += 1
             if self._number > self._skip:
-                yield self._number, json.loads(line)
+                yield self._number, line

@@ -11,6 +11,7 @@ from spotctl.errors import DeadlineInfeasible, SpotctlError, UsageError
 from spotctl.opening import Recorded, opening_state, settings_of
 from spotctl.queue.admission import Admission, admission
 from spotctl.queue.claims import Claims, reopened
+from spotctl.queue.placed import about
 from spotctl.queue.pools import Pools
 from spotctl.queue.promises import Promised
 from spotctl.queue.spec import Member, QueueSettings
@@ -66,7 +67,10 @@ class Arrivals:
         Raises DeadlineInfeasible if a deadline cannot be promised that must be, UsageError if the quotas can
         never hold a job, NothingToDo if one runs already, and whatever else speaks against one.
         """
-        resolved = {member.name: self._resolved(member, room) for member in members}
+        resolved = {}
+        for member in members:
+            with about(member.name):
+                resolved[member.name] = self._resolved(member, room)
         weighed = self._weighed(members, resolved, room)
         weighed.check(self._settings.spec.name)
         return [self._arrival(member, resolved[member.name], weighed) for member in members]

@@ -7,8 +7,8 @@ raises JobFileError with all problems of the file. The order of the functions is
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -200,3 +200,26 @@ def problem_of(jobs: Sequence[Member]) -> str | None:
         done.update(ready)
     waiting = [name for name in names if name not in done]
     return f"{', '.join(waiting)} wait for each other" if waiting else None
+
+
+# ---- where jobs are listed ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A job of a queue file: its name in the queue, its own file, and its line in the queue's."""
+
+    name: str
+    file: Path
+    line: int
+
+
+def entries(path: Path) -> Iterator[Listed]:
+    """The jobs of a queue file that could be loaded, for saying where something stands."""
+    root = yaml.compose(read_text(path), Loader=yaml.SafeLoader)
+    found = root.value if isinstance(root, yaml.MappingNode) else []
+    listed = [node for key, value in found if key.value == "jobs" for node in value.value]
+    for node in listed:
+        said = {key.value: value.value for key, value in node.value}
+        file = path.parent / Path(said["job"]).expanduser()
+        yield Listed(said.get("name") or load_job(file).name, file, node.start_mark.line + 1)

@@ -11,11 +11,10 @@ from it.
 from __future__ import annotations
 
 import datetime as dt
-import fcntl
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Self, TypeAlias
@@ -26,6 +25,7 @@ from spotctl.codec import from_json, to_json
 from spotctl.command.mailbox import Inbox, Outbox
 from spotctl.errors import LedgerError, NothingToDo
 from spotctl.ledger import sync_folder
+from spotctl.queue.requests import Asked, Request, Requests
 from spotctl.runs import JobLocked, default_root, held, is_held
 from spotctl.settings import WorldKind
 from spotctl.timesource import wall_clock
@@ -95,7 +95,7 @@ class Left:
 class Handled:
     """Requests up to this number have been dealt with.
 
-    ``waiting``: a job that was added, by name and as JSON, and waits for others. ``removed``: a job's name.
+    ``waiting``: a job that was added, by name and as JSON, and is to be let in. ``removed``: a job's name.
     """
 
     at: Instant
@@ -131,7 +131,7 @@ class Record:
     """Whether jobs came or went since the last round."""
     handled: int = 0
     added: Mapping[str, str] = field(default_factory=dict)
-    """By name, as JSON: before the run began, or to wait for others."""
+    """By name, as JSON: jobs that are not the file's."""
     removed: frozenset[str] = frozenset()
     """Whose removal was asked for."""
     closed: Closed | None = None
@@ -223,14 +223,6 @@ class Journal:
         self._notes.close()
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """Something asked of a queue: ``member`` is to be added (as JSON), or ``job`` removed."""
-
-    job: str
-    member: str = ""
-
-
 class QueueFolder:
     """All runs of one queue, and what is asked of it."""
 
@@ -265,18 +257,11 @@ class QueueFolder:
         """
         with self._kept():
             self._folder.mkdir(parents=True, exist_ok=True)
-            with (self._folder / "requests.lock").open("a") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
-                with closing(Outbox(self._requests, durable=True)) as requests:
-                    requests.send(to_json(request))
-                    sync_folder(self._folder)
+            self.asked.ask(request, self.handled())
 
-    def requests(self, after: int) -> tuple[tuple[int, Request], ...]:
-        """Requests with a number above ``after``. Raises LedgerError where they cannot be read."""
-        try:
-            return tuple((n, from_json(Request, line)) for n, line in Inbox(self._requests, after).receive())
-        except (OSError, ValueError, TypeError) as error:
-            raise LedgerError(f"{self._requests} cannot be read: {error}") from error
+    def requests(self, after: int) -> tuple[tuple[int, Asked], ...]:
+        """Requests with a number above ``after``. Raises LedgerError where none of their file can be read."""
+        return self.asked.after(after)
 
     def handled(self) -> int:
         """Up to what number requests have been dealt with, by whatever run."""
@@ -306,8 +291,9 @@ class QueueFolder:
             yield
 
     @property
-    def _requests(self) -> Path:
-        return self._folder / "requests.jsonl"
+    def asked(self) -> Requests:
+        """What was ever asked of it."""
+        return Requests(self._folder / "requests.jsonl")
 
     @contextmanager
     def _kept(self) -> Iterator[None]:

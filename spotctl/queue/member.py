@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from bidbrain.lease import Lease
 from pricing_data.traces import Recording
-from pricing_data.units import Instant, MicroUsd, later
+from pricing_data.units import Instant, MicroUsd
 from spotctl.control import events as e
 from spotctl.control.drive import record
 from spotctl.control.state import Phase, State
 from spotctl.interrupts import Answer, Interrupts
 from spotctl.opening import Recorded
+from spotctl.queue import seats
 from spotctl.queue.dealing import Holder
-from spotctl.queue.pools import Pools, use
+from spotctl.queue.pools import Pools
 from spotctl.queue.spec import Member
 from spotctl.queue.table import Wanting
 from spotctl.report.final import final_object
@@ -36,6 +37,10 @@ class Watcher(Protocol):
 
     def on_left(self, job: str, exit_code: int, why: str, final: dict[str, Any] | None) -> None:
         """A job has ended; ``final`` is the object of ``launch --json``, None where it never began."""
+        ...
+
+    def on_trouble(self, told: str) -> None:
+        """Something is wrong that ends no job: what, where, and what to do."""
         ...
 
 
@@ -84,8 +89,8 @@ class OpenJob:
         else:
             self._built = opened.resumed_world(self._pending, time, down)
         self._opened = None  # its entries are folded
-        if down is None and self._allowance is not None:
-            self.world.lease(None, self._allowance)
+        if self._allowance is not None and self.state.allowance != self._allowance:
+            self.world.lease(self.state.lease, self._allowance)
 
     @property
     def name(self) -> str:
@@ -98,8 +103,7 @@ class OpenJob:
 
     @property
     def promised(self) -> bool:
-        queued = self.state.terms.queued
-        return queued is not None and queued.promised
+        return seats.is_promised(self.state)
 
     @property
     def closed(self) -> bool:
@@ -125,28 +129,13 @@ class OpenJob:
 
     def holder(self, pools: Pools, reserved: Counter[str]) -> Holder:
         """As the dealer sees it."""
-        state, begins = self.state, Counter[str]()
-        terms = state.terms
-        if terms.reliable_count and not state.allocations and not self.promised:
-            begins[pools.of(terms.reliable.market)] += terms.reliable_count
-        held = use(state, pools)
-        kept = Counter(reserved if self.promised else held.rented)
-        if state.allocations and terms.reliable_count:  # one that is lost is replaced
-            kept |= Counter({pools.of(terms.reliable.market): terms.reliable_count})
-        elastic = terms.reliable_count > 0
-        return Holder(self.name, held, state.lease, kept, begins, elastic)
+        return seats.holder(self.state, pools, reserved)
 
     def wanting(
-        self, pools: Pools, reserved: Counter[str], received: dict[str, float], since: Instant | None
+        self, pools: Pools, reserved: Counter[str], received: Mapping[str, float], since: Instant | None
     ) -> Wanting | None:
         """As a round sees it; None where machines are no use to it any more."""
-        state = self.state
-        if state.phase not in (Phase.STARTING, Phase.TRAINING, Phase.RESTARTING) or state.asked is not None:
-            return None
-        deadline = state.terms.deadline_s
-        due = None if deadline is None else later(state.terms.start, deadline)
-        member, holder = self.member, self.holder(pools, reserved)
-        return Wanting(state, holder, member.weight, member.entity, due, received, since)
+        return seats.wanting(self.state, self.member, pools, reserved, received, since)
 
     def finish(self) -> dict[str, Any]:
         """It is closed: let go of everything; the final object."""

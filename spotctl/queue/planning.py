@@ -8,17 +8,18 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from bidbrain.throughputs import Estimate
-from pricing_data.units import Instant, later
+from pricing_data.units import Instant
 from spotctl.opening import opening_state
+from spotctl.queue import seats
 from spotctl.queue.admission import Admission, admission
-from spotctl.queue.dealing import Holder
 from spotctl.queue.journal import QueueFolder, root_of
-from spotctl.queue.pools import Pools, use
+from spotctl.queue.placed import about
+from spotctl.queue.pools import Pools
 from spotctl.queue.rates import rates
 from spotctl.queue.rounds import deal
 from spotctl.queue.running import asked_for, in_order, start_of, starting_at
 from spotctl.queue.spec import Member, QueueSettings
-from spotctl.queue.table import Hand, Table, Wanting, chosen_policy
+from spotctl.queue.table import Hand, Table, chosen_policy
 from spotctl.resolve import resolve
 
 
@@ -51,26 +52,22 @@ def plan_queue(settings: QueueSettings) -> QueuePlan:
     settled = starting_at(settings, start)
     pools = Pools(settings.spec.quotas)
     members = {member.name: member for member in in_order(asked)}
-    resolved = {
-        name: resolve(member.spec, settled.options.prices, "plan", 0)
-        for name, member in members.items()
-        if not member.after
-    }
+    resolved = {}
+    for name, member in members.items():
+        if not member.after:
+            with about(name):
+                resolved[name] = resolve(member.spec, settled.options.prices, "plan", 0)
     states = {name: opening_state(of) for name, of in resolved.items()}
     ready = [members[name] for name in states]
     weighed = admission(ready, states, pools, {}, settings.spec.budget)
     wanting = []
     for name, state in states.items():
-        one, member = weighed.judged[name], members[name]
-        state = replace(state, terms=one.terms)
-        begins = Counter[str]()
-        if state.terms.reliable_count and not one.made:
-            begins[pools.of(state.terms.reliable.market)] += state.terms.reliable_count
-        elastic = state.terms.reliable_count > 0
-        holder = Holder(name, use(state, pools), None, Counter(one.reserved or {}), begins, elastic)
-        deadline = state.terms.deadline_s
-        due = None if deadline is None else later(state.terms.start, deadline)
-        wanting.append(Wanting(state, holder, member.weight, member.entity, due, {}))
+        one = weighed.judged[name]
+        seat = seats.wanting(
+            replace(state, terms=one.terms), members[name], pools, one.reserved or {}, {}, None
+        )
+        if seat is not None:
+            wanting.append(seat)
     budget = settings.spec.budget
     purse = (
         inf if budget is None else float(budget - sum(amount or 0 for amount in weighed.allowances.values()))

@@ -26,7 +26,7 @@ from bidbrain.policies.menu import policy
 from pricing_data.units import Instant, MicroUsd
 from spotctl.control import events as e
 from spotctl.control.spending import sure
-from spotctl.errors import Interrupted, SpotctlError, UsageError
+from spotctl.errors import Interrupted, LedgerError, SpotctlError, UsageError
 from spotctl.opening import Recorded, begin
 from spotctl.queue import journal as j
 from spotctl.queue.arrivals import Arrival, Arrivals, Refusal, Room
@@ -35,8 +35,9 @@ from spotctl.queue.clock import SharedTime
 from spotctl.queue.dealing import changes
 from spotctl.queue.member import OpenJob, Watcher
 from spotctl.queue.pools import Pools
+from spotctl.queue.requests import Request, Unreadable
 from spotctl.queue.rounds import deal
-from spotctl.queue.spec import Member, QueueSettings, member_text, parse_member
+from spotctl.queue.spec import Member, QueueSettings, member_text
 from spotctl.queue.table import Hand, Table, Wanting, chosen_policy
 from spotctl.timesource import TimeSource
 
@@ -73,6 +74,8 @@ class Runner:
         self._spent = MicroUsd(0)
         """By jobs that have ended."""
         self._interrupted = False
+        self._cancelled = False
+        self._told: set[str] = set()
         self.finals: dict[str, dict[str, Any]] = {}
 
     def __enter__(self) -> Self:
@@ -92,9 +95,14 @@ class Runner:
         self._interrupted = True
 
     def run(self) -> None:
-        """Until every job has ended."""
-        while self._open or self._waiting:
+        """Until every job has ended, those that were asked for meanwhile too."""
+        while self._goes_on():
             self._step()
+
+    def _goes_on(self) -> bool:
+        if not (self._open or self._waiting or self._cancelled):
+            self._take_up_requests()
+        return bool(self._open or self._waiting)
 
     def _step(self) -> None:
         if self._interrupted:
@@ -124,7 +132,7 @@ class Runner:
             self._unsettled = True
 
     def _cancel_all(self) -> None:
-        self._interrupted = False
+        self._interrupted, self._cancelled = False, True
         for job in self._open.values():
             job.ask(e.Ask.CANCEL)
         for name in list(self._waiting):
@@ -272,7 +280,7 @@ class Runner:
             one = job.wanting(
                 self._pools,
                 record.reserved(job.name),
-                dict(record.received(job.name)),
+                record.received(job.name),
                 record.since(job.name),
             )
             if one is not None:
@@ -317,27 +325,42 @@ class Runner:
     # ---- requests ---------------------------------------------------------------------------------
 
     def _take_up_requests(self) -> None:
-        for number, request in self._folder.requests(after=self._journal.record.handled):
-            if request.member:
-                self._add(request)
-                waits = {request.job: request.member} if request.job in self._waiting else {}
-                self._journal.write(j.Handled(self._time.now, number, waits))
+        try:
+            asked = self._folder.requests(after=self._journal.record.handled)
+        except LedgerError as error:
+            self._tell_once(f"{error}. Until it can be, nothing that is asked of the queue is done")
+            return
+        for number, request in asked:
+            if isinstance(request, Unreadable):
+                self._tell_once(f"{request}; nothing was done for it. Leave the line, and ask again")
+                self._journal.write(j.Handled(self._time.now, number))
+            elif request.member:
+                self._add(number, request)
             else:
                 self.remove(request.job)
                 self._journal.write(j.Handled(self._time.now, number, removed=request.job))
 
-    def _add(self, request: j.Request) -> None:
-        record = self._journal.record
+    def _tell_once(self, told: str) -> None:
+        if told not in self._told:
+            self._told.add(told)
+            self._watcher.on_trouble(told)
+
+    def _add(self, number: int, request: Request) -> None:
+        """On record before it is let in: whoever goes on after a kill lets it in then, and says it once."""
         try:
-            if request.job in {*self._waiting, *record.entered, *record.left}:
-                raise UsageError(
-                    f"{self._spec.name} has had a job called {request.job} in this run; say --name"
-                )
-            member = parse_member(request.member)
+            member = self._newcomer(number, request)
         except SpotctlError as error:
             self._watcher.on_left(request.job, error.exit_code, str(error), None)
+            self._journal.write(j.Handled(self._time.now, number))
             return
+        self._journal.write(j.Handled(self._time.now, number, {request.job: request.member}))
         self.admit([member])
+
+    def _newcomer(self, number: int, request: Request) -> Member:
+        record = self._journal.record
+        if request.job in {*self._waiting, *record.entered, *record.left}:
+            raise UsageError(f"{self._spec.name} has had a job called {request.job} in this run; say --name")
+        return self._folder.asked.added(number, request)
 
     def remove(self, name: str) -> None:
         """A job is to leave the queue: one that waits never begins, one that runs is cancelled."""

@@ -21,6 +21,8 @@ from spotctl.queue.claims import Claims, reopened
 from spotctl.queue.file import problem_of
 from spotctl.queue.member import Watcher
 from spotctl.queue.outcome import exit_code, outcome
+from spotctl.queue.placed import about
+from spotctl.queue.requests import Request, Unreadable
 from spotctl.queue.runner import Runner
 from spotctl.queue.spec import Member, QueueSettings, member_text, parse_member
 from spotctl.report.final import final_object
@@ -86,7 +88,7 @@ def _give_up(run: j.QueueRun, folder: j.QueueFolder) -> None:
         record = journal.record
         for name, member in record.added.items():
             if name not in {*record.entered, *record.left, *record.removed}:
-                folder.ask(j.Request(name, member))
+                folder.ask(Request(name, member))
         journal.write(j.Closed(record.at, Interrupted.exit_code))
 
 
@@ -164,14 +166,17 @@ def _driven(settings: QueueSettings, journal: j.Journal, runner: Runner) -> dict
 def asked_for(settings: QueueSettings, folder: j.QueueFolder) -> tuple[list[Member], int]:
     """The jobs of the file, with what was asked for since the last run; and the number of the last request.
 
-    Raises UsageError where they do not go together.
+    Raises UsageError where they do not go together, LedgerError where one of them cannot be read: a job that
+    somebody took out must not be run.
     """
     members = {member.name: member for member in settings.spec.jobs}
     handled = folder.handled()
     for number, request in folder.requests(after=handled):
         handled = number
+        if isinstance(request, Unreadable):
+            raise LedgerError(f"{request}; nothing was started. Take that line out, and ask again")
         if request.member:
-            members[request.job] = parse_member(request.member)
+            members[request.job] = folder.asked.added(number, request)
         else:
             members.pop(request.job, None)
     problem = problem_of(list(members.values()))
@@ -196,7 +201,11 @@ def start_of(settings: QueueSettings) -> Instant:
     given = settings.options.prices.start
     if given is not None or not settings.spec.jobs:
         return given or Instant(0)
-    return max(resolve(m.spec, settings.options.prices, "", 0).terms.start for m in settings.spec.jobs)
+    starts = []
+    for member in settings.spec.jobs:
+        with about(member.name):
+            starts.append(resolve(member.spec, settings.options.prices, "", 0).terms.start)
+    return max(starts)
 
 
 def starting_at(settings: QueueSettings, start: Instant) -> QueueSettings:

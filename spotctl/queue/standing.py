@@ -13,6 +13,7 @@ from spotctl.errors import LedgerError
 from spotctl.opening import runs_of
 from spotctl.queue.journal import QueueFolder, QueueRun, Record, root_of
 from spotctl.queue.rates import rates
+from spotctl.queue.requests import Unreadable
 from spotctl.queue.spec import QueueSpec
 from spotctl.report.fold import account
 from spotctl.settings import WorldKind
@@ -67,16 +68,18 @@ def standing(spec: QueueSpec, world: WorldKind = WorldKind.LOCAL) -> Standing:
     record = Record() if newest is None else newest.record()
     runs = {(run.name, run.id): run for run in runs_of(world).all()} if record.entered else {}
     names = dict.fromkeys(member.name for member in spec.jobs) if newest is None else {}
-    names |= dict.fromkeys([*record.entered, *record.left])
+    names |= dict.fromkeys(name for name in (*record.entered, *record.left))
     if record.closed is None:
         names |= dict.fromkeys(member.name for member in spec.jobs)
+    rows, failures = [], []
     for _, request in folder.requests(after=record.handled):
-        if request.member:
+        if isinstance(request, Unreadable):
+            failures.append(str(request))
+        elif request.member:
             names[request.job] = None
         elif request.job not in record.entered:
             names.pop(request.job, None)
     live = folder.is_live()
-    rows, failures = [], []
     for name in names:
         entered = record.entered.get(name)
         run = None if entered is None else runs.get((name, entered.run))

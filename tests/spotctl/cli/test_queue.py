@@ -201,3 +201,23 @@ def test_a_plan_says_what_is_left_to_lease_and_how_sure_the_speeds_are() -> None
     rate = plan["jobs"][0]["rates"]["c4.xlarge"]
     assert (rate["core_seconds_per_second"], rate["source"]) == (4.0, "catalogue")
     assert 0.3 < rate["relative_error"] < 0.8
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize("arguments", [run(), run("--dry-run"), run()[:-2]])
+def test_what_a_job_asks_for_in_vain_is_said_with_its_name_and_both_lines(arguments: tuple[str, ...]) -> None:
+    Path("b.yaml").write_text(elastic(Path(), "other").replace("[c4.xlarge]", "[c9.huge]"))
+    Path("night.yaml").write_text(Path("night.yaml").read_text() + "    name: late\n")
+    refused = spotctl(*arguments)
+    assert refused.exit_code == 2
+    assert refused.stderr.startswith("spotctl: b.yaml:7:3: resources.spot: no market of prices.csv has")
+    assert refused.stderr.endswith("c4.xlarge@us-east-1b (the job late, night.yaml:6)\n")
+
+
+@pytest.mark.usefixtures("home")
+def test_what_an_added_job_asks_for_in_vain_is_said_with_its_name() -> None:
+    Path("c.yaml").write_text(Path("c.yaml").read_text().replace("[c4.xlarge]", "[c9.huge]"))
+    assert spotctl("queue", "add", "night.yaml", "c.yaml").exit_code == 0
+    refused = spotctl(*run("--dry-run", "--world", "local"))
+    assert refused.exit_code == 2
+    assert refused.stderr.startswith("spotctl: c: resources.spot: no market of prices.csv has")

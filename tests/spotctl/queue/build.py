@@ -61,6 +61,7 @@ class Watching:
     seen: int = 0
     left: dict[str, int] = field(default_factory=dict)
     runs: dict[str, Run] = field(default_factory=dict)
+    troubles: list[str] = field(default_factory=list)
 
     def on_queue(self, run: QueueRun, settings: QueueSettings) -> None:
         """Nothing to keep."""
@@ -75,6 +76,9 @@ class Watching:
 
     def on_left(self, job: str, exit_code: int, why: str, final: dict[str, Any] | None) -> None:
         self.left[job] = exit_code
+
+    def on_trouble(self, told: str) -> None:
+        self.troubles.append(told)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,9 @@ import pytest
 from pricing_data.units import Instant
 from spotctl.control import events as e
 from spotctl.control.state import State
+from spotctl.errors import LedgerError
 from spotctl.queue import journal as j
+from spotctl.queue.requests import Request
 from spotctl.queue.running import go_on_with, run_queue
 from spotctl.queue.spec import QueueSettings, member_text
 from spotctl.settings import WorldKind
@@ -42,7 +44,7 @@ class Asking(Watching):
 
     folder: j.QueueFolder | None = None
     asks_after: int = 0
-    request: j.Request | None = None
+    request: Request | None = None
 
     def on_entry(self, state: State, entry: e.Entry) -> None:
         if self.seen == self.asks_after and self.folder is not None and self.request is not None:
@@ -54,9 +56,9 @@ def only_a(settings: QueueSettings) -> QueueSettings:
     return replace(settings, spec=replace(settings.spec, jobs=settings.spec.jobs[:1]))
 
 
-def after_a(settings: QueueSettings) -> j.Request:
+def after_a(settings: QueueSettings) -> Request:
     _, job = settings.spec.jobs
-    return j.Request(job.name, member_text(replace(job, after=("a",))))
+    return Request(job.name, member_text(replace(job, after=("a",))))
 
 
 def gone_on(settings: QueueSettings, folder: j.QueueFolder, first: Watching) -> Watching:
@@ -75,7 +77,7 @@ def gone_on(settings: QueueSettings, folder: j.QueueFolder, first: Watching) -> 
 def test_a_job_that_was_removed_before_the_run_is_not_begun_by_whoever_goes_on(
     settings: QueueSettings, folder: j.QueueFolder
 ) -> None:
-    folder.ask(j.Request("c"))
+    folder.ask(Request("c"))
     ended = gone_on(settings, folder, Watching(dies_after=8))
     assert ended.left == {"a": 0}
     assert set(ended.runs) == {"a"}
@@ -101,7 +103,7 @@ def test_a_job_that_was_added_while_it_ran_and_waits_is_begun_by_whoever_goes_on
 def test_a_job_that_was_to_be_removed_while_it_ran_does_not_go_on(
     settings: QueueSettings, folder: j.QueueFolder, dies_after: int
 ) -> None:
-    first = Asking(dies_after=dies_after, folder=folder, asks_after=4, request=j.Request("a"))
+    first = Asking(dies_after=dies_after, folder=folder, asks_after=4, request=Request("a"))
     ended = gone_on(settings, folder, first)
     assert {**first.left, **ended.left} == {"a": 7, "c": 0}
 
@@ -124,3 +126,111 @@ def test_a_record_of_before_has_no_requests_in_its_beginning() -> None:
     path = j.QueueFolder("old").create()
     path.journal.write_text(f"{old}\n".replace("'", '"'))
     assert path.record() == j.Record(settings="{}", at=Instant(5), began=Instant(5))
+
+
+# ---- damage -----------------------------------------------------------------------------------------
+
+
+LINES = [
+    "{",
+    "",
+    '"a"',
+    '{"nobody": 1}',
+    '{"job": 5}',
+    '{"job": "c", "member": null}',
+    "\udcff\udcfe",
+    "{\r}",
+]
+
+
+@dataclass
+class Damaging(Watching):
+    """After so many entries somebody leaves these lines, and then asks for c to be removed."""
+
+    folder: j.QueueFolder | None = None
+    after: int = 0
+    lines: tuple[str, ...] = ()
+
+    def on_entry(self, state: State, entry: e.Entry) -> None:
+        if self.seen == self.after and self.folder is not None:
+            with self.folder.asked.path.open("ab") as file:
+                file.write("".join(f"{line}\n" for line in self.lines).encode(errors="surrogateescape"))
+            self.folder.ask(Request("c"))
+        super().on_entry(state, entry)
+
+
+def test_lines_that_are_damaged_are_named_once_and_end_nothing(
+    settings: QueueSettings, folder: j.QueueFolder
+) -> None:
+    watching = Damaging(folder=folder, after=4, lines=tuple(LINES))
+    run_queue(settings, watching)
+    assert watching.left == {"a": 0, "c": 7}, "what was asked after them is done"
+    places = [told.partition(": ")[0] for told in watching.troubles]
+    assert places == [f"{folder.asked.path}:{number + 1}" for number in range(len(LINES))]
+    assert all("nothing was done for it" in told and "ask again" in told for told in watching.troubles)
+    again = Watching()
+    run_queue(settings, again)
+    assert (again.left, again.troubles) == ({"a": 0, "c": 0}, []), "they have been dealt with"
+
+
+def test_a_file_of_requests_that_cannot_be_opened_is_named_once_and_ends_nothing(
+    settings: QueueSettings, folder: j.QueueFolder
+) -> None:
+    folder.asked.path.mkdir(parents=True)
+    with pytest.raises(LedgerError, match=r"requests\.jsonl cannot be read"):
+        run_queue(settings, Watching())
+    folder.asked.path.rmdir()
+    watching = Unopened(folder=folder)
+    run_queue(settings, watching)
+    assert watching.left == {"a": 0, "c": 0}
+    (told,) = watching.troubles
+    assert f"{folder.asked.path} cannot be read: " in told
+
+
+@dataclass
+class Unopened(Watching):
+    """From its fifth entry on there is a folder where the file was."""
+
+    folder: j.QueueFolder | None = None
+
+    def on_entry(self, state: State, entry: e.Entry) -> None:
+        super().on_entry(state, entry)
+        if self.seen == 5 and self.folder is not None:
+            self.folder.asked.path.mkdir()
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_queue_does_not_begin_while_nobody_knows_what_was_asked_of_it(
+    line: str, settings: QueueSettings, folder: j.QueueFolder
+) -> None:
+    folder.ask(Request("c"))
+    with folder.asked.path.open("ab") as file:
+        file.write(f"{line}\n".encode(errors="surrogateescape"))
+    with pytest.raises(LedgerError, match=r"requests\.jsonl:2: .*nothing was started\. Take that line out"):
+        run_queue(settings, Watching())
+    whole = folder.asked.path.read_bytes().split(b"\n")[0]
+    folder.asked.path.write_bytes(whole + b"\n")
+    ended = Watching()
+    run_queue(settings, ended)
+    assert ended.left == {"a": 0}
+
+
+def test_a_job_of_another_version_is_named_with_its_line(
+    settings: QueueSettings, folder: j.QueueFolder
+) -> None:
+    folder.ask(Request("x", '{"spec": 1}'))
+    with pytest.raises(LedgerError, match=r"requests\.jsonl:1: x cannot be added"):
+        run_queue(settings, Watching())
+
+
+def test_what_is_asked_after_the_file_was_lost_is_done(
+    settings: QueueSettings, folder: j.QueueFolder
+) -> None:
+    for _ in range(3):
+        folder.ask(Request("c"))
+    run_queue(settings, Watching())
+    folder.asked.path.unlink()
+    folder.ask(Request("a"))
+    ended = Watching()
+    run_queue(settings, ended)
+    assert ended.left == {"c": 0}
