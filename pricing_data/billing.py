@@ -14,10 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
+from functools import lru_cache
 from itertools import pairwise
 from typing import Final
-
-import numpy as np
 
 from pricing_data.market import MarketRules, Pays, Refund, Series
 from pricing_data.units import HOUR_S, Instant, MicroUsd, UsdPerHour
@@ -116,10 +115,9 @@ def _by_seconds(
     charges = []
     for opens in range(start, until, HOUR_S):
         closes = min(opens + HOUR_S, until)
-        price_seconds = sum(
-            (_exact(price) * seconds for price, seconds in _steps(prices, opens, closes, known)), Fraction()
-        )
-        charges.append(_charge(opens, closes, _in_force(prices, opens), price_seconds))
+        steps = tuple(_steps(prices, opens, closes, known))
+        price_seconds = sum((_exact(price) * seconds for price, seconds in steps), Fraction())
+        charges.append(_charge(opens, closes, steps[0][0], price_seconds))
     return tuple(charges)
 
 
@@ -130,11 +128,12 @@ def _steps(
     if not isinstance(prices, Series):
         yield prices, closes - opens
         return
-    after = int(np.searchsorted(prices.times, opens, side="right"))
-    before = int(np.searchsorted(prices.times, min(closes, known), side="left"))
+    after = int(prices.times.searchsorted(opens, side="right"))
+    before = int(prices.times.searchsorted(min(closes, known), side="left"))
     cuts = [opens, *prices.times[after:before].tolist(), closes]
-    for begins, ends in pairwise(cuts):
-        yield _in_force(prices, begins), ends - begins
+    later = prices.prices[after:before].tolist()
+    for price, (begins, ends) in zip((_in_force(prices, opens), *later), pairwise(cuts), strict=True):
+        yield price, ends - begins
 
 
 def _in_force(prices: Series | UsdPerHour, moment: int) -> UsdPerHour:
@@ -146,14 +145,16 @@ def _in_force(prices: Series | UsdPerHour, moment: int) -> UsdPerHour:
     return price
 
 
+@lru_cache(maxsize=1 << 16)
 def _exact(price: UsdPerHour) -> Fraction:
     return Fraction(repr(float(price)))
 
 
 def _charge(opens: int, closes: int, price: UsdPerHour, price_seconds: Fraction) -> Charge:
     """``price_seconds``: the integral of the hourly price over the billed seconds."""
-    owed = price_seconds / HOUR_S * _MICROS_PER_USD
-    return Charge(Instant(opens), Instant(closes), price, MicroUsd(int(owed + Fraction(1, 2))), MicroUsd(0))
+    dollars, parts = price_seconds.numerator, price_seconds.denominator * HOUR_S
+    owed = (2 * dollars * _MICROS_PER_USD + parts) // (2 * parts)  # half up
+    return Charge(Instant(opens), Instant(closes), price, MicroUsd(owed), MicroUsd(0))
 
 
 def _refunded(charge: Charge, rules: MarketRules, start: Instant, end: Instant) -> Charge:

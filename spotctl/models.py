@@ -7,12 +7,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from fsspec.core import url_to_fs
 
 from agileml.app import HasReference
 from agileml.hosts.job import JobFolder
 from agileml.places import Place
-from agileml.tables import Table
 from spotctl.command.store import CheckpointStore, Stored, StoreError
 from spotctl.errors import JobError
 from spotctl.report.final import Score
@@ -87,6 +85,8 @@ def copy_checkpoint(store: CheckpointStore, stored: Stored, output: str) -> str:
     if "://" not in output:
         Path(output).mkdir(parents=True, exist_ok=True)
         return str(store.restore(stored, Path(output)).path)
+    from fsspec.core import url_to_fs
+
     with TemporaryDirectory(prefix="spotctl-") as folder:
         found = store.restore(stored, Path(folder))
         files, root = url_to_fs(output)
@@ -96,6 +96,8 @@ def copy_checkpoint(store: CheckpointStore, stored: Stored, output: str) -> str:
 
 def score_model(training: JobFolder, data: str) -> Score:
     """The objective of the saved model over the whole input, and a trusted solver's where there is one."""
+    from agileml.tables import Table  # brings pandas and DuckDB, for which a launch would wait
+
     job = training.job()
     app, cut = job.make_application(), training.cut_input()
     model = training.load_model(cut.shape, job.setup.partitions)

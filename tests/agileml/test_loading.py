@@ -122,7 +122,7 @@ class Reader:
         self.gate.set()
 
     def __call__(self, number: int) -> Arrays:
-        assert self.gate.wait(10)
+        assert self.gate.wait(60)
         self.read[number] += 1
         return arrays(number)
 

@@ -154,7 +154,7 @@ def test_nothing_is_left_of_a_caller_that_ends(
     assert len(processes(f"agileml-{name}-reliable")) >= 2  # a server and a worker
     caller.send_signal(how)
     caller.stdout.close()
-    assert caller.wait(30) != 0
+    assert caller.wait(120) != 0
     assert wait_until_none(f"agileml-{name}-reliable") == {}
     if how is signal.SIGINT:
         assert wait_until_none(name) == {}

@@ -109,6 +109,25 @@ def test_a_file_that_is_none_does_not_stop_the_others(auctions: Path, tmp_path: 
     assert answer("prices", "status")["regions"][0]["rows"] == 150
 
 
+def test_ctrl_c_once_all_rows_are_in_says_that_they_are(auctions: Path) -> None:
+    """While what makes the tables is being loaded."""
+    code = (
+        "import sys\n"
+        "class Pressed:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'spotctl.prices.refresh':\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Pressed())\n"
+        "from spotctl.__main__ import main\n"
+        "main()\n"
+    )
+    command = [sys.executable, "-c", code, "prices", "import", str(auctions)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 7
+    assert done.stderr.splitlines()[-1].startswith("spotctl: interrupted: all rows are in the store")
+    assert answer("prices", "status")["regions"][0]["rows"] == 150
+
+
 def test_status_shows_what_is_wrong_with_examples(auctions: Path) -> None:
     spotctl("prices", "import", str(auctions))
     status = answer("prices", "status")
