@@ -107,7 +107,10 @@ class Arrivals:
     def _arrival(self, member: Member, resolved: Resolved, weighed: Admission) -> Arrival:
         name, settings = member.name, self._settings.of(member)
         if name in weighed.refused:
-            raise DeadlineInfeasible(weighed.refused[name])
+            raise DeadlineInfeasible(
+                f"its deadline cannot be promised: {weighed.refused[name]}. Allow more time, machines or "
+                "money, or add it with --best-effort"
+            )
         if name in weighed.never:
             raise UsageError(weighed.never[name])
         judgement, allowance = weighed.judged[name], weighed.allowances.get(name)

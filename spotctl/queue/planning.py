@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import inf
 
+from bidbrain.policies.base import Infeasible
 from bidbrain.throughputs import Estimate
 from pricing_data.units import Instant
+from spotctl.errors import DeadlineInfeasible
 from spotctl.opening import opening_state
 from spotctl.queue import seats
 from spotctl.queue.admission import Admission, admission
@@ -19,7 +21,7 @@ from spotctl.queue.rates import rates
 from spotctl.queue.rounds import deal
 from spotctl.queue.running import asked_for, in_order, start_of, starting_at
 from spotctl.queue.spec import Member, QueueSettings
-from spotctl.queue.table import Hand, Table, chosen_policy
+from spotctl.queue.table import Hand, Table, Wanting, chosen_policy
 from spotctl.resolve import resolve
 
 
@@ -44,7 +46,8 @@ class QueuePlan:
 def plan_queue(settings: QueueSettings) -> QueuePlan:
     """The plan of a queue that starts now, in the trace's time, with what was asked of it since its last run.
 
-    Writes and starts nothing. Raises UsageError where what was asked for does not go together.
+    Writes and starts nothing. Raises UsageError where what was asked for does not go together, and
+    DeadlineInfeasible where the policy cannot keep to its budget.
     """
     folder = QueueFolder(settings.spec.name, root_of(settings.options.world))
     asked, _ = asked_for(settings, folder)
@@ -68,13 +71,7 @@ def plan_queue(settings: QueueSettings) -> QueuePlan:
         )
         if seat is not None:
             wanting.append(seat)
-    budget = settings.spec.budget
-    purse = (
-        inf if budget is None else float(budget - sum(amount or 0 for amount in weighed.allowances.values()))
-    )
-    chosen = chosen_policy(settings.spec.policy, purse)
-    table = Table(start, settings.spec.round_s, pools, chosen, settings.spec.entities, purse)
-    hand = deal(wanting, table)
+    hand = _first(wanting, settings, start, weighed, pools)
     prices = next((of.terms.prices for of in resolved.values()), "")
     kept = sum((Counter(one.reserved or {}) for one in weighed.judged.values()), Counter[str]())
     usable = {pools.of(t.market) for s in states.values() for t in (*s.terms.spot, s.terms.reliable)}
@@ -90,3 +87,22 @@ def plan_queue(settings: QueueSettings) -> QueuePlan:
         leasable={pool: count - kept[pool] for pool, count in pools.limits.items()},
         unused=() if waiting else tuple(pool for pool in pools.limits if pool not in usable),
     )
+
+
+def _first(
+    wanting: list[Wanting], settings: QueueSettings, start: Instant, weighed: Admission, pools: Pools
+) -> Hand:
+    """The first round. Raises DeadlineInfeasible where the policy is to keep to a budget that does not do."""
+    spec = settings.spec
+    purse = left = inf
+    if spec.budget is not None:
+        left = float(spec.budget)
+        purse = left - sum(amount or 0 for amount in weighed.allowances.values())
+    chosen = chosen_policy(spec.policy, left)
+    try:
+        return deal(wanting, Table(start, spec.round_s, pools, chosen, spec.entities, purse))
+    except Infeasible as error:
+        raise DeadlineInfeasible(
+            f"{spec.name}: nothing was started. {spec.policy.name}: {error}. Allow as much, or name another "
+            "policy"
+        ) from error

@@ -15,20 +15,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from math import inf
 from types import TracebackType
 from typing import Any, Self
 
 from bidbrain.lease import Lease
-from bidbrain.policies.base import Infeasible
-from bidbrain.policies.menu import policy
 from pricing_data.units import Instant, MicroUsd
 from spotctl.control import events as e
 from spotctl.control.spending import sure
-from spotctl.errors import Interrupted, LedgerError, SpotctlError, UsageError
-from spotctl.opening import Recorded, begin
+from spotctl.errors import DeadlineInfeasible, Interrupted, LedgerError, SpotctlError, UsageError
+from spotctl.opening import Recorded, begin, opening_state
 from spotctl.queue import journal as j
+from spotctl.queue import seats
 from spotctl.queue.arrivals import Arrival, Arrivals, Refusal, Room
 from spotctl.queue.claims import Claims
 from spotctl.queue.clock import SharedTime
@@ -36,9 +34,9 @@ from spotctl.queue.dealing import changes
 from spotctl.queue.member import OpenJob, Watcher
 from spotctl.queue.pools import Pools
 from spotctl.queue.requests import Request, Unreadable
-from spotctl.queue.rounds import deal
 from spotctl.queue.spec import Member, QueueSettings, member_text
 from spotctl.queue.table import Hand, Table, Wanting, chosen_policy
+from spotctl.queue.within import dealt, too_much
 from spotctl.timesource import TimeSource
 
 
@@ -75,6 +73,8 @@ class Runner:
         """By jobs that have ended."""
         self._interrupted = False
         self._cancelled = False
+        self._no_answer = False
+        """Whether the last round was not the policy's own."""
         self._told: set[str] = set()
         self.finals: dict[str, dict[str, Any]] = {}
 
@@ -162,8 +162,20 @@ class Runner:
         for one in self._arrivals.each(members, self._room()):
             if isinstance(one, Refusal):
                 self._refuse(one.member, one.error)
+            elif why := self._too_much(one):
+                one.claim.close()
+                self._refuse(one.member, DeadlineInfeasible(why))
             else:
                 self._enter(one)
+
+    def _too_much(self, one: Arrival) -> str:
+        """Why the policy cannot take in a job that was added; "" where it can."""
+        if one.member in self._spec.jobs or one.unfinished is not None:
+            return ""
+        state, kept = opening_state(one.resolved), Counter(one.judgement.reserved)
+        seat = seats.wanting(state, one.member, self._pools, kept, {}, None)
+        why = "" if seat is None else too_much(seat, self._wanting(), self._table())
+        return why and f"{self._spec.policy.name} cannot take it in beside the others: {why}"
 
     def _refuse(self, member: Member, error: SpotctlError) -> None:
         self._never_began(member.name, error.exit_code, str(error))
@@ -261,17 +273,26 @@ class Runner:
         self._round_at = Instant(int(self._time.now + self._spec.round_s))
         self._take_up_requests()
         self._let_in()
-        jobs = self._wanting()
-        money = self._uncommitted()
-        purse = inf if money is None else float(money) - sum(self._owed(job) for job in self._open.values())
-        spec, now = self._spec, self._time.now
-        chosen = chosen_policy(spec.policy, purse)
-        table = Table(now, spec.round_s, self._pools, chosen, spec.entities, purse)
-        hand = _dealt(jobs, table)
+        hand, why = dealt(self._wanting(), self._table())
+        if why and not self._no_answer:
+            name = self._spec.policy.name
+            self._watcher.on_trouble(
+                f"{name}: {why}. As long as that is so, machines are shared as by makespan"
+            )
+        self._no_answer = bool(why)
         self._wanted = hand.leases
         self._end_the_broke(hand)
         self._journal.write(j.Dealt(self._time.now, hand.shares, hand.received, hand.leases, hand.since))
         self._settle()
+
+    def _table(self) -> Table:
+        spec, money = self._spec, self._uncommitted()
+        purse = left = inf
+        if spec.budget is not None and money is not None:
+            purse = float(money) - sum(self._owed(job) for job in self._open.values())
+            left = float(spec.budget) - self._spent - sum(sure(job.state) for job in self._open.values())
+        chosen = chosen_policy(spec.policy, left)
+        return Table(self._time.now, spec.round_s, self._pools, chosen, spec.entities, purse)
 
     def _wanting(self) -> list[Wanting]:
         """Jobs that can use machines, in the order of their arrival."""
@@ -382,11 +403,3 @@ class Runner:
             elif len(gone) == len(member.after):
                 del self._waiting[name]
                 self._let_begin([member])
-
-
-def _dealt(jobs: Sequence[Wanting], table: Table) -> Hand:
-    """A budget that no policy can work with is told when it is spent; until then jobs go on."""
-    try:
-        return deal(jobs, table)
-    except Infeasible:
-        return deal(jobs, replace(table, policy=policy("makespan", {})))

@@ -67,11 +67,13 @@ class Table:
     """Micro-dollars that are neither spent nor put aside for promises."""
 
 
-def chosen_policy(choice: PolicyChoice, purse: float) -> Policy:
-    """The policy that a queue file names. One that keeps to a budget and was told none has ``purse``."""
+def chosen_policy(choice: PolicyChoice, left: float) -> Policy:
+    """The policy that a queue file names. One that keeps to a budget and was told none has what is ``left``
+    of the queue's: micro-dollars that nobody owes, put aside or not, as all work is paid from them.
+    """
     parameters = dict(choice.parameters)
     if choice.name == "makespan-within" and "budget" not in parameters:
-        parameters["budget"] = max(purse / MICROS_PER_USD, 1e-6)
+        parameters["budget"] = max(left / MICROS_PER_USD, 1e-6)
     return policy(choice.name, parameters)
 
 
