@@ -116,7 +116,11 @@ class Ledger:
                 self._db.execute("ROLLBACK")
 
     def noted(self, key: str) -> str | None:
-        row = self._db.execute("SELECT value FROM notes WHERE key = ?", (key,)).fetchone()
+        """Raises LedgerError where it cannot be read."""
+        try:
+            row = self._db.execute("SELECT value FROM notes WHERE key = ?", (key,)).fetchone()
+        except sqlite3.Error as error:
+            raise self._unreadable(error) from error
         return None if row is None else str(row[0])
 
     def rows(self, after: int = 0) -> Iterator[Row]:
@@ -156,10 +160,12 @@ class Ledger:
             ) from error
 
     def asks(self, after: int) -> tuple[tuple[int, str], ...]:
-        """Requests with a number above ``after``."""
-        return tuple(
-            self._db.execute("SELECT number, what FROM asks WHERE number > ? ORDER BY number", (after,))
-        )
+        """Requests with a number above ``after``. Raises LedgerError where they cannot be read."""
+        asked = "SELECT number, what FROM asks WHERE number > ? ORDER BY number"
+        try:
+            return tuple(self._db.execute(asked, (after,)))
+        except sqlite3.Error as error:
+            raise self._unreadable(error) from error
 
     def close(self) -> None:
         self._db.close()

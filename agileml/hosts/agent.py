@@ -34,8 +34,11 @@ GAVE_UP: Final = 3
 _LINK: Final = "the controller's link"
 """As whom the agent listens to the controller; its own role may be one of that name."""
 _MOST_DEATHS: Final = 5
-"""In a row, each within ``_SHORT_LIFE_S``: then the machine is given up."""
+"""In a row, each after a short life: then the machine is given up."""
 _SHORT_LIFE_S: Final = 10.0
+"""Of a role that was killed, or hung."""
+_SHORT_LIFE_TO_AN_ERROR_S: Final = 300.0
+"""Of one that ended by an error of its own: it reads its input before it can meet the same one again."""
 
 
 @dataclass(slots=True)
@@ -116,8 +119,7 @@ class Agent:
             if name == "controller" and code == 0:
                 self._folder.remove_sockets()
                 return 0
-            short = time.monotonic() - role.started_at < _SHORT_LIFE_S
-            deaths = role.deaths + 1 if short else 1
+            deaths = deaths_in_a_row(role.deaths, time.monotonic() - role.started_at, code)
             if deaths >= _MOST_DEATHS:
                 where = f"see {name}.log" if self._logs else "see what it printed"
                 print(f"gave up: {name} died {deaths} times in a row; {where}", file=sys.stderr)
@@ -171,6 +173,13 @@ class Agent:
         return (
             (self._folder.machine(self._machine) / f"{role}.log").open("ab") if self._logs else nullcontext()
         )
+
+
+def deaths_in_a_row(before: int, lived_s: float, code: int | None) -> int:
+    """With this one. ``code``: the exit status, below 0 where a signal killed it; None where it hung."""
+    by_itself = code is not None and code > 0
+    short = lived_s < (_SHORT_LIFE_TO_AN_ERROR_S if by_itself else _SHORT_LIFE_S)
+    return before + 1 if short else 1
 
 
 def main(folder: str, machine: str, cores: str, lock: str, *more: str) -> int:

@@ -7,16 +7,17 @@ moments, so a local run and a replay take the same decisions; nominal time still
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from typing import Final
 
 from pricing_data.units import Instant
 from spotctl.control import events as e
-from spotctl.timesource import Effect, pause
+from spotctl.timesource import Effect, pause, stopwatch
 from spotctl.worlds.training import Training
 
-_FINISH_FLOOR_S = 600.0
-"""Real seconds that the real training may need longer than the model says."""
+FINISH_FLOOR_S: Final = 600.0
+"""Real seconds that the real training may need longer than the model says; then it has failed."""
 
 
 _MODELLED = (
@@ -64,14 +65,21 @@ class Told:
 
 
 class PairedTraining:
-    """``model`` tells the story, ``real`` does the work. ``told`` facts of the model's are on record."""
+    """``model`` tells the story, ``real`` does the work. ``told`` facts of the model's are on record.
 
-    def __init__(self, model: Training, real: Training, told: int) -> None:
+    ``clock``: seconds that only ever grow.
+    """
+
+    def __init__(
+        self, model: Training, real: Training, told: int, clock: Callable[[], float] = stopwatch
+    ) -> None:
         self._model = model
         self._real = real
         self._to_skip = told
         self._ended: e.TrainingFinished | e.TrainingFailed | None = None
         self._held: e.TrainingFinished | None = None
+        self._clock = clock
+        self._held_at = 0.0
 
     def tell(self, number: int, command: e.Tell) -> None:
         self._model.tell(number, command)
@@ -86,7 +94,7 @@ class PairedTraining:
     def unfinished(self) -> tuple[Effect, ...]:
         waiting = self._real.unfinished()
         if self._held is not None and self._ended is None:
-            waiting += (Effect("the training ends", self._held.at, _FINISH_FLOOR_S),)
+            waiting += (Effect("the training ends", self._held.at, FINISH_FLOOR_S),)
         return waiting
 
     def poll(self, timeout_s: float) -> bool:
@@ -109,9 +117,12 @@ class PairedTraining:
             if self._to_skip:
                 self._to_skip -= 1
             elif isinstance(fact, e.TrainingFinished):
-                self._held = fact
+                self._held, self._held_at = fact, self._clock()
             else:
                 yield fact
+        if self._held is not None and self._ended is None and self._clock() - self._held_at > FINISH_FLOOR_S:
+            why = f"its processes have not ended {FINISH_FLOOR_S:.0f} s after the modelled training"
+            self._ended = e.TrainingFailed(self._held.at, why)
         if self._held is not None and self._ended is not None:
             held, self._held = self._held, None
             yield _as_it_was(held, self._ended)

@@ -221,6 +221,19 @@ def test_a_file_that_is_no_ledger_is_refused(path: Path, tmp_path: Path) -> None
         Ledger.at(tmp_path / "nowhere" / "ledger.db")
 
 
+def test_a_record_that_lacks_its_tables_is_said_to_be_unreadable_whatever_is_asked(path: Path) -> None:
+    written(path, WOKE).close()
+    ledger = Ledger.at(path)
+    with sqlite3.connect(path) as connection:
+        for table in ("notes", "asks", "entries"):
+            connection.execute(f"DROP TABLE {table}")
+    connection.close()
+    for ask in (lambda: ledger.noted("asks"), lambda: ledger.asks(after=0), ledger.last, ledger.entries):
+        with pytest.raises(LedgerError, match=r"ledger\.db cannot be read: no such table"):
+            ask()
+    ledger.close()
+
+
 def test_an_entry_of_another_version_is_reported_with_its_number(path: Path) -> None:
     written(path, WOKE, PRICE).close()
     with sqlite3.connect(path) as connection:
