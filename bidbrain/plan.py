@@ -3,7 +3,8 @@
 For showing before anything is bought. The footprint is built at once, by the very decisions a run would
 take now, and is then held until the work is done. So this assumes that prices stay, that every hour is
 renewed as it began, and that what is evicted is replaced without waiting: refunds, lost time and lambda
-are in E, the search for new machines is not. Sigma is paid once. Parts of hours count as parts.
+are in E, the search for new machines is not. Sigma is paid once. The last hour is paid for as a bill has it
+(``billing.billed_s``): where hours are billed, whole.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from bidbrain.footprint import held, reckon
 from bidbrain.model import UNBOUNDED, Action, Decision, Holding, Observation
 from bidbrain.single import Single
 from bidbrain.work import mean_left
+from pricing_data.billing import billed_s
+from pricing_data.market import Market
 from pricing_data.units import HOUR_S, Instant, Seconds, Usd
 
 
@@ -32,7 +35,7 @@ class Plan:
     expected_cost: Usd
     expected_s: Seconds
     on_demand_cost: Usd
-    """The same work on the same working machines, all on-demand, at nominal speed."""
+    """The same work on the same working machines, all on-demand where that is cheapest, at nominal speed."""
     decisions: tuple[Decision, ...]
     """What would be acquired now, in order, and the decision to hold that ends it."""
 
@@ -54,7 +57,9 @@ def plan_ahead(observation: Observation, work: float, decide: Decide = least_cos
     expected_s = work / done * window_s + sigma_s if done > 0 else math.inf
     return Plan(
         work=work,
-        expected_cost=Usd(charge / window_s * expected_s if done > 0 else math.inf),
+        expected_cost=Usd(
+            charge / window_s * billed_s(observation.rules, expected_s) if done > 0 else math.inf
+        ),
         expected_s=Seconds(expected_s),
         on_demand_cost=_on_demand_cost(settled, work),
         decisions=decisions,
@@ -90,6 +95,14 @@ def _requested(observation: Observation, decision: Decision, name: str) -> Holdi
 def _on_demand_cost(observation: Observation, work: float) -> Usd:
     footprint, reliable, scaling = observation.footprint, observation.reliable, observation.scaling
     speed = scaling.speed([(h.counts_for, h.cores) for h in footprint], reliable)
-    hourly = sum(h.counts_for * observation.offer(h.market).on_demand for h in footprint)
+    if speed <= 0:
+        return Usd(math.inf)
+    hourly = sum(h.counts_for * _list_price(observation, h.market) for h in footprint)
     hourly += scaling.at_work(reliable, observation.live) * reliable.price
-    return Usd(hourly * work / speed / HOUR_S if speed > 0 else math.inf)
+    return Usd(hourly * billed_s(observation.rules, work / speed) / HOUR_S)
+
+
+def _list_price(observation: Observation, market: Market) -> float:
+    """On demand, of the type that ``market`` has: wherever the job may have it for least."""
+    kind = market.instance_type
+    return min(offer.on_demand for offer in observation.offers if offer.market.instance_type == kind)

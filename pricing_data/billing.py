@@ -10,6 +10,7 @@ instance that ends on the stroke of an hour has used that hour whole and not beg
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -22,6 +23,8 @@ from pricing_data.market import MarketRules, Pays, Refund, Series
 from pricing_data.units import HOUR_S, Instant, MicroUsd, UsdPerHour
 
 _MICROS_PER_USD: Final = 1_000_000
+_DUST_S: Final = 1e-6
+"""Seconds that rounding may add to a duration that was reckoned."""
 
 
 class End(StrEnum):
@@ -45,6 +48,28 @@ class Charge:
     """Owed, net of the refund."""
     refunded: MicroUsd
     """Charged and given back."""
+
+
+def whole_s(reckoned_s: float) -> int:
+    """A duration that was reckoned, in whole seconds, rounded up.
+
+    >>> whole_s(2.1 / 0.7 * 3600), whole_s(0.5)
+    (10800, 1)
+    """
+    return math.ceil(reckoned_s - _DUST_S)
+
+
+def billed_s(rules: MarketRules, lasted_s: float) -> int:
+    """Seconds that are paid for of an instance that lasts ``lasted_s`` and is ended by its user.
+
+    What ``settle`` charges for such an instance, for sums that are reckoned beforehand.
+    """
+    whole = whole_s(lasted_s)
+    if whole <= 0:
+        return 0
+    if rules.quantum_s == HOUR_S:
+        return -(-whole // HOUR_S) * HOUR_S
+    return max(whole, rules.minimum_s)
 
 
 def settle(
@@ -92,11 +117,10 @@ def settle_on_demand(
 def _gross(
     rules: MarketRules, prices: Series | UsdPerHour, start: Instant, end: Instant
 ) -> tuple[Charge, ...]:
-    if end <= start:
-        return ()
+    until = Instant(start + billed_s(rules, end - start))
     if rules.quantum_s == HOUR_S:
-        return _by_started_hours(prices, start, end)
-    return _by_seconds(prices, start, Instant(max(end, start + rules.minimum_s)), end)
+        return _by_started_hours(prices, start, until)
+    return _by_seconds(prices, start, until, end)
 
 
 def _by_started_hours(prices: Series | UsdPerHour, start: Instant, until: Instant) -> tuple[Charge, ...]:

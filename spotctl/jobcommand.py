@@ -61,7 +61,7 @@ def read_command(root: Section, folder: Path) -> Command:
         file_mounts=_file_mounts(root, folder),
         secrets=root.get("secrets", _secrets, ()),
         checkpoint=_checkpoint(root.section("checkpoint"), folder),
-        work=_work(root.section("work")) if "work" in root else None,
+        work=_work(root.section("work")) if root.has("work") else None,
         retries=root.get("retries", whole(0), 1),
     )
 

@@ -194,7 +194,7 @@ def _stop(section: Section) -> Stop:
         stop = Stop(
             section.get("clocks", whole(1), None),
             _seconds(section),
-            _converged(section) if "converged" in section else None,
+            _converged(section) if section.has("converged") else None,
         )
         section.need_any(("clocks", "seconds", "converged"), _AN_END)
     return stop
@@ -297,7 +297,7 @@ def _training(section: Section, machines: int) -> Training:
 
 
 def _checkpoint(root: Section, folder: Path, *, modelled: bool) -> ModelCheckpoints | None:
-    if "checkpoint" not in root:
+    if not root.has("checkpoint"):
         return None
     with root.section("checkpoint", "store and every") as section:
         store = section.need("store", _PLACE, "", "where checkpoints are kept, a folder or a URL")

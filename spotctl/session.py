@@ -51,6 +51,8 @@ class JobPlan:
     ahead: Plan
     promise: Promise | None
     """Whether the deadline can be kept whatever the market does; None without one."""
+    work_assumed: bool = False
+    """Whether the job does not say how much work a clock is, so that all sums rest on the default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,9 @@ def plan_job(spec: JobSpec, options: LaunchOptions) -> JobPlan:
     clocks = resolved.terms.stop.clocks
     work = (clocks or 1) * resolved.terms.core_seconds_per_clock
     ahead = plan_ahead(observation(state), work, strategy(state).decide)
-    return JobPlan(resolved.terms, resolved.recording, state, ahead, promised(state))
+    local, command = settings.spec.local, settings.spec.command
+    assumed = local.core_seconds_per_clock is None and (command is None or command.work is None)
+    return JobPlan(resolved.terms, resolved.recording, state, ahead, promised(state), assumed)
 
 
 def launch(spec: JobSpec, options: LaunchOptions, observer: Observer) -> Finished:

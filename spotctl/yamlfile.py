@@ -116,6 +116,11 @@ class Section:
     def __contains__(self, key: str) -> bool:
         return key in self._entries
 
+    def has(self, key: str) -> bool:
+        """Whether an optional key is there; those who write another are told of it."""
+        self._asked[key] = None
+        return key in self._entries
+
     @property
     def names(self) -> tuple[str, ...]:
         """The keys as written; for mappings whose keys are the user's own."""

@@ -9,9 +9,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Final
 
 from bidbrain.deadline.model import Job
-from pricing_data.units import HOUR_S, Seconds, Usd
+from pricing_data.units import HOUR_S, MicroUsd, Seconds, Usd
+
+_DUST: Final = 1e-7
+"""Dollars that rounding may lose: a tenth of the least that can be owed."""
+_DUST_S: Final = 1e-6
+"""And seconds."""
+_MICROS_PER_USD: Final = 1_000_000
+CENT: Final = 10_000
+"""In micro-dollars."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +34,11 @@ class Promise:
 
     @property
     def in_time(self) -> bool:
-        return self.job.deadline_s >= self.least_deadline_s
+        return self.job.deadline_s >= self.least_deadline_s - _DUST_S
 
     @property
     def covered(self) -> bool:
-        return self.budget >= self.least_budget
+        return covers(self.budget, self.least_budget)
 
     @property
     def holds(self) -> bool:
@@ -47,7 +56,7 @@ class Promise:
         if not self.covered:
             told.append(
                 f"a budget of {self.budget:.2f} $ cannot be promised;"
-                f" the least that works is {_cents_up(self.least_budget):.2f} $"
+                f" the least that works is {least_asked(self.least_budget) / _MICROS_PER_USD:.2f} $"
             )
         return "; ".join(told)
 
@@ -64,10 +73,16 @@ def least_budget(job: Job) -> Usd:
     return Usd(ticks * job.tick_s / HOUR_S * job.on_demand)
 
 
+def covers(budget: float, least: Usd) -> bool:
+    """Whether ``budget`` dollars pay for what takes ``least``."""
+    return budget >= least - _DUST
+
+
+def least_asked(least: Usd, step: int = CENT) -> MicroUsd:
+    """The least budget in whole ``step`` micro-dollars that covers ``least``: typed in, it works."""
+    return MicroUsd(math.ceil((least - _DUST / 2) * _MICROS_PER_USD / step) * step)
+
+
 def _hours_up(seconds: float) -> float:
     """To hundredths, rounded up: a limit that is told must work when it is typed in."""
-    return math.ceil(seconds / HOUR_S * 100 - 1e-9) / 100
-
-
-def _cents_up(dollars: float) -> float:
-    return math.ceil(dollars * 100 - 1e-9) / 100
+    return math.ceil((seconds - _DUST_S / 2) / HOUR_S * 100) / 100

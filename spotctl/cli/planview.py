@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from bidbrain.deadline.feasibility import Promise
+from bidbrain.deadline.feasibility import Promise, least_asked
 from bidbrain.eviction.base import Beta
 from bidbrain.model import Decision, Weighed
 from pricing_data.quality import Finding
@@ -18,7 +18,6 @@ from pricing_data.traces import Recording
 from pricing_data.units import (
     HOUR_S,
     Instant,
-    MicroUsd,
     Usd,
     UsdPerHour,
     format_instant,
@@ -90,6 +89,8 @@ def document(plan: JobPlan) -> dict[str, Any]:
         "start": format_instant(terms.start),
         "reliable": {"count": terms.reliable_count, **public(terms.reliable)},
         "work": ahead.work,
+        "core_seconds_per_clock": terms.core_seconds_per_clock,
+        "work_assumed": plan.work_assumed,
         "expected_cost": _estimate(ahead.expected_cost),
         "expected_seconds": _finite(ahead.expected_s),
         "expected_finish": format_instant(_finish(plan)) if math.isfinite(ahead.expected_s) else None,
@@ -111,7 +112,7 @@ def _promise(promise: Promise) -> dict[str, Any]:
     return {
         "holds": promise.holds,
         "least_deadline_seconds": promise.least_deadline_s,
-        "least_budget": format_micros(micros(promise.least_budget)),
+        "least_budget": format_micros(least_asked(promise.least_budget, step=1)),
     }
 
 
@@ -279,7 +280,17 @@ def _expected(plan: JobPlan) -> list[RenderableType]:
         f"expected cost    {words.money(cost)}; on-demand alone {words.money(on_demand)}{saved}{whole}",
         f"expected finish  {format_instant(_finish(plan))}, {lasting} after the start{whole}{_alone(plan)}",
     ]
-    return [Text(line) for line in lines + _moves(plan) + _limits(plan)]
+    return [Text(line) for line in lines + _work(plan) + _moves(plan) + _limits(plan)]
+
+
+def _work(plan: JobPlan) -> list[str]:
+    """What all sums rest on, where the job does not say it."""
+    if not plan.work_assumed:
+        return []
+    terms = plan.terms
+    key = "local.core_seconds_per_clock" if terms.checkpoints is None else "work"
+    taken = f"{terms.core_seconds_per_clock:g} core-seconds"
+    return [f"work             a {words.unit(terms)} is taken for {taken}, as {key} is not set"]
 
 
 def _moves(plan: JobPlan) -> list[str]:
@@ -307,14 +318,10 @@ def unkept(plan: JobPlan, promise: Promise) -> str:
     if not promise.covered:
         told.append(
             f"A deadline is promised by machines on demand, and they may cost "
-            f"{words.money(_cents_up(promise.least_budget))}: no lower budget can be promised beside one. "
+            f"{words.money(least_asked(promise.least_budget))}: no lower budget can be promised beside one. "
             f"Without a deadline the job is expected to cost {words.money(micros(plan.ahead.expected_cost))}."
         )
     return " ".join(told)
-
-
-def _cents_up(amount: Usd) -> MicroUsd:
-    return MicroUsd(math.ceil(round(amount * 100, 6)) * 10_000)
 
 
 def _limits(plan: JobPlan) -> list[str]:
@@ -337,7 +344,7 @@ def _kept(promise: Promise | None) -> str:
         return ""
     if not promise.in_time:
         return "CANNOT BE PROMISED"
-    least, cost = words.span(promise.least_deadline_s), words.money(_cents_up(promise.least_budget))
+    least, cost = words.span(promise.least_deadline_s), words.money(least_asked(promise.least_budget))
     return f"is promised: machines on demand alone need {least} and up to {cost}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from rich.table import Table
 
@@ -19,11 +19,13 @@ from spotctl.report.groups import Group, grouped, total
 Runs = Mapping[str, State]
 """States of runs by the id of the run."""
 
+_RUNS_NAMED: Final = 5
+
 
 def table(runs: Runs, by: By) -> Table:
     """For people: hours, and dollars to the last digit so that rows add up, with the total below."""
     whole = total(runs)
-    notes = "\n".join((words.NOMINAL, words.BASELINE, *_open(whole)))
+    notes = "\n".join((words.NOMINAL, words.BASELINE, *_uncompared(whole), *_open(whole)))
     shown = Table(box=None, header_style="bold", pad_edge=False, caption=notes, caption_justify="left")
     shown.add_column(by.value, no_wrap=True)
     titles = ("runs", "spot h", "free h", "on-demand h", "spot", "on-demand", "egress", "total", "refunded")
@@ -34,6 +36,16 @@ def table(runs: Runs, by: By) -> Table:
     shown.add_section()
     shown.add_row(*_cells(whole), style="bold")
     return shown
+
+
+def _uncompared(whole: Group) -> list[str]:
+    """What was paid that no savings are counted on."""
+    runs = whole.uncompared_runs
+    if not runs:
+        return []
+    named = ", ".join(runs[:_RUNS_NAMED]) + (", ..." if len(runs) > _RUNS_NAMED else "")
+    did = f"{words.counted(len(runs), 'run')} did no work that could be compared"
+    return [f"saved: without {words.exact(whole.uncompared)}, as {did}: {named}"]
 
 
 def _open(whole: Group) -> list[str]:
@@ -61,9 +73,16 @@ def rows_csv(runs: Runs, by: By) -> str:
 def document(runs: Runs, by: By) -> str:
     """One JSON object."""
     rows = [_fields(group, by) for group in grouped(runs, by)]
-    whole = _fields(total(runs), by)
+    whole = total(runs)
     return jsonlines.document(
-        {"schema": "spotctl.report/1", "by": by.value, "money": MONEY, "rows": rows, "total": whole}
+        {
+            "schema": "spotctl.report/1",
+            "by": by.value,
+            "money": MONEY,
+            "rows": rows,
+            "total": _fields(whole, by),
+            "runs_not_compared": list(whole.uncompared_runs),
+        }
     )
 
 
@@ -81,6 +100,7 @@ def _fields(group: Group, by: By) -> dict[str, Any]:
         "total": format_micros(group.total),
         "refunded": format_micros(group.refunded),
         "on_demand_baseline": None if group.baseline is None else format_micros(group.baseline),
+        "not_compared": None if group.clocks_redone is None else format_micros(group.uncompared),
         "savings_fraction": None if group.savings is None else round(group.savings, 6),
         "evictions": group.evictions,
         "instances_evicted": group.evicted,

@@ -31,7 +31,8 @@ NOMINAL: Final = "nominal: what these machines would have cost at the trace's pr
 """Said wherever money of local runs is summed up."""
 
 BASELINE: Final = (
-    "baseline: the same work by on-demand machines alone, as many as worked on average, by the same rules"
+    "baseline: the same work by on-demand machines alone, as many as worked on average, by the same rules, "
+    "where the job may have them for least"
 )
 """What is meant by on-demand alone, where a run's own machines are not named."""
 
@@ -225,7 +226,9 @@ def _resumed(state: State, entry: e.TrainingResumed) -> str:
 def _finished(state: State, entry: e.TrainingFinished) -> str:
     kept = "model" if state.terms.checkpoints is None else "checkpoint"
     where = f", {kept} in {entry.model}" if entry.model else ""
-    return f"trained: {entry.clock} {unit(state.terms)}s done{where}"
+    over = entry.at if state.training_over_at is None else state.training_over_at
+    since = f"; since {moment(over)}, while spotctl was away" if over < entry.at else ""
+    return f"trained: {entry.clock} {unit(state.terms)}s done{where}{since}"
 
 
 def _training_failed(_: State, entry: e.TrainingFailed) -> str:

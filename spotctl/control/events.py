@@ -229,10 +229,14 @@ class TrainingFailed:
 
 @dataclass(frozen=True, slots=True)
 class ControllerDown:
-    """spotctl was not there from ``at`` to ``until``: nothing that happened between was acted upon."""
+    """spotctl was not there from ``at`` to ``until``: nothing that happened between was acted upon.
+
+    ``over_at``: when the training finished meanwhile, if it did and that shows; it is heard of afterwards.
+    """
 
     at: Instant
     until: Instant
+    over_at: Instant | None = None
 
 
 @dataclass(frozen=True, slots=True)

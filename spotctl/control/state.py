@@ -113,6 +113,17 @@ class Fetched:
 
 
 @dataclass(frozen=True, slots=True)
+class Away:
+    """The last time that nobody was there to act on what happened."""
+
+    since: Instant
+    worked: Mapping[str, int]
+    """``State.worked`` by then."""
+    over_at: Instant | None
+    """When the training finished meanwhile; None where it did not, or nobody knows."""
+
+
+@dataclass(frozen=True, slots=True)
 class State:
     """Everything a decision may depend on. ``history`` holds no price later than ``now``."""
 
@@ -139,6 +150,7 @@ class State:
     """What the job has learned of spot capacity, where it has a deadline to keep."""
     blind_until: Instant | None = None
     """End of the last time spotctl was down: nothing before it can be acted upon in time."""
+    away: Away | None = None
     stage: int = 1
     stage_transitions: int = 0
     clock: int = 0
@@ -168,6 +180,7 @@ class State:
     """Machine-seconds of machines that computed, by instance type."""
     training_started_at: Instant | None = None
     training_over_at: Instant | None = None
+    """At the latest, where it was heard of afterwards and nothing shows when it was."""
     held: Mapping[Instant, float] = field(default_factory=dict)
     """Real seconds for which nominal time stood still, by where it stood. No decision reads them."""
     lease: Lease | None = None
@@ -304,6 +317,12 @@ class State:
         """Machines on demand beside the reliable ones, those on their way out included."""
         mine = {a.name for a in self.allocations.values() if a.on_demand and not a.reliable}
         return sum(1 for i in self.live() if i.allocation in mine)
+
+    @property
+    def over_unseen(self) -> bool:
+        """Whether training ended while nobody was there, and it does not show when."""
+        shows = self.away is not None and self.away.over_at is not None
+        return self.training_over_at is not None and self.training_over_at == self.blind_until and not shows
 
     @property
     def parked(self) -> bool:

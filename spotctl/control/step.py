@@ -18,7 +18,7 @@ from bidbrain.model import Action
 from bidbrain.schedule import due_for_renewal
 from pricing_data.units import HOUR_S, Instant, later
 from spotctl.control import events as e
-from spotctl.control.deciding import decided, given_back, kept_from, renewed
+from spotctl.control.deciding import decided, given_back, kept_from, pledge, renewed
 from spotctl.control.evolve import RELEASE_LEAD_S, evolve
 from spotctl.control.lifecycle import Life
 from spotctl.control.spending import sure
@@ -179,8 +179,13 @@ def _stop_reason(state: State) -> str | None:
 
 
 def _over_budget(state: State) -> bool:
-    budget = state.budget
-    return budget is not None and sure(state) >= budget
+    """A promise may take all of its budget: the last hours that it pays for are owed before they are used."""
+    if state.budget is None:
+        return False
+    owed = sure(state)
+    if owed == state.budget and state.terms.rules.quantum_s >= HOUR_S:
+        return pledge(state) is None
+    return owed >= state.budget
 
 
 def _given_up(state: State) -> bool:

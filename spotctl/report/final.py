@@ -9,7 +9,7 @@ from typing import Any
 from bidbrain.measure import Measured
 from pricing_data.units import format_instant, format_micros
 from spotctl.control.state import State
-from spotctl.report.fold import Baseline, account, evictions
+from spotctl.report.fold import Baseline, account, ended_at, evictions
 
 SCHEMA = "spotctl.launch/1"
 MONEY = "nominal"
@@ -32,7 +32,7 @@ def final_object(state: State, ledger: Path, wall_s: float, left: int, score: Sc
     if closed is None:
         raise ValueError("a run has a final object only once it is closed")
     money = account(state)
-    spending, compared = money.spending, money.baseline
+    spending, compared, ended = money.spending, money.baseline, ended_at(state)
     return {
         "schema": SCHEMA,
         "job": state.terms.job,
@@ -45,7 +45,8 @@ def final_object(state: State, ledger: Path, wall_s: float, left: int, score: Sc
         "rules": state.terms.rules.name,
         "seed": state.terms.seed,
         "started": format_instant(state.terms.start),
-        "ended": format_instant(state.now),
+        "ended": format_instant(ended),
+        "ended_at_latest": state.over_unseen,
         "work_done": round(state.work_done, 3),
         "engine": "agileml" if state.terms.checkpoints is None else "command",
         "clocks": state.clock,
@@ -54,7 +55,7 @@ def final_object(state: State, ledger: Path, wall_s: float, left: int, score: Sc
         "objective": None if score is None else _score(score),
         "last_reported": state.objective,
         "wall_seconds": round(wall_s, 3),
-        "sim_seconds": state.now - state.terms.start,
+        "sim_seconds": ended - state.terms.start,
         "held_seconds": round(sum(state.held.values()), 3),
         "cost": {
             "total": format_micros(spending.total),
@@ -89,6 +90,7 @@ def _baseline(compared: Baseline) -> dict[str, Any]:
     return {
         "instances": compared.machines,
         "instance_type": compared.instance_type,
+        "region": compared.region,
         "seconds": compared.seconds,
         "pace": round(compared.pace, 3),
     }

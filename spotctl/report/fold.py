@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from math import ceil
 
-from pricing_data.billing import End, settle_on_demand
+from pricing_data.billing import End, settle_on_demand, whole_s
 from pricing_data.market import Market
 from pricing_data.units import Instant, MicroUsd
 from spotctl.control.spending import InstanceBill, Spending, bills, spent
 from spotctl.control.state import State
+from spotctl.control.terms import Terms, Tradable
 
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
     """The same work on on-demand machines alone (decision 10): the mean working count of machines of the
-    type that did most of the work, at nominal rate, under the same rules."""
+    type that did most of the work, at nominal rate, under the same rules, in the region where the job could
+    have had them for least."""
 
     machines: int
     instance_type: str
+    region: str
     seconds: int
     cost: MicroUsd
     pace: float
@@ -66,6 +68,15 @@ def account(state: State) -> Account:
     return Account(spent(state), baseline(state), tuple(bills(state)))
 
 
+def ended_at(state: State) -> Instant:
+    """When a run was over: with its training, or with the last of its machines. It may be closed later, where
+    nobody was there."""
+    if state.training_over_at is None:
+        return state.now
+    ends = (instance.ended_at for instance in state.gone())
+    return Instant(max([state.training_over_at, *(at for at in ends if at is not None)]))
+
+
 def baseline(state: State) -> Baseline | None:
     """None before any work is done."""
     started = state.training_started_at
@@ -75,11 +86,28 @@ def baseline(state: State) -> Baseline | None:
     machines = max(1, int(sum(state.worked.values()) / lasted + 0.5))
     kind = max(sorted(state.worked), key=lambda name: state.worked[name])
     terms = state.terms
-    kinds = {t.market.instance_type: t for t in reversed((*terms.spot, terms.reliable))}
+    kinds = _cheapest_of_each_type(terms)
     tradable, efficiency = kinds[kind], terms.scaling.efficiency(machines)
     rate = machines * tradable.cores * efficiency
     capacity = sum(seconds * kinds[name].cores for name, seconds in state.worked.items()) * efficiency
-    seconds = ceil(state.work_done / rate)
-    charges = settle_on_demand(terms.rules, tradable.on_demand, Instant(0), Instant(seconds))
+    seconds, rules = whole_s(state.work_done / rate), terms.rules_of(tradable.market)
+    charges = settle_on_demand(rules, tradable.on_demand, Instant(0), Instant(seconds))
     each = sum(charge.amount for charge in charges)
-    return Baseline(machines, kind, seconds, MicroUsd(machines * each), state.work_done / capacity)
+    return Baseline(
+        machines,
+        kind,
+        tradable.market.region,
+        seconds,
+        MicroUsd(machines * each),
+        state.work_done / capacity,
+    )
+
+
+def _cheapest_of_each_type(terms: Terms) -> Mapping[str, Tradable]:
+    """By instance type, the market in which it is cheapest on demand; of equals the first."""
+    found: dict[str, Tradable] = {}
+    for tradable in (*terms.spot, terms.reliable):
+        kind = tradable.market.instance_type
+        if kind not in found or tradable.on_demand < found[kind].on_demand:
+            found[kind] = tradable
+    return found

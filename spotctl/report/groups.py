@@ -1,12 +1,13 @@
 """Where the money went: the bills of many runs, added up by job, day, cloud or market. Pure.
 
 A baseline belongs to a whole run, so it is compared where whole runs are added up: by job, and in the
-total. Days are those of nominal time: of a charge the one on which it began, of an eviction the warning's.
+total. What a run cost that has none is part of what was paid, and of no comparison. Days are those of
+nominal time: of a charge the one on which it began, of an eviction the warning's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -42,8 +43,13 @@ class Group:
     clocks_redone: int | None = None
     """Work lost; known of whole runs only, as is the baseline."""
     baseline: MicroUsd | None = None
+    """Of those of ``runs`` that did work which can be compared; None where none did."""
     egress: MicroUsd = NOTHING
     """For checkpoints that left a region."""
+    uncompared: MicroUsd = NOTHING
+    """Of ``total``, what runs cost that have no baseline."""
+    uncompared_runs: tuple[str, ...] = ()
+    """Those runs."""
 
     @property
     def total(self) -> MicroUsd:
@@ -51,8 +57,8 @@ class Group:
 
     @property
     def savings(self) -> float | None:
-        """Share of the baseline that was not spent."""
-        return None if not self.baseline else 1 - self.total / self.baseline
+        """Share of the baseline that was not spent, of runs that have one."""
+        return None if not self.baseline else 1 - (self.total - self.uncompared) / self.baseline
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +83,9 @@ class _Part:
 def grouped(runs: Mapping[str, State], by: By) -> tuple[Group, ...]:
     """One group for each key that occurs, in order. ``runs``: the states of runs, by run."""
     parts = _parted(runs, _KEYS[by])
-    whole: dict[str, list[State]] = {}
-    for state in runs.values() if by is By.JOB else ():
-        whole.setdefault(state.terms.job, []).append(state)
+    whole: dict[str, dict[str, State]] = {}
+    for run, state in runs.items() if by is By.JOB else ():
+        whole.setdefault(state.terms.job, {})[run] = state
     unfinished = _unfinished(runs)
     return tuple(
         _group(key, parts.get(key, _Part()), unfinished, whole.get(key))
@@ -90,7 +96,7 @@ def grouped(runs: Mapping[str, State], by: By) -> tuple[Group, ...]:
 def total(runs: Mapping[str, State]) -> Group:
     """Everything in one group."""
     everything = _parted(runs, lambda *_: "total").get("total", _Part())
-    return _group("total", everything, _unfinished(runs), tuple(runs.values()))
+    return _group("total", everything, _unfinished(runs), runs)
 
 
 def _parted(runs: Mapping[str, State], key: _Key) -> dict[str, _Part]:
@@ -120,18 +126,19 @@ def _unfinished(runs: Mapping[str, State]) -> frozenset[str]:
     return frozenset(run for run, state in runs.items() if state.closed is None)
 
 
-def _group(key: str, part: _Part, unfinished: frozenset[str], states: Sequence[State] | None) -> Group:
-    """``states``: of the runs whose every item is in ``part``; None where there are parts of runs."""
+def _group(key: str, part: _Part, unfinished: frozenset[str], whole: Mapping[str, State] | None) -> Group:
+    """``whole``: the runs whose every item is in ``part``; None where there are parts of runs."""
     items = part.items
     spot = [item for item in items if not item.bill.on_demand]
     on_demand = [item for item in items if item.bill.on_demand]
     runs = {item.run for item in items}
+    compared = _Compared() if whole is None else _compared(whole)
     return Group(
         key=key,
-        runs=len(runs) if states is None else len(states),
+        runs=len(runs) if whole is None else len(whole),
         unfinished=len(runs & unfinished)
-        if states is None
-        else sum(state.closed is None for state in states),
+        if whole is None
+        else sum(state.closed is None for state in whole.values()),
         paid_s=sum(item.seconds for item in spot if not item.charge.refunded),
         free_s=sum(item.seconds for item in spot if item.charge.refunded),
         on_demand_s=sum(item.seconds for item in on_demand),
@@ -140,15 +147,35 @@ def _group(key: str, part: _Part, unfinished: frozenset[str], states: Sequence[S
         refunded=MicroUsd(sum(item.charge.refunded for item in items)),
         evictions=len(part.evictions),
         evicted=sum(eviction.machines for eviction in part.evictions),
-        clocks_redone=None if states is None else sum(state.clocks_redone for state in states),
-        baseline=None if states is None else _baseline(states),
+        clocks_redone=None if whole is None else sum(state.clocks_redone for state in whole.values()),
+        baseline=compared.baseline,
         egress=MicroUsd(sum(fetched.owed for fetched in part.left)),
+        uncompared=compared.uncompared,
+        uncompared_runs=compared.uncompared_runs,
     )
 
 
-def _baseline(states: Iterable[State]) -> MicroUsd | None:
-    compared = [money.baseline.cost for money in map(account, states) if money.baseline is not None]
-    return MicroUsd(sum(compared)) if compared else None
+@dataclass(frozen=True, slots=True)
+class _Compared:
+    """As the fields of ``Group``."""
+
+    baseline: MicroUsd | None = None
+    uncompared: MicroUsd = NOTHING
+    uncompared_runs: tuple[str, ...] = ()
+
+
+def _compared(runs: Mapping[str, State]) -> _Compared:
+    """A run that cost nothing and has no baseline is missing in no comparison."""
+    accounts = {run: account(state) for run, state in runs.items()}
+    baselines = [money.baseline.cost for money in accounts.values() if money.baseline is not None]
+    beside = {
+        run: money.spending.total
+        for run, money in accounts.items()
+        if money.baseline is None and money.spending.total
+    }
+    return _Compared(
+        MicroUsd(sum(baselines)) if baselines else None, MicroUsd(sum(beside.values())), tuple(beside)
+    )
 
 
 _Key: TypeAlias = Callable[[State, Instant, Market], str]

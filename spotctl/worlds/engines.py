@@ -14,8 +14,11 @@ from agileml.hosts.client import TrainingClient
 from agileml.hosts.job import Job, JobFolder, Timing
 from agileml.hosts.local import LocalHost
 from agileml.hosts.stored import CheckpointError, forget, newest
+from agileml.saved import partition_file
+from spotctl.command import messages as m
 from spotctl.command.disk_host import DiskHost
 from spotctl.command.folder import CommandFolder, Description
+from spotctl.command.mailbox import Inbox
 from spotctl.command.store import CheckpointStore, StoreError
 from spotctl.config import Command, JobSpec
 from spotctl.control import events as e
@@ -54,6 +57,13 @@ class Engine(Protocol):
 
     def training(self, host: LocalHost, on_record: Sequence[e.Entry]) -> Training:
         """The training, of which the ledger holds ``on_record``."""
+        ...
+
+    def over_since(self) -> float | None:
+        """Since when the training is finished, in seconds since the epoch, as the files that it left show.
+
+        None where they do not.
+        """
         ...
 
     def score(self, state: State) -> Score | None:
@@ -169,6 +179,15 @@ class _AgileML:
             return str(error)
         return ""
 
+    def over_since(self) -> float | None:
+        """Its model is saved last of all."""
+        folder = JobFolder(self.run.training)
+        partitions = folder.job().setup.partitions
+        saved = [folder.model / partition_file(partition) for partition in range(partitions)]
+        if not all(file.exists() for file in saved):
+            return None
+        return max(file.stat().st_mtime for file in saved)
+
     def score(self, state: State) -> Score | None:
         if state.model is None:
             return None
@@ -235,6 +254,14 @@ class _Command:
             end=host.kill,
             heard=sum(isinstance(entry, HEARD) for entry in on_record),
         )
+
+    def over_since(self) -> float | None:
+        """A program that ends with status 0, and nobody asked it to, has done its work: its agent said so."""
+        folder = CommandFolder(self.run.training)
+        files = [folder.said(name) for name in folder.machines()]
+        last = [(file, word) for file in files for _, word in [*Inbox(file).receive()][-1:]]
+        done = [file.stat().st_mtime for file, word in last if m.from_json(word) == m.Ended("run", 0, "")]
+        return max(done, default=None)
 
     def score(self, state: State) -> Score | None:
         """A program says how good it is, if at all, while it runs."""

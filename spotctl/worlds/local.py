@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from agileml.hosts.job import JobFolder
 from agileml.hosts.local import LocalHost
 from pricing_data.billing import End
-from pricing_data.units import Instant
+from pricing_data.units import Instant, later
 from spotctl.control import events as e
 from spotctl.control.state import State
 from spotctl.control.terms import Terms
@@ -55,8 +55,26 @@ def resumed_local_world(
     end_as_seen(parts.market, last_seen(run, parts.host, state, down, settings.speed))
     tell_again(parts.training, entries)
     parts.training.poll(0.0)  # a training that has ended says so before its machines are found gone
+    if settings.spec.local.progress == "measured":  # else the model knows its own moments
+        down = replace(down, over_at=over_at(run, engine.over_since(), down, settings.speed))
     parts.world.resume(state, entries, down)
     return parts.built()
+
+
+def over_at(run: Run, since: float | None, down: e.ControllerDown, speed: float) -> Instant | None:
+    """The nominal time at which training was over ``since`` then, in seconds since the epoch; None for None.
+
+    Nominal time went on from the last entry that ``run`` has on record.
+    """
+    if since is None:
+        return None
+    ledger = run.ledger()
+    try:
+        last = ledger.last()
+    finally:
+        ledger.close()
+    gone_s = 0.0 if last is None else since - last[1]
+    return Instant(min(max(down.at, later(down.at, gone_s * speed)), down.until))
 
 
 def last_seen(

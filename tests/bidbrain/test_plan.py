@@ -10,6 +10,7 @@ import pytest
 from bidbrain.model import Action, Limits, Reliable
 from bidbrain.plan import plan_ahead
 from bidbrain.strategies.cheapest import OnDemand
+from pricing_data.rules import AWS
 from pricing_data.units import HOUR_S, Seconds, UsdPerHour
 from tests.bidbrain.build import DOUBLE, XLARGE, Told, holding, observe, offer
 
@@ -38,9 +39,29 @@ def test_evictions_make_it_cheaper_by_the_hour_and_slower() -> None:
 
 def test_a_change_is_paid_for_once() -> None:
     scaling = replace(observe().scaling, sigma_s=Seconds(90))
-    plan = plan_ahead(observe(limits=EIGHT, scaling=scaling), work=72 * HOUR_S)
+    seen = replace(observe(limits=EIGHT, scaling=scaling), rules=AWS)
+    plan = plan_ahead(seen, work=72 * HOUR_S)
     assert plan.expected_s == pytest.approx(2 * HOUR_S + 90)
-    assert plan.expected_cost == pytest.approx(0.60 * (2 + 90 / HOUR_S))
+    assert plan.expected_cost == pytest.approx(0.60 * (2 + 90 / HOUR_S), abs=1e-3)
+
+
+def test_the_last_hour_is_paid_for_as_the_bill_will_have_it() -> None:
+    """Two hours and a half, on demand too: three of each machine by the hour, and no more by the second."""
+    seen, work = observe(limits=EIGHT), 90 * HOUR_S
+    assert plan_ahead(seen, work).expected_cost == pytest.approx(3 * 0.60)
+    assert plan_ahead(seen, work).on_demand_cost == pytest.approx(3 * 9 * 0.2)
+    by_the_second = plan_ahead(replace(seen, rules=AWS), work)
+    assert by_the_second.expected_cost == pytest.approx(2.5 * 0.60)
+    assert by_the_second.on_demand_cost == pytest.approx(2.5 * 9 * 0.2)
+
+
+def test_on_demand_is_reckoned_where_it_is_cheapest() -> None:
+    """The footprint is where spot is cheap; on demand the same type costs less elsewhere."""
+    elsewhere = replace(XLARGE, region="eu-west-1", zone="eu-west-1a")
+    offers = (offer(XLARGE, 0.05, on_demand=0.2), offer(elsewhere, 0.09, on_demand=0.15))
+    plan = plan_ahead(observe(offers=offers, limits=EIGHT), work=72 * HOUR_S)
+    assert plan.decisions[0].market == XLARGE
+    assert plan.on_demand_cost == pytest.approx(2 * (8 * 0.15 + 0.2))
 
 
 def test_begins_with_what_is_there() -> None:

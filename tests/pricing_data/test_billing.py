@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from pricing_data.billing import Charge, End, settle, settle_on_demand
+from pricing_data.billing import Charge, End, billed_s, settle, settle_on_demand
 from pricing_data.market import MarketRules, Series
 from pricing_data.rules import AWS, AWS_2016, AWS_2016_PAYING_BIDS, AZURE, GCP, RULES
 from pricing_data.units import HOUR_S, Instant, UsdPerHour
@@ -228,3 +228,18 @@ def test_per_second_billing_agrees_with_counting_seconds(prices: Series, start: 
     ]
     charges = settle(AWS, prices, start, Instant(start + run_s), End.RELEASED)
     assert [charge.amount for charge in charges] == expected
+
+
+@settings(deadline=None)
+@given(
+    st.sampled_from(list(RULES.values())),
+    st.integers(-10, 5 * HOUR_S),
+    st.sampled_from([-0.9, -0.5, 0.0, 5e-7]),
+)
+def test_what_is_reckoned_beforehand_is_what_the_bill_says(
+    rules: MarketRules, lasts_s: int, part_s: float
+) -> None:
+    """At 0.36 $ an hour a second costs a hundred micro-dollars, so nothing is rounded. Parts of seconds are
+    whole ones, but for what arithmetic may add."""
+    billed = net(settle_on_demand(rules, UsdPerHour(0.36), Instant(0), Instant(lasts_s)))
+    assert billed == 100 * billed_s(rules, lasts_s + part_s)

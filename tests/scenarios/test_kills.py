@@ -14,9 +14,10 @@ from typing import Final
 
 import pytest
 
+from agileml.hosts.job import Timing
 from spotctl.control import events as e
 from spotctl.worlds.agileml import JOIN_FLOOR_S
-from tests.scenarios.product import CLOCKS, ON_RELIABLE, PATIENCE_S, STALENESS, Product, product
+from tests.scenarios.product import CLOCKS, ON_RELIABLE, PATIENCE_S, SPEED, STALENESS, Product, product
 
 pytestmark = [pytest.mark.process, pytest.mark.campaign]
 
@@ -144,6 +145,10 @@ def test_a_training_that_ended_while_nobody_listened_is_a_success(
             time.sleep(0.2)
         job.launch()
         check(job, undisturbed, time.time(), "spotctl, away for longer than a lease")
+        (down,) = job.all(e.ControllerDown)
+        assert down.over_at is not None, "its model's files say when"
+        assert down.at < down.over_at < down.until - 0.8 * Timing().lease_s * SPEED
+        assert not job.end()["ended_at_latest"]
 
 
 def test_losing_the_only_reliable_machine_ends_the_job_and_leaves_nothing(tmp_path: Path) -> None:

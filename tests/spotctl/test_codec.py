@@ -52,6 +52,7 @@ BY_HINT = {
     "Lease | None": st.none() | LEASES,
     "MicroUsd | None": st.none() | st.integers(0, 2**60).map(MicroUsd),
     "Instant": INSTANTS,
+    "Instant | None": st.none() | INSTANTS,
     "UsdPerHour": PRICES,
     "UsdPerHour | None": st.none() | PRICES,
     "Market": MARKET,

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from bidbrain.deadline.baselines import on_demand
-from bidbrain.deadline.feasibility import Promise, least_budget, least_deadline_s
+from bidbrain.deadline.feasibility import Promise, least_asked, least_budget, least_deadline_s
 from bidbrain.deadline.model import Job
 from bidbrain.deadline.simulator import simulate
-from pricing_data.units import HOUR_S, Usd
+from pricing_data.units import HOUR_S, Seconds, Usd, UsdPerHour, format_micros, parse_duration
 from tests.bidbrain.deadline.build import TICK_S, job, jobs
 
 
@@ -47,3 +51,33 @@ def test_what_was_named_works_when_it_is_asked_for() -> None:
 
     assert answer.holds
     assert answer.why_not == ""
+
+
+@settings(deadline=None)
+@given(
+    work_s=st.floats(1, 1e6),
+    overhead_s=st.floats(0, 2000),
+    tick_s=st.sampled_from([120.0, 600.0, 3600.0]),
+    price=st.floats(1e-4, 400) | st.integers(1, 400_000).map(lambda milli: milli / 1000),
+    reserve_s=st.floats(0, 5000),
+)
+def test_whatever_is_named_works_when_it_is_typed_in(
+    work_s: float, overhead_s: float, tick_s: float, price: float, reserve_s: float
+) -> None:
+    """In hours and cents, as it is told, and to the micro-dollar, as programs read it."""
+    of = Job(
+        work_s=Seconds(work_s),
+        deadline_s=Seconds(1.0),
+        overhead_s=Seconds(overhead_s),
+        tick_s=Seconds(tick_s),
+        spot=UsdPerHour(0.0),
+        on_demand=UsdPerHour(price),
+        reserve_s=reserve_s,
+    )
+    told = re.findall(r"the least that works is ([0-9.]+) (h|\$)", promise(of, budget=-1.0).why_not)
+    (hours, _), (dollars, _) = told if len(told) == 2 else [("1000", "h"), *told]
+    typed = replace(of, deadline_s=parse_duration(f"{hours}h"))
+    to_the_micro = format_micros(least_asked(least_budget(of), step=1))
+    for budget in (dollars, to_the_micro):
+        assert promise(typed, float(budget)).holds
+    assert float(to_the_micro) == pytest.approx(least_budget(of), abs=1.1e-6)

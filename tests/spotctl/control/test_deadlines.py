@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bidbrain.deadline.feasibility import Promise
+from bidbrain.deadline.feasibility import Promise, least_asked
 from bidbrain.model import Action
 from bidbrain.strategies.menu import DEFAULT, NEED_DEADLINE
 from pricing_data.market import PriceHistory, Series
@@ -110,6 +110,32 @@ def test_what_was_promised_is_kept(rules: str, strategy: str, campaign: bool) ->
         assert (state.closed.exit_code, state.work_left) == (0, 0), f"{story}: {state.closed.why}"
         assert taken_s(state) <= deadline_s, story
         assert budget is None or spent(state).total <= budget, story
+
+
+@pytest.mark.parametrize("rules", RULES)
+@pytest.mark.campaign
+def test_the_least_budget_is_enough_where_only_machines_on_demand_are_left(
+    rules: str, campaign: bool
+) -> None:
+    """To the dollar: the last hours are owed, and the money spent, before they are used."""
+    rng = np.random.default_rng(8)
+    for number in range(200 if campaign else 3):
+        made, price = job(rules), (0.1, 0.1, 0.239)[number % 3]
+        spot = tuple(replace(tradable, on_demand=UsdPerHour(price)) for tradable in made.spot)
+        reliable = replace(made.reliable, on_demand=UsdPerHour(0.2))
+        stop = replace(made.stop, clocks=int(rng.integers(40, 160)))
+        made = replace(made, spot=spot, reliable=reliable, stop=stop)
+        trace, capacity = world_of(rules, [(START, START + 30 * 86400)], seed=number)
+        promise = of(made, trace)
+        asked = replace(
+            made,
+            deadline_s=Seconds(promise.least_deadline_s * float(rng.choice([1.0, 2.0]))),
+            budget=least_asked(promise.least_budget),
+        )
+        state, _ = replay(asked, trace, capacity=capacity)
+        assert state.closed is not None
+        assert (state.closed.exit_code, state.closed.why) == (0, "the work is done"), number
+        assert spent(state).total <= (asked.budget or 0), number
 
 
 def of_two_types(rules: str, **changes: object) -> tuple[Terms, PriceHistory]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 
 from pricing_data.billing import End
 from pricing_data.units import MicroUsd
+from spotctl.cli import reportview
 from spotctl.report.by import By
 from spotctl.report.fold import account
 from spotctl.report.groups import Group, grouped, total
@@ -91,6 +93,33 @@ def test_runs_that_have_not_ended_are_counted() -> None:
     assert [(group.runs, group.unfinished) for group in groups] == [(2, 1)]
     by_market = grouped({"movies/1": RUN, "movies/2": state_after(40)}, By.MARKET)
     assert [(group.runs, group.unfinished) for group in by_market] == [(2, 1), (2, 1)]
+
+
+def test_savings_are_of_the_runs_that_have_a_baseline_and_the_others_are_named() -> None:
+    """One that ended before it did any work, for 0.239 $, is no reason to say that the others saved less."""
+    alone = total({"movies/1": RUN})
+    both = {"movies/1": RUN, "movies/2": state_after(1.5)}
+    (group,) = grouped(both, By.JOB)
+    for found in (group, total(both)):
+        assert found.total == alone.total + 239_000
+        assert (found.uncompared, found.uncompared_runs) == (239_000, ("movies/2",))
+        assert (found.baseline, found.savings) == (alone.baseline, alone.savings)
+    (_, reliable) = grouped(both, By.MARKET)
+    assert (reliable.savings, reliable.uncompared_runs) == (None, ())
+
+
+def test_a_run_that_cost_nothing_is_missing_in_no_comparison() -> None:
+    assert total({"movies/1": RUN, "movies/2": state_after(0)}).uncompared_runs == ()
+
+
+def test_the_report_names_what_its_savings_leave_out() -> None:
+    both = {"movies/1": RUN, "movies/2": state_after(1.5)}
+    said = reportview.plain_table(both, By.DAY)
+    assert "saved: without $0.239000, as 1 run did no work that could be compared: movies/2" in said
+    document = json.loads(reportview.document(both, By.JOB))
+    assert document["runs_not_compared"] == ["movies/2"]
+    assert (document["total"]["total"], document["total"]["not_compared"]) == ("0.478000", "0.239000")
+    assert "saved: without" not in reportview.plain_table({"movies/1": RUN}, By.DAY)
 
 
 def test_nothing_at_all_is_a_total_of_nothing() -> None:

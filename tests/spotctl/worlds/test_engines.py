@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from agileml.hosts.job import JobFolder
+from agileml.saved import partition_file
 from pricing_data.units import Seconds
+from spotctl.command import messages as m
+from spotctl.command.folder import CommandFolder
 from spotctl.config import JobSpec, Local, ModelCheckpoints, Training
 from spotctl.jobfile import load_job
-from spotctl.worlds.engines import job_of
+from spotctl.runs import Run
+from spotctl.settings import LaunchOptions, Settings
+from spotctl.worlds.engines import Engine, engine_of, job_of
+from tests.spotctl.build import terms
 
-QUICKSTART = Path(__file__).parents[3] / "examples" / "quickstart.yaml"
+EXAMPLES = Path(__file__).parents[3] / "examples"
+QUICKSTART, COMMAND = EXAMPLES / "quickstart.yaml", EXAMPLES / "command_numpy.yaml"
 TRAINING = Training(
     staleness=0, partitions=2, shards=8, link_mbit_s=80, measured_stages=True, input_bytes=1_000_000
 )
@@ -54,3 +64,36 @@ def test_checkpoints_are_kept_below_the_jobs_name_and_as_often_as_the_markets_ti
     by_clocks = ModelCheckpoints("states", clocks=20)
     job = job_of(replace(described(), checkpoint=by_clocks), core_seconds_per_clock=60.0, speed=10.0)
     assert (job.setup.checkpoint_clocks, job.timing.checkpoint_s) == (20, 0.0)
+
+
+def wrote(file: Path, at_s: float, text: str = "") -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    os.utime(file, (at_s, at_s))
+
+
+def run_of(folder: Path, spec: JobSpec) -> Engine:
+    return engine_of(Settings.of(spec, LaunchOptions()), terms(), Run(folder))
+
+
+def test_an_elastic_training_is_over_since_the_last_part_of_its_model_was_saved(tmp_path: Path) -> None:
+    engine, folder = run_of(tmp_path, described()), JobFolder(tmp_path / "training")
+    folder.path.mkdir()
+    JobFolder.set_up(folder.path, job_of(described(), core_seconds_per_clock=60.0, speed=10.0), None)
+    assert engine.over_since() is None
+    wrote(folder.model / partition_file(1), at_s=2000.0)
+    assert engine.over_since() is None, "the other part of two is missing"
+    wrote(folder.model / partition_file(0), at_s=1000.0)
+    assert engine.over_since() == 2000.0
+
+
+def test_a_command_is_over_since_its_program_ended_with_status_0(tmp_path: Path) -> None:
+    engine, folder = run_of(tmp_path, load_job(COMMAND)), CommandFolder(tmp_path / "training")
+    ready, ended = (json.dumps(m.to_json(word)) + "\n" for word in (m.Ready(), m.Ended("run", 0, "")))
+    failed = json.dumps(m.to_json(m.Ended("run", 1, "no"))) + "\n"
+    assert engine.over_since() is None
+    wrote(folder.said("s1-1"), 1000.0, ready + failed)
+    wrote(folder.said("s2-1"), 3000.0, ready)
+    assert engine.over_since() is None
+    wrote(folder.said("s1-1"), 2000.0, ready + failed + ended)
+    assert engine.over_since() == 2000.0

@@ -13,10 +13,11 @@ from pricing_data.rules import AWS_2016
 from pricing_data.units import Instant, UsdPerHour
 from spotctl.control import events as e
 from spotctl.control.lifecycle import Life
+from spotctl.ledger import Ledger
 from spotctl.providers.base import Order, Report, Standing
 from spotctl.providers.simulated import SimulatedProvider
 from spotctl.runs import Run
-from spotctl.worlds.local import end_as_seen, last_seen
+from spotctl.worlds.local import end_as_seen, last_seen, over_at
 from tests.spotctl.build import MARKETS, START, scripted_trace
 from tests.spotctl.cli.story import at, state_after
 
@@ -59,6 +60,27 @@ def test_machines_that_had_ended_before_are_not_asked_for(tmp_path: Path) -> Non
     state = replace(state, instances={**state.instances, "s1-3": ended})
     host = LocalHost(tmp_path / "training")
     assert set(last_seen(Run(tmp_path), host, state, HOUR_AWAY, SPEED)) == {"r1-0", "s1-0", "s1-1", "s1-2"}
+
+
+def test_training_was_over_as_long_after_the_last_entry_as_its_files_are_younger(tmp_path: Path) -> None:
+    """However long afterwards somebody looks."""
+    run = Run(tmp_path)
+    ledger = run_ledger(run, at(20))
+    recorded = ledger.last()
+    ledger.close()
+    assert recorded is not None
+    (on_record, written) = recorded
+    assert on_record == HOUR_AWAY.at
+    found = [over_at(run, written + seconds, HOUR_AWAY, SPEED) for seconds in (-5.0, 0.0, 1800.0, 9000.0)]
+    assert found == [at(20), at(20), Instant(at(20) + 1800 * int(SPEED)), HOUR_AWAY.until]
+    assert over_at(run, None, HOUR_AWAY, SPEED) is None
+
+
+def run_ledger(run: Run, last: Instant) -> Ledger:
+    ledger = Ledger.at(run.ledger_path)
+    ledger.append(e.Woke(last))
+    ledger.commit()
+    return ledger
 
 
 def test_the_dead_ended_when_they_were_last_seen_unless_they_were_taken() -> None:

@@ -1,0 +1,31 @@
+"""What the figures mean is said of every figure."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from pricing_data.rules import RULES
+from spotctl.cli import reportview
+from spotctl.report.by import By
+from spotctl.report.final import final_object
+from tests.spotctl.cli.story import state_after
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "the-bill.md").read_text()
+TOLD = frozenset(re.findall(r"`([a-z0-9_.-]+)`", PAGE))
+RUN = state_after(52)
+
+
+@pytest.mark.parametrize("by", list(By))
+def test_every_figure_of_a_report_is_explained(by: By) -> None:
+    report = json.loads(reportview.document({"movies/1": RUN}, by))
+    assert report["total"].keys() - {by.value} <= TOLD
+    assert report.keys() - {"schema", "by", "money", "rows", "total"} <= TOLD
+
+
+def test_every_sum_of_a_run_and_every_set_of_rules_is_explained() -> None:
+    assert final_object(RUN, Path("ledger.db"), 1.0, 0, None)["cost"].keys() <= TOLD
+    assert RULES.keys() <= TOLD

@@ -1,0 +1,74 @@
+"""What a run is compared with, and when it was over."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pricing_data.units import HOUR_S, Instant, UsdPerHour
+from spotctl.cli import endview, screen
+from spotctl.control import events as e
+from spotctl.control.evolve import evolve
+from spotctl.control.state import State
+from spotctl.control.terms import Tradable
+from spotctl.report.final import final_object
+from spotctl.report.fold import account, ended_at
+from tests.spotctl.cli.story import SPOT, at, entries, state_after
+
+RUN = state_after(52)
+
+
+def test_a_baseline_is_had_in_the_region_where_its_machines_cost_least() -> None:
+    """Whichever region the job happens to name first."""
+    abroad = Tradable(replace(SPOT, region="eu-west-1", zone="eu-west-1a"), UsdPerHour(0.1), 4)
+    dearer = Tradable(replace(SPOT, region="sa-east-1", zone="sa-east-1a"), UsdPerHour(0.4), 4)
+    at_home = account(RUN).baseline
+    assert at_home is not None
+    for spot in ((*RUN.terms.spot, abroad, dearer), (dearer, abroad, *RUN.terms.spot)):
+        found = account(replace(RUN, terms=replace(RUN.terms, spot=spot))).baseline
+        assert found is not None
+        assert (found.region, found.instance_type) == ("eu-west-1", at_home.instance_type)
+        assert found.cost == found.machines * 100_000 * -(-found.seconds // HOUR_S)
+        assert found.cost < at_home.cost
+
+
+def final(state: State) -> dict[str, Any]:
+    return final_object(state, Path("ledger.db"), 1.0, 0, None)
+
+
+def away(from_minute: float, until_minute: float, over_at: Instant | None) -> State:
+    """The story, of whose end nobody heard before spotctl was back."""
+    told = [entry for entry in entries() if entry.at <= at(from_minute)]
+    late = [replace(entry, at=at(until_minute)) for entry in entries() if entry.at > at(from_minute)]
+    state = state_after(-1)
+    for entry in (*told, e.ControllerDown(at(from_minute), at(until_minute), over_at), *late):
+        state = evolve(state, entry)
+    return state
+
+
+def test_training_that_ended_unseen_was_over_when_its_files_say() -> None:
+    seen, unseen = away(50, 51, None), away(50, 50 + 600, at(51))
+    assert unseen.training_over_at == at(51)
+    assert unseen.worked == seen.worked
+    assert account(unseen).baseline == account(seen).baseline, "machines that waited did no work"
+    assert not unseen.over_unseen
+
+
+def test_training_of_which_no_file_says_when_it_ended_was_over_by_the_return_at_the_latest() -> None:
+    state = away(50, 50 + 600, None)
+    assert state.training_over_at == at(650)
+    assert state.over_unseen
+    assert "at most" in screen.text(endview.picture(final(state)))
+    before = away(51, 60, None)
+    assert (before.training_over_at, before.over_unseen) == (at(51), False)
+    assert "at most" not in screen.text(endview.picture(final(before)))
+
+
+def test_a_run_was_over_with_its_machines_whenever_it_was_closed() -> None:
+    state = away(50, 50 + 600, at(51))
+    gone = {n: replace(i, ended_at=min(i.ended_at or at(56), at(56))) for n, i in state.instances.items()}
+    state = replace(state, instances=gone)
+    assert ended_at(state) == at(56)
+    assert (final(state)["ended"], final(state)["sim_seconds"]) == ("2016-06-05T14:56:00Z", 56 * 60)
+    assert ended_at(RUN) == RUN.now
