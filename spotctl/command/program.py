@@ -26,6 +26,10 @@ _TAIL_LINES: Final = 15
 _SHORTEST_PART: Final = 4
 """Characters: shorter lines of a secret of several are no secrets, and would blacken every log."""
 _GONE_WITHIN_S: Final = 10.0
+_READ_FOR_S: Final = 0.1
+"""At a time: one that writes without end must not keep its agent from all else."""
+_READ_AT_LAST_S: Final = 10.0
+"""When it has ended. Whoever still writes then has hidden from us."""
 
 
 class Program:
@@ -93,22 +97,21 @@ class Program:
                 raise TimeoutError(f"processes of {self._name} survived SIGKILL for {_GONE_WITHIN_S} s")
             time.sleep(0.005)
 
-    def pump(self) -> None:
-        """Move what it has written to the log, without waiting."""
-        while True:
-            try:
-                read = os.read(self._output, _LONGEST_LINE)
-            except BlockingIOError:
-                return
-            if not read:
-                return
-            self._write(read)
+    def pump(self, within_s: float = _READ_FOR_S) -> None:
+        """Move what it has written to the log, without waiting; what takes longer, another time."""
+        until = time.monotonic() + within_s
+        with contextlib.suppress(BlockingIOError):
+            while read := os.read(self._output, _LONGEST_LINE):
+                self._write(read)
+                if time.monotonic() > until:
+                    break
+        self._log.flush()
 
     def close(self) -> None:
         """After ``kill``, or its end: the last of its output. Harmless when repeated."""
         if self._log.closed:
             return
-        self.pump()
+        self.pump(_READ_AT_LAST_S)
         if self._unfinished:
             self._emit(self._unfinished)
             self._unfinished = b""
@@ -130,7 +133,6 @@ class Program:
     def _emit(self, line: bytes) -> None:
         safe = self._redacted(line)
         self._log.write(safe)
-        self._log.flush()
         if text := safe.decode(errors="replace").rstrip():
             self._tail.append(text)
 

@@ -231,6 +231,8 @@ def _files(path: Path) -> Iterator[File]:
     for entry in sorted(path.rglob("*")):
         if entry.is_symlink() and entry.is_dir():
             raise StoreError(f"{entry} links to a folder; a checkpoint must hold what it needs itself")
+        if entry.exists() and not (entry.is_dir() or entry.is_file()):
+            raise StoreError(f"{entry} is a pipe, a socket or a device, whose content has no end to be kept")
         if not entry.is_dir():
             yield File(entry.relative_to(path).as_posix(), entry.stat().st_size, _digest(entry))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -122,6 +123,14 @@ def test_a_store_that_refuses_says_what_it_refused(tmp_path: Path, program: Path
 def test_a_checkpoint_that_is_gone_is_not_the_stores_fault(place: str, program: Path) -> None:
     with pytest.raises(FileNotFoundError):
         CheckpointStore(place).publish(Checkpoint(5, program / "step-5"))
+
+
+def test_a_pipe_is_refused_whose_end_would_be_waited_for_for_ever(place: str, program: Path) -> None:
+    checkpoint = written(program, 3)
+    os.mkfifo(checkpoint.path / "to the monitor")
+    with pytest.raises(StoreError, match="to the monitor is a pipe, a socket or a device"):
+        CheckpointStore(place).publish(checkpoint)
+    assert steps(CheckpointStore(place)) == []
 
 
 def test_only_renamed_checkpoints_are_whole(program: Path) -> None:
