@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from bidbrain.deadline.feasibility import Promise
+from bidbrain.deadline.feasibility import Promise, covers, least_asked
 from pricing_data.market import Market
 from pricing_data.units import MicroUsd
 from spotctl.control.deciding import promised
@@ -68,7 +68,10 @@ def judged(state: State, pools: Pools, taken: Mapping[str, int], money_left: Mic
     affordable = [way for way in in_time if _covered(terms, way.promise, money_left)]
     if not affordable:
         least = min(way.promise.least_budget for way in in_time)
-        return replace(plain, why=f"${_cents_up(least):.2f} have to be put aside for it, and are not there")
+        return replace(
+            plain,
+            why=f"${least_asked(least) / MICROS_PER_USD:.2f} have to be put aside for it, and are not there",
+        )
     ample = [w for w in affordable if w.promise.least_deadline_s <= _PART_NEEDED * terms.deadline_s]
     if ample:
         way = min(ample, key=lambda way: (way.count, way.promise.least_budget))
@@ -78,7 +81,7 @@ def judged(state: State, pools: Pools, taken: Mapping[str, int], money_left: Mic
     if terms.reliable_count:
         reserved[pools.of(terms.reliable.market)] += terms.reliable_count
     reserved[way.pool] += way.count
-    return Promised(way.terms, "", reserved, MicroUsd(math.ceil(way.promise.least_budget * MICROS_PER_USD)))
+    return Promised(way.terms, "", reserved, least_asked(way.promise.least_budget, step=1))
 
 
 def judge_all(
@@ -150,7 +153,7 @@ def _room(pool: str, pools: Pools, taken: Mapping[str, int]) -> float:
 def _covered(terms: Terms, promise: Promise, money_left: MicroUsd | None) -> bool:
     own = math.inf if terms.budget is None else terms.budget / MICROS_PER_USD
     left = math.inf if money_left is None else money_left / MICROS_PER_USD
-    return promise.least_budget <= min(own, left)
+    return covers(min(own, left), promise.least_budget)
 
 
 def _too_slow(state: State, found: list[_Way], pools: Pools, taken: Mapping[str, int]) -> str:
@@ -169,7 +172,3 @@ def _too_slow(state: State, found: list[_Way], pools: Pools, taken: Mapping[str,
 
 def _minutes_up(seconds: float) -> int:
     return math.ceil(seconds / 60)
-
-
-def _cents_up(dollars: float) -> float:
-    return math.ceil(dollars * 100 - 1e-9) / 100
