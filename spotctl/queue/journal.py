@@ -11,6 +11,7 @@ from it.
 from __future__ import annotations
 
 import datetime as dt
+import json
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -213,11 +214,15 @@ class QueueRun:
     def record(self) -> Record:
         """The fold of its journal. Raises LedgerError where it cannot be read."""
         record = Record()
-        try:
-            for _, line in Inbox(self.journal).receive():
-                record = record.after(_note(line))
-        except (ValueError, KeyError, TypeError) as error:
-            raise LedgerError(f"{self.journal} cannot be read: {error}") from error
+        for number, line in Inbox(self.journal).lines():
+            try:
+                record = record.after(_note(json.loads(line)))
+            except (ValueError, KeyError, TypeError) as error:
+                raise LedgerError(
+                    f"{self.journal}:{number} cannot be read ({error}), so nobody can go on with this run. "
+                    "Its jobs have records of their own: spotctl status shows them, spotctl down ends them. "
+                    f"With {self.folder} moved away the queue begins anew"
+                ) from error
         return record
 
     def discard(self) -> None:
