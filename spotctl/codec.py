@@ -54,6 +54,8 @@ def from_json(hint: Any, raw: Any) -> Any:
     if origin is tuple:
         return _tuple(get_args(hint), raw)
     if origin is Mapping:
+        if not isinstance(raw, dict):
+            raise CodecError(f"expected a mapping, found {raw!r}")
         return {key: from_json(get_args(hint)[1], item) for key, item in raw.items()}
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         return _dataclass(hint, raw)

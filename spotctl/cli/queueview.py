@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from bidbrain.lease import Lease
 from bidbrain.policies.menu import MENU
 from bidbrain.throughputs import Estimate, Source
 from pricing_data.units import format_instant, format_micros
 from spotctl.cli import words
 from spotctl.queue.planning import QueuePlan
 from spotctl.queue.spec import QueueSettings
-from spotctl.queue.standing import Row, Standing
+from spotctl.queue.standing import Row, Standing, Status
 
 
 def plan(found: QueuePlan, settings: QueueSettings) -> RenderableType:
@@ -88,9 +89,7 @@ def plan_object(found: QueuePlan, settings: QueueSettings) -> dict[str, Any]:
 
 def _lease(found: QueuePlan, name: str) -> str:
     lease = found.first.leases.get(name)
-    if lease is None:
-        return "nothing"
-    return f"{lease.count} x {' or '.join(sorted({m.instance_type for m in lease.markets}))}"
+    return "nothing" if lease is None else _leased(lease)
 
 
 def _share(shares: Mapping[str, float] | None) -> str:
@@ -112,27 +111,51 @@ def _deadline(found: QueuePlan, name: str) -> str:
 
 
 def list_table(found: Standing) -> RenderableType:
-    """A line for each job."""
-    table = _table("job", "state", "share", "machines", "done", "cost", "deadline", "finish")
+    """A line for each job, then what went wrong with one, then the queue, then measured speeds."""
+    table = _table("job", "state", "ran", "due", "machines", "done", "cost", "deadline", "finish")
     for row in found.rows:
+        served = row.served
         table.add_row(
             row.job,
             row.state,
-            "-" if row.share is None else f"{row.share:.0%}",
-            row.machines or "-",
+            f"{served.got / served.whole:.0%}" if served.whole else "-",
+            f"{served.due / served.whole:.0%}" if served.whole else "-",
+            "-" if row.lease is None else f"{_leased(row.lease)} until {format_instant(row.lease.until)}",
             "-" if row.done is None else f"{row.done:.0%}",
             "?" if row.cost is None else words.money(row.cost),
-            "promised" if row.promised else "not promised" if row.why_not else "-",
+            _in_time(row),
             "-" if row.finish is None else format_instant(row.finish),
         )
+    wrong = [f"{row.job}: {row.why}" for row in found.rows if row.exit_code]
     shown = [
         f"{row.job} on {kind}: {rate.steps_per_s:.3g} core-seconds a second, give or take {rate.error:.0%}"
         for row in found.rows
         for kind, rate in row.rates.items()
         if rate.source is Source.MEASURED
     ]
-    foot = Text(f"{found.queue}, {found.policy}: {words.money(found.cost)}", style="bold")
-    return Group(table, foot, *(Text(line, style="dim") for line in shown))
+    of = "" if found.budget is None else f" of {words.money(found.budget)}"
+    cost = f"{words.money(found.cost)}{of}"
+    foot = Text(f"{found.queue}, {found.policy}: {_STATUS[found.status]}; {cost}", style="bold")
+    jobs = table if found.rows else Text("no jobs")
+    return Group(jobs, *map(Text, wrong), foot, *(Text(line, style="dim") for line in shown))
+
+
+_STATUS: Final = {
+    Status.NOT_BEGUN: "has not begun",
+    Status.RUNNING: "runs",
+    Status.STOPPED: "nobody runs it, and `spotctl queue run` goes on with it",
+    Status.ENDED: "has ended",
+}
+
+
+def _in_time(row: Row) -> str:
+    """What was promised of its deadline, and what became of it."""
+    if row.kept is not None:
+        return "kept" if row.kept else "missed"
+    if row.deadline is None or row.exit_code is not None:
+        return "-"
+    word = "promised" if row.promised else "not promised"
+    return f"{word}, {format_instant(row.deadline)}"
 
 
 def listed(found: Standing) -> dict[str, Any]:
@@ -141,28 +164,47 @@ def listed(found: Standing) -> dict[str, Any]:
         "schema": "spotctl.queue-list/1",
         "queue": found.queue,
         "run": None if found.run is None else found.run.id,
-        "running": found.live,
+        "running": found.status is Status.RUNNING,
+        "status": found.status.value,
         "policy": found.policy,
+        "rounds": found.rounds,
+        "budget": None if found.budget is None else format_micros(found.budget),
         "cost": format_micros(found.cost),
         "jobs": [_row(row) for row in found.rows],
     }
 
 
 def _row(row: Row) -> dict[str, Any]:
+    whole = row.served.whole
     return {
         "job": row.job,
         "run": row.run,
         "state": row.state,
         "share": row.share,
-        "machines": row.machines,
+        "share_received": round(row.served.got / whole, 6) if whole else None,
+        "share_due": round(row.served.due / whole, 6) if whole else None,
+        "machines": None if row.lease is None else _leased(row.lease),
+        "lease": None if row.lease is None else _lease_object(row.lease),
         "done": row.done,
         "cost": None if row.cost is None else format_micros(row.cost),
         "promised": row.promised,
         "why_not_promised": row.why_not or None,
+        "deadline": None if row.deadline is None else format_instant(row.deadline),
+        "deadline_kept": row.kept,
         "finish": None if row.finish is None else format_instant(row.finish),
         "exit_code": row.exit_code,
+        "why": row.why or None,
         "rates": _rates(row.rates),
     }
+
+
+def _leased(lease: Lease) -> str:
+    return f"{lease.count} x {' or '.join(sorted({market.instance_type for market in lease.markets}))}"
+
+
+def _lease_object(lease: Lease) -> dict[str, Any]:
+    markets = [str(market) for market in lease.markets]
+    return {"count": lease.count, "markets": markets, "until": format_instant(lease.until)}
 
 
 def _rates(found: Mapping[str, Estimate]) -> dict[str, Any]:

@@ -118,6 +118,7 @@ class Arrivals:
         claim = self._claims.on(name)
         try:
             unfinished = self._unfinished(settings, claim)
+            _check(unfinished, judgement)
         except SpotctlError:
             claim.close()
             raise
@@ -133,3 +134,15 @@ class Arrivals:
                 f"{name} has an unfinished run of its own ({run.folder}); end it first: spotctl down {name}"
             )
         return reopened(run, claim)
+
+
+def _check(unfinished: Recorded | None, judgement: Promised) -> None:
+    """Raises UsageError for a run that was begun under another promise than can be made now."""
+    if unfinished is None:
+        return
+    before, now = unfinished.state.terms, judgement.terms
+    if (before.queued, before.limits) != (now.queued, now.limits):
+        raise UsageError(
+            f"{before.job} has an unfinished run that was promised something else ({unfinished.run.folder}); "
+            f"end it first: spotctl down {before.job}"
+        )

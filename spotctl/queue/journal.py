@@ -11,6 +11,7 @@ from it.
 from __future__ import annotations
 
 import datetime as dt
+import json
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -117,6 +118,17 @@ _KINDS: Final[Mapping[str, type]] = {
 
 
 @dataclass(frozen=True, slots=True)
+class Served:
+    """Seconds of rounds that a job was there for: ``whole``, with a lease (``got``), and by its shares
+    (``due``).
+    """
+
+    whole: float = 0.0
+    got: float = 0.0
+    due: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     """The fold of a journal."""
 
@@ -127,6 +139,8 @@ class Record:
     left: Mapping[str, Left] = field(default_factory=dict)
     last: Dealt | None = None
     rounds: int = 0
+    past: Mapping[str, Served] = field(default_factory=dict)
+    """Of each job, until the last round began, or it left."""
     stale: bool = True
     """Whether jobs came or went since the last round."""
     handled: int = 0
@@ -147,9 +161,12 @@ class Record:
                 entered = {**record.entered, note.job: note}
                 return replace(record, entered=entered, removed=record.removed - {note.job}, stale=True)
             case Dealt():
-                return replace(record, last=note, rounds=record.rounds + 1, stale=False)
+                there = () if record.last is None else record.last.leases.keys() - record.left.keys()
+                past = {**record.past, **{job: record.served(job, note.at) for job in there}}
+                return replace(record, last=note, rounds=record.rounds + 1, past=past, stale=False)
             case Left():
-                return replace(record, left={**record.left, note.job: note}, stale=True)
+                past = {**record.past, note.job: record.served(note.job, note.at)}
+                return replace(record, left={**record.left, note.job: note}, past=past, stale=True)
             case Handled():
                 added = {**record.added, **note.waiting}
                 removed = (record.removed | ({note.removed} - {""})) - note.waiting.keys()
@@ -160,6 +177,16 @@ class Record:
     def received(self, job: str) -> Mapping[str, float]:
         """Seconds by pool."""
         return {} if self.last is None else self.last.received.get(job, {})
+
+    def served(self, job: str, until: Instant) -> Served:
+        """What it has had until a moment of the round that goes on, or in all once it has left."""
+        past, last = self.past.get(job, Served()), self.last
+        if last is None or job in self.left or job not in last.leases:
+            return past
+        span = float(max(until - last.at, 0))
+        share = min(sum(last.shares.get(job, {}).values()), 1.0)
+        got = span if last.leases[job] is not None else 0.0
+        return Served(past.whole + span, past.got + got, past.due + share * span)
 
     def since(self, job: str) -> Instant | None:
         """When its turn began; None where it has none."""
@@ -187,11 +214,15 @@ class QueueRun:
     def record(self) -> Record:
         """The fold of its journal. Raises LedgerError where it cannot be read."""
         record = Record()
-        try:
-            for _, line in Inbox(self.journal).receive():
-                record = record.after(_note(line))
-        except (ValueError, KeyError, TypeError) as error:
-            raise LedgerError(f"{self.journal} cannot be read: {error}") from error
+        for number, line in Inbox(self.journal).lines():
+            try:
+                record = record.after(_note(json.loads(line)))
+            except (ValueError, KeyError, TypeError) as error:
+                raise LedgerError(
+                    f"{self.journal}:{number} cannot be read ({error}), so nobody can go on with this run. "
+                    "Its jobs have records of their own: spotctl status shows them, spotctl down ends them. "
+                    f"With {self.folder} moved away the queue begins anew"
+                ) from error
         return record
 
     def discard(self) -> None:

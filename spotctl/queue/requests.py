@@ -69,9 +69,14 @@ class Requests:
     def added(self, number: int, request: Request) -> Member:
         """The job that a request adds. Raises LedgerError where it is none of this version."""
         try:
-            return parse_member(request.member)
+            member = parse_member(request.member)
         except LedgerError as error:
             raise LedgerError(f"{self.path}:{number}: {request.job} cannot be added: {error}") from error
+        if member.name != request.job:
+            raise LedgerError(
+                f"{self.path}:{number}: {request.job} cannot be added: it is called {member.name}"
+            )
+        return member
 
     def _read(self, number: int, line: bytes) -> Asked:
         try:

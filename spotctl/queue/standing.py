@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from enum import Enum
 
 from bidbrain.lease import Lease
 from bidbrain.throughputs import Estimate
@@ -11,7 +12,7 @@ from pricing_data.units import Instant, MicroUsd, later
 from spotctl.control.state import State
 from spotctl.errors import LedgerError
 from spotctl.opening import runs_of
-from spotctl.queue.journal import QueueFolder, QueueRun, Record, root_of
+from spotctl.queue.journal import QueueFolder, QueueRun, Record, Served, root_of
 from spotctl.queue.rates import rates
 from spotctl.queue.requests import Unreadable
 from spotctl.queue.spec import QueueSpec
@@ -19,24 +20,41 @@ from spotctl.report.fold import account
 from spotctl.settings import WorldKind
 
 
+class Status(Enum):
+    """Whether anybody runs a queue."""
+
+    NOT_BEGUN = "not begun"
+    RUNNING = "running"
+    STOPPED = "stopped"
+    """Its process is gone; the same command goes on with it."""
+    ENDED = "ended"
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One job. ``state``: "waiting" before it begins, "unreadable" where its record is damaged; then nobody
-    can say what it has cost. ``share``: of its time that the policy would have it run.
+    can say what it has cost. ``share``: of its time that the policy would have it run now; ``served``: what
+    it has had until now, and should have had. ``lease``: the spot machines that are its in this round.
 
-    ``finish``: when it ended, or will if it goes on as it did; None where that cannot be said.
+    ``deadline``: None where it has none, or has not begun. ``kept``: whether it was; None before that is
+    known. ``finish``: when it ended, or will if it goes on as it did; None where that cannot be said.
+    ``why``: why it ended, or never began.
     """
 
     job: str
     run: str | None
     state: str
     share: float | None
-    machines: str | None
+    served: Served
+    lease: Lease | None
     cost: MicroUsd | None
     promised: bool
     why_not: str
+    deadline: Instant | None
+    kept: bool | None
     finish: Instant | None
     exit_code: int | None
+    why: str
     done: float | None
     rates: Mapping[str, Estimate]
     """How fast it is on each instance type (``rates.py``); empty before it begins."""
@@ -48,8 +66,10 @@ class Standing:
 
     queue: str
     run: QueueRun | None
-    live: bool
+    status: Status
     policy: str
+    rounds: int
+    budget: MicroUsd | None
     rows: tuple[Row, ...]
     failures: tuple[str, ...] = ()
 
@@ -67,54 +87,81 @@ def standing(spec: QueueSpec, world: WorldKind = WorldKind.LOCAL) -> Standing:
     newest = folder.newest()
     record = Record() if newest is None else newest.record()
     runs = {(run.name, run.id): run for run in runs_of(world).all()} if record.entered else {}
-    names = dict.fromkeys(member.name for member in spec.jobs) if newest is None else {}
-    names |= dict.fromkeys(name for name in (*record.entered, *record.left))
+    names = dict.fromkeys([*record.entered, *record.left])
     if record.closed is None:
-        names |= dict.fromkeys(member.name for member in spec.jobs)
+        listed = (*(member.name for member in spec.jobs), *record.added)
+        names |= dict.fromkeys(name for name in listed if name not in record.removed)
     rows, failures = [], []
-    for _, request in folder.requests(after=record.handled):
+    for _, request in folder.requests(after=record.handled if record.settings else folder.handled()):
         if isinstance(request, Unreadable):
             failures.append(str(request))
         elif request.member:
             names[request.job] = None
         elif request.job not in record.entered:
             names.pop(request.job, None)
-    live = folder.is_live()
+    status = _status(record, folder.is_live())
+    ends = None if record.last is None else later(record.last.at, spec.round_s)
     for name in names:
         entered = record.entered.get(name)
         run = None if entered is None else runs.get((name, entered.run))
-        row = _row(name, record, None)
+        row = _row(name, record, None, ends)
         try:
-            rows.append(row if run is None else _row(name, record, run.state()))
+            rows.append(row if run is None else _row(name, record, run.state(), ends))
         except LedgerError as error:
             rows.append(replace(row, state="unreadable", cost=None))
             failures.append(f"{name}: {error}")
-    return Standing(spec.name, newest, live, spec.policy.name, tuple(rows), tuple(failures))
+    return Standing(
+        spec.name, newest, status, spec.policy.name, record.rounds, spec.budget, tuple(rows), tuple(failures)
+    )
 
 
-def _row(name: str, record: Record, state: State | None) -> Row:
+def _status(record: Record, live: bool) -> Status:
+    if live:
+        return Status.RUNNING
+    if not record.settings:
+        return Status.NOT_BEGUN
+    return Status.STOPPED if record.closed is None else Status.ENDED
+
+
+def _row(name: str, record: Record, state: State | None, ends: Instant | None) -> Row:
+    """``ends``: when the round that goes on does."""
     entered, left = record.entered.get(name), record.left.get(name)
-    shares = {} if record.last is None or left is not None else record.last.shares.get(name, {})
+    last = None if left is not None else record.last
+    shares = {} if last is None else last.shares.get(name, {})
+    lease = None if last is None else last.leases.get(name)
     return Row(
         job=name,
         run=None if entered is None else entered.run,
         state=_word(state, left is not None),
         share=sum(shares.values()) if shares else None,
-        machines=None if record.last is None or left is not None else _machines(record.last.leases.get(name)),
+        served=record.served(name, record.at if state is None else state.now),
+        lease=None if lease is None or ends is None else replace(lease, until=ends),
         cost=MicroUsd(0) if state is None else account(state).spending.total,
         promised=entered is not None and entered.promised,
         why_not="" if entered is None else entered.why,
+        deadline=None if state is None else _deadline(state),
+        kept=None if state is None else _kept(state),
         finish=None if state is None else _finish(state),
         exit_code=None if left is None else left.exit_code,
+        why="" if left is None else left.why,
         done=None if state is None or state.work_left is None else _done(state),
         rates={} if state is None else rates(state),
     )
 
 
-def _machines(lease: Lease | None) -> str | None:
-    if lease is None:
+def _deadline(state: State) -> Instant | None:
+    limit = state.terms.deadline_s
+    return None if limit is None else later(state.terms.start, limit)
+
+
+def _kept(state: State) -> bool | None:
+    """Whether the work was done by its deadline; None where it still can be, or was given up before."""
+    deadline = _deadline(state)
+    if deadline is None:
         return None
-    return f"{lease.count} x {' or '.join(sorted({market.instance_type for market in lease.markets}))}"
+    if state.work_left == 0 and state.training_over_at is not None:
+        return state.training_over_at <= deadline
+    return False if state.now > deadline else None
 
 
 def _word(state: State | None, left: bool) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -373,6 +374,23 @@ def test_a_queue_that_was_changed_begins_anew_when_its_jobs_have_ended(
     assert [request.job for _, request in asked if isinstance(request, Request)] == ["x"], (
         "it was added, and has not begun"
     )
+
+
+@pytest.mark.parametrize(
+    "line", ["{", '{"note": "Nothing"}', '{"note": "Dealt", "at": 1, "shares": 5}', "[]"]
+)
+def test_a_note_that_cannot_be_read_is_named_with_what_to_do(
+    line: str, left: tuple[QueueSettings, j.QueueRun]
+) -> None:
+    settings, run = left
+    with run.journal.open("a") as journal:
+        journal.write(f"{line}\n")
+    place = re.escape(f"{run.journal}:4 cannot be read")
+    told = rf"{place} .*spotctl down ends them\. With {re.escape(str(run.folder))} moved away"
+    with pytest.raises(LedgerError, match=told):
+        run_queue(settings, Watching())
+    run.folder.rename(run.folder.parents[1] / "away")
+    assert not goes_on(settings)
 
 
 # ---- disks ------------------------------------------------------------------------------------------

@@ -215,10 +215,21 @@ def test_a_queue_does_not_begin_while_nobody_knows_what_was_asked_of_it(
     assert ended.left == {"a": 0}
 
 
+@pytest.mark.parametrize("change", [("{", "["), ('"envs": {}', '"envs": 5'), ('"weight"', '"heft"')])
 def test_a_job_of_another_version_is_named_with_its_line(
+    change: tuple[str, str], settings: QueueSettings, folder: j.QueueFolder
+) -> None:
+    text = member_text(settings.spec.jobs[1])
+    assert change[0] in text
+    folder.ask(Request("c", text.replace(*change, 1)))
+    with pytest.raises(LedgerError, match=r"requests\.jsonl:1: c cannot be added"):
+        run_queue(only_a(settings), Watching())
+
+
+def test_a_job_that_is_added_under_another_name_is_named_with_its_line(
     settings: QueueSettings, folder: j.QueueFolder
 ) -> None:
-    folder.ask(Request("x", '{"spec": 1}'))
+    folder.ask(Request("x", member_text(settings.spec.jobs[1])))
     with pytest.raises(LedgerError, match=r"requests\.jsonl:1: x cannot be added"):
         run_queue(settings, Watching())
 
