@@ -1,7 +1,8 @@
-"""Expected charges of many machines at once: the arithmetic of ``cost.expected_charge`` in arrays.
+"""For how many seconds machines are expected to be charged, under any market's rules: many, or one.
 
 A machine is given by its age and by ``lives``, which answers for any horizon how likely it lives that long
-and how long it is expected to run until then. A property test holds the two modules together.
+and how long it is expected to run until then. Refuses to know prices; ``cost.py`` and ``footprint.py`` have
+them. A property test holds this to the mean of many bills.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ def billed_seconds(
 ) -> Floats:
     """Seconds that each instance is expected to be charged for within ``horizon_s``, refunds deducted.
 
-    See ``cost.expected_charge``. ``horizon_s`` must lie within the maximum lifetime, and ``survival`` is the
-    probability of living through it; arrays broadcast.
+    The instances are ``age_s`` old, and end at the horizon by our doing unless the provider ends them before.
+    ``horizon_s`` must lie within the maximum lifetime, unless ``lives`` knows of that; ``survival`` is the
+    probability of living through it. Arrays broadcast.
     """
     if rules.quantum_s == HOUR_S:
         return _by_the_hour(rules, age_s, horizon_s, survival, lives)
@@ -35,7 +37,10 @@ def billed_seconds(
 def _by_the_hour(
     rules: MarketRules, age_s: Floats, horizon_s: Floats, survival: Floats, lives: Lives
 ) -> Floats:
-    """Of an hour that ends at the horizon the chance is known already, and most machines have but that."""
+    """Seconds of the hours that are begun. What must be lived through for one to be owed depends: itself,
+    where evicted hours are free; else its beginning, and what else is free. Of an hour that ends at the
+    horizon the chance is known already, and most machines have but that.
+    """
     free_s = np.minimum(rules.refund.free_until_s - age_s, horizon_s)
     begins, charged = np.zeros_like(horizon_s), np.zeros_like(horizon_s)
     while (open_ := begins < horizon_s).any():
@@ -50,6 +55,13 @@ def _by_the_hour(
 
 
 def _by_the_second(rules: MarketRules, age_s: Floats, horizon_s: Floats, lives: Lives) -> Floats:
+    """Seconds of all machines, less those of machines evicted while that is still free.
+
+    A machine that ends at t is billed max(t, m), where m is what is left of the minimum charge; with c,
+    the time in which an eviction is still free:
+
+        E[max(min(T, h), m)] - E[max(T, m); T < c]
+    """
     least_s = np.maximum(rules.minimum_s - age_s, 0.0)
     free_s = np.minimum(np.maximum(rules.refund.free_until_s - age_s, 0.0), horizon_s)
     everywhere = np.ones(horizon_s.shape, np.bool_)

@@ -9,8 +9,9 @@
     C     charge      expected dollars
     E     cost per work, dollars per core-second
 
-How a cloud bills is data (``MarketRules``): equation 4.1 is what ``expected_charge`` gives where evicted
-hours are free. Refuses to know prices to come: an instance costs ``price`` throughout.
+How a cloud bills is data (``MarketRules``), and how many seconds that comes to is said in ``charges.py``:
+equation 4.1 is what ``expected_charge`` gives where evicted hours are free. Refuses to know prices to
+come: an instance costs ``price`` throughout.
 
 A bill, as ``pricing_data.billing.settle`` draws it up, has three parts: what the seconds before now cost,
 which is spent whatever is decided; what the seconds from now on cost (``expected_charge``); and what of
@@ -21,13 +22,14 @@ second alone, and so does ``cost_per_work``. All three add up to the expected bi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Protocol
 
 import numpy as np
 
-from bidbrain.arrays import Floats
+from bidbrain.arrays import Flags, Floats
+from bidbrain.charges import Lives, billed_seconds
 from bidbrain.model import Scaling
 from bidbrain.work import Allocations, expected_work
 from pricing_data.market import MarketRules, Refund
@@ -72,9 +74,10 @@ def expected_charge(
 
         C = (1 - beta) P t_r
     """
-    lives = _within_lifetime(rules, age_s, survival)
-    billed = _by_the_hour if rules.quantum_s == HOUR_S else _by_the_second
-    return Usd(price * billed(rules, age_s, horizon_s, lives) / HOUR_S)
+    lives = _answering(_within_lifetime(rules, age_s, survival))
+    age, horizon = np.asarray(float(age_s)), np.asarray(float(horizon_s))
+    billed = billed_seconds(rules, age, horizon, lives(horizon, np.asarray(True))[0], lives)
+    return Usd(price * float(billed) / HOUR_S)
 
 
 def expected_refund(
@@ -98,45 +101,18 @@ def _within_lifetime(rules: MarketRules, age_s: float, survival: Survival) -> Su
     return _Until(survival, max(rules.max_lifetime_s - age_s, 0.0))
 
 
-def _by_the_hour(rules: MarketRules, age_s: float, horizon_s: float, lives: Survival) -> float:
-    """Seconds charged, of the hours that are begun. What must be lived through for one to be owed depends:
-    itself, where evicted hours are free; else its beginning, and what else is free.
-    """
-    free_s = min(rules.refund.free_until_s - age_s, horizon_s)
-    charged = 0.0
-    for begins, ends in _hours(age_s, horizon_s):
-        needed = ends if rules.refund is Refund.EVICTED_HOUR else max(begins, free_s)
-        charged += (ends - begins) * lives.survival(needed)
-    return charged
+def _answering(lives: Survival) -> Lives:
+    """One machine as ``charges`` asks of many; what was asked before is known."""
 
+    @cache
+    def known(horizon_s: float) -> tuple[float, float]:
+        return lives.survival(horizon_s), lives.expected_uptime(horizon_s)
 
-def _hours(age_s: float, horizon_s: float) -> Iterator[tuple[float, float]]:
-    """The parts of billing hours between now and the horizon, in seconds from now."""
-    begins = 0.0
-    while begins < horizon_s:
-        ends = min(horizon_s, begins + HOUR_S - (age_s + begins) % HOUR_S)
-        yield begins, ends
-        begins = ends
+    def answer(horizon_s: Floats, _: Flags) -> tuple[Floats, Floats]:
+        survival, uptime_s = known(float(horizon_s))
+        return np.asarray(survival), np.asarray(uptime_s)
 
-
-def _by_the_second(rules: MarketRules, age_s: float, horizon_s: float, lives: Survival) -> float:
-    """Seconds charged: those of all machines, less those of machines evicted while that is still free.
-
-    A machine that ends at t is billed max(t, m), where m is what is left of the minimum charge; with c,
-    the time in which an eviction is still free:
-
-        E[max(min(T, h), m)] - E[max(T, m); T < c]
-    """
-    least_s = max(rules.minimum_s - age_s, 0.0)
-    free_s = min(max(rules.refund.free_until_s - age_s, 0.0), horizon_s)
-
-    def billed(until_s: float) -> float:
-        """E[max(min(T, until), m)]."""
-        above = lives.expected_uptime(until_s) - lives.expected_uptime(min(least_s, until_s))
-        return least_s + above
-
-    free_of_charge = billed(free_s) - lives.survival(free_s) * max(free_s, least_s)
-    return billed(horizon_s) - (free_of_charge if free_s else 0.0)
+    return answer
 
 
 def footprint_charge(footprint: Allocations) -> Floats:
