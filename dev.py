@@ -12,23 +12,28 @@ import hashlib
 import os
 import subprocess
 import sys
+import tempfile
 import venv
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
 ENVIRONMENT = ROOT / ".venv"
-PACKAGES = ("spotctl", "bidbrain", "agileml", "pricing_data")
+OURS = [ROOT / package for package in ("spotctl", "bidbrain", "agileml", "pricing_data")]
 CHECKS = (
     ("ruff", "format", "--check", "."),
     ("ruff", "check", "."),
     ("mypy",),
     ("lint-imports",),
 )
-TESTS = ("pytest", "--numprocesses", "logical", "--dist", "loadfile")
-"""A process for each core; tests of one file share what its fixtures started."""
+TESTS = ("pytest", "--numprocesses", "logical", "--dist", "loadfile", "--no-loadscope-reorder")
+"""A process for each core; tests of one file share what its fixtures started. See tests/conftest.py."""
 ALONE = ("pytest", "--last-failed", "--last-failed-no-failures", "none", "--alone")
 """Tests that wait for real processes, on a machine that does much else, may fail for want of time. Those
 few are run once more with the machine to themselves, and named; tests/conftest.py refuses it to others."""
+COMPILE = ("-W", "ignore", "-m", "compileall", "-qq", "-j", "0", str(ENVIRONMENT), *map(str, OURS))
+"""Many processes start at once, and what they import must not warn. What is no Python 3 stays as it is."""
 FAILED = 1  # pytest's exit status where tests ran and some failed
 
 
@@ -43,37 +48,43 @@ def main() -> int:
     if sys.version_info < (3, 11):  # noqa: UP036 - said before anything fails obscurely
         parser.error(f"Python 3.11 or newer is needed, this is {sys.version.split()[0]}")
     if arguments.verb == "quickstart":
-        install("run")
+        with installed("run"):
+            pass
         return run("spotctl", "launch", str(ROOT / "examples" / "quickstart.yaml"), "--yes", *more)
-    install("dev")
     only = [*arguments.pytest, *more]
-    if only:
-        return run("pytest", *only)
-    for check in CHECKS:
-        if status := run(*check):
-            return status
+    with installed("dev"):
+        unfit = 0 if only else run_together(*CHECKS)
+    if only or unfit:
+        return unfit or run("pytest", *only)
     status = run(*TESTS)
     return run(*ALONE) if status == FAILED else status
 
 
-def install(which: str) -> None:
-    """Bring ``.venv`` up to date with requirements/``which``.txt; quick when it is."""
+@contextmanager
+def installed(which: str) -> Iterator[None]:
+    """Bring ``.venv`` up to date with requirements/``which``.txt; quick when it is.
+
+    What was installed is compiled while the caller goes on, and is when the context ends.
+    """
     requirements = ROOT / "requirements" / f"{which}.txt"
     wanted = hashlib.sha256(requirements.read_bytes() + (ROOT / "pyproject.toml").read_bytes()).hexdigest()
     stamp = ENVIRONMENT / f"installed-{which}"
     if stamp.exists() and stamp.read_text() == wanted:
+        yield
         return
     print(f"installing into {ENVIRONMENT} ...", file=sys.stderr, flush=True)
     if not executable("python").exists():
         venv.create(ENVIRONMENT, with_pip=True)
     pip("install", "--require-hashes", "-r", str(requirements))
     pip("install", "--no-deps", "--no-build-isolation", "--editable", str(ROOT))
-    run("python", "-m", "compileall", "-q", *(str(ROOT / package) for package in PACKAGES))
+    with subprocess.Popen([str(executable("python")), *COMPILE]):
+        yield
     stamp.write_text(wanted)
 
 
 def pip(*arguments: str) -> None:
-    quiet = ("--quiet", "--disable-pip-version-check")
+    """Without compiling: it would do so in the end, on one core, while everybody waits."""
+    quiet = ("--quiet", "--disable-pip-version-check", "--no-compile")
     subprocess.run([str(executable("python")), "-m", "pip", *arguments, *quiet], check=True)
 
 
@@ -82,6 +93,24 @@ def run(program: str, *arguments: str) -> int:
     if program != "spotctl":
         print("$", program, *arguments, file=sys.stderr, flush=True)
     return subprocess.run([str(executable(program)), *arguments], cwd=ROOT, check=False).returncode
+
+
+def run_together(*programs: tuple[str, ...]) -> int:
+    """Run them at the same time, show what they say one after the other; the first status that is not 0."""
+    with ExitStack() as files:
+        started = []
+        for program, *arguments in programs:
+            said = files.enter_context(tempfile.TemporaryFile())
+            command = [str(executable(program)), *arguments]
+            started.append((subprocess.Popen(command, cwd=ROOT, stdout=said, stderr=subprocess.STDOUT), said))
+        statuses = []
+        for command, (process, said) in zip(programs, started, strict=True):
+            statuses.append(process.wait())
+            print("$", *command, file=sys.stderr, flush=True)
+            said.seek(0)
+            sys.stdout.buffer.write(said.read())
+            sys.stdout.flush()
+    return next(filter(None, statuses), 0)
 
 
 def executable(program: str) -> Path:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+from itertools import groupby
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+FEW_TESTS_BUT_LONG = ("docs/test_readme.py", "scenarios/test_queue.py")
+"""Files that take a minute or more for a handful of tests that start processes."""
 SECOND_CHANCES = 5
 """More failures than these are no busy machine's doing: nothing is run again."""
 
@@ -54,14 +57,34 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Refuse a second run to tests whose outcome no busy machine explains."""
+    """Where several processes share the work, order it; refuse a second run that no busy machine explains."""
+    if hasattr(config, "workerinput"):  # of pytest-xdist, which hands out files in this order
+        take_turns(items)
     if not config.getoption("--alone"):
         return
-    plain = [item.nodeid for item in items if item.get_closest_marker("process") is None]
+    plain = [item.nodeid for item in items if not waits(item)]
     if plain:
         raise pytest.UsageError("failed, and wait for no real process: " + ", ".join(plain[:SECOND_CHANCES]))
     if len(items) > SECOND_CHANCES:
         raise pytest.UsageError(f"{len(items)} tests failed: too many to be a busy machine's doing")
+
+
+def waits(item: pytest.Item) -> bool:
+    return item.get_closest_marker("process") is not None
+
+
+def take_turns(items: list[pytest.Item]) -> None:
+    """Files that wait for real processes in turn with those that compute, of each kind the largest first.
+
+    So cores seldom idle while a file waits, nor in the end, when the last files are short.
+    """
+    files = [list(of_file) for _, of_file in groupby(items, key=lambda item: item.path)]
+    files.sort(key=lambda of_file: (not str(of_file[0].path).endswith(FEW_TESTS_BUT_LONG), -len(of_file)))
+    place: dict[Path, float] = {}
+    for waiting in (True, False):
+        kind = [of_file[0].path for of_file in files if any(map(waits, of_file)) is waiting]
+        place |= {path: number / len(kind) for number, path in enumerate(kind)}
+    items.sort(key=lambda item: place[item.path])
 
 
 @pytest.fixture(scope="session")
