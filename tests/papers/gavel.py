@@ -148,13 +148,31 @@ BY_COST: Final[Mapping[str, Entry]] = {
     "total cost, SLOs": always(Total()),
 }
 
+
+@dataclass(frozen=True, slots=True)
+class Continuous:
+    """What is compared while jobs keep coming, over arrival rates. ``told``: what the dissertation found."""
+
+    objective: str
+    entries: Mapping[str, Entry]
+    told: str
+    multiple: bool = True
+    rho: bool = True
+    """Whether finish-time fairness is shown beside JCT."""
+
+
+CONTINUOUS: Final[Mapping[str, Continuous]] = {
+    "fairness": Continuous("finish-time fairness", BY_FAIRNESS, "types 3x in JCT, 2.8x in rho"),
+    "fifo": Continuous("FIFO", BY_FIFO, "types 2.7x, with sharing 3.8x", rho=False),
+    "multiple": Continuous("least attained service", BY_LAS, "types 2.2x in JCT"),
+    "single": Continuous(
+        "least attained service", {**BY_LAS, "allox": always(AlloX())}, "types 3.5x in JCT", multiple=False
+    ),
+}
 BY_NAME: Final[Mapping[str, Mapping[str, Entry]]] = {
     "cost": BY_COST,
     "makespan": BY_MAKESPAN,
-    "fairness": BY_FAIRNESS,
-    "fifo": BY_FIFO,
-    "multiple": BY_LAS,
-    "single": {**BY_LAS, "allox": always(AlloX())},
+    **{name: contest.entries for name, contest in CONTINUOUS.items()},
 }
 """What ``--only`` may name, in the order in which they run."""
 
@@ -224,34 +242,44 @@ def show(title: str, results: Found, measures: Sequence[str], paper: str) -> Non
 
 
 def over_rates(run: Experiment, name: str, plot: Path | None) -> None:
-    """Least attained service on continuous traces, over arrival rates."""
-    size, multiple = run.size, name == "multiple"
-    rates = size.multiple_rates if multiple else size.single_rates
-    factor = 2.2 if multiple else 3.5
-    blind, knowing = saturation(table(run.data), 36, multiple=multiple)
+    """Continuous traces of rising arrival rates."""
+    size, contest = run.size, CONTINUOUS[name]
+    rates = size.multiple_rates if contest.multiple else size.single_rates
+    kind = "multiple" if contest.multiple else "single"
+    blind, knowing = saturation(table(run.data), 36, multiple=contest.multiple)
     print(
         f"\n36 workers of each type are full at {blind:.2f} jobs/h, and at {knowing:.2f} for who knows types"
     )
-    curves: dict[str, list[tuple[float, float]]] = {entry: [] for entry in BY_NAME[name]}
-    between = () if multiple else size.between
+    measures = {"jct_h": "average JCT, h", **({"rho": "average rho"} if contest.rho else {})}
+    curves: dict[str, dict[str, list[tuple[float, float]]]] = {
+        measure: {entry: [] for entry in contest.entries} for measure in measures
+    }
+    between = () if contest.multiple else size.between
     for rate in sorted({*rates, *between}):
 
         def draw(found: Table, seed: int, per_hour: float = size.rate(rate)) -> Trace:
-            return drawn(found, size.jobs, per_hour, seed, multiple=multiple)
+            return drawn(found, size.jobs, per_hour, seed, multiple=contest.multiple)
 
         results = run.contest(name, size.measured, draw, twins=rate in between)
-        title = f"least attained service, continuous-{name}, {rate} jobs/h for 36 workers of each type"
-        told = f"types {factor}x in JCT, at the highest rate; rounds as ideal (Fig. 5.15)"
-        show(title, results, ("jct_h", "rho"), told)
-        for entry, every in results.items():
-            curves[entry].append((rate, float(np.mean([one.jct_h for one in every]))))
-    if plot:
-        content = picture(f"continuous-{name}", "jobs per hour", "average JCT, h", curves)
-        (plot / f"las-{name}.png").write_bytes(content)
+        title = f"{contest.objective}, continuous-{kind}, {rate} jobs/h for 36 workers of each type"
+        show(
+            title,
+            results,
+            tuple(measures),
+            f"{contest.told}, at the highest rate; rounds as ideal (Fig. 5.15)",
+        )
+        for measure, drawing in curves.items():
+            for entry, every in results.items():
+                drawing[entry].append((rate, float(np.mean([getattr(one, measure) for one in every]))))
+    if plot is None:
+        return
+    for measure, drawing in curves.items():
+        content = picture(f"{contest.objective}, {kind}", "jobs per hour", measures[measure], drawing)
+        (plot / f"{name}-{measure.removesuffix('_h')}.png").write_bytes(content)
 
 
-def at_one_rate(run: Experiment, name: str) -> None:
-    """The other objectives."""
+def at_once(run: Experiment, name: str) -> None:
+    """The objectives of a set of jobs: cost, and makespan."""
     size = run.size
     if name == "cost":
         results = run.contest(
@@ -259,21 +287,11 @@ def at_one_rate(run: Experiment, name: str) -> None:
         )
         told = "1.4x and 35 % late; with SLOs 1.2x and none late"
         show("cost", results, ("dollars", "late", "broken"), told)
-    elif name == "makespan":
+    else:
         results = run.contest(
             name, slice(None), lambda found, seed: drawn(found, size.static, 0, seed, multiple=True)
         )
         show("makespan, static-multiple", results, ("makespan_h",), "2.5x over FIFO, 1.4x over Gandiva's")
-    else:
-        results = run.contest(
-            name,
-            size.measured,
-            lambda found, seed: drawn(found, size.jobs, size.rate(2.6), seed, multiple=True),
-        )
-        fair = name == "fairness"
-        title = f"{'finish-time fairness' if fair else 'FIFO'}, continuous-multiple, 2.6 jobs/h"
-        told = "3x, 2.8x" if fair else "2.7x, with sharing 3.8x"
-        show(title, results, ("jct_h", "rho") if fair else ("jct_h",), told)
 
 
 def main() -> None:
@@ -296,8 +314,8 @@ def main() -> None:
         run = Experiment(asked.data, size, seeds, pool)
         for name in asked.only or BY_NAME:
             began = time.monotonic()
-            if name in ("multiple", "single"):
+            if name in CONTINUOUS:
                 over_rates(run, name, asked.plot)
             else:
-                at_one_rate(run, name)
+                at_once(run, name)
             print(f"  {name}: {time.monotonic() - began:.0f} s", flush=True)
