@@ -84,12 +84,13 @@ def baseline(state: State) -> Baseline | None:
     if state.work_done <= 0 or lasted <= 0 or not state.worked:
         return None
     machines = max(1, int(sum(state.worked.values()) / lasted + 0.5))
-    kind = max(sorted(state.worked), key=lambda name: state.worked[name])
     terms = state.terms
     kinds = _cheapest_of_each_type(terms)
+    core_seconds = {name: seconds * kinds[name].cores for name, seconds in sorted(state.worked.items())}
+    kind = max(core_seconds, key=lambda name: core_seconds[name])
     tradable, efficiency = kinds[kind], terms.scaling.efficiency(machines)
     rate = machines * tradable.cores * efficiency
-    capacity = sum(seconds * kinds[name].cores for name, seconds in state.worked.items()) * efficiency
+    capacity = sum(core_seconds.values()) * efficiency
     seconds, rules = whole_s(state.work_done / rate), terms.rules_of(tradable.market)
     charges = settle_on_demand(rules, tradable.on_demand, Instant(0), Instant(seconds))
     each = sum(charge.amount for charge in charges)

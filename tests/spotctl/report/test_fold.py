@@ -33,6 +33,16 @@ def test_a_baseline_is_had_in_the_region_where_its_machines_cost_least() -> None
         assert found.cost < at_home.cost
 
 
+def test_a_baseline_is_of_the_type_that_did_most_of_the_work() -> None:
+    """A reliable machine of four cores is there for two hours, four of eight cores for twenty minutes."""
+    large = Tradable(replace(SPOT, instance_type="c4.2xlarge"), UsdPerHour(0.419), 8)
+    terms = replace(RUN.terms, spot=(*RUN.terms.spot, large))
+    worked = {"m4.xlarge": 7200, "c4.2xlarge": 4 * 1200}
+    found = account(replace(RUN, terms=terms, worked=worked)).baseline
+    assert found is not None
+    assert found.instance_type == "c4.2xlarge"
+
+
 def final(state: State) -> dict[str, Any]:
     return final_object(state, Path("ledger.db"), 1.0, 0, None)
 
