@@ -69,9 +69,15 @@ PHASE_EDGES: Final[Mapping[tuple[Phase, Phase], str]] = {
         Phase.STARTING,
     ): "the last copy of a partition is gone, and the newest checkpoint has it",
     (Phase.SAVING, Phase.STARTING): "a copy is gone before it was written, and the newest checkpoint has it",
-    (Phase.STARTING, Phase.FAILED): "the checkpoint cannot be read, or the last reliable machine is gone",
-    (Phase.TRAINING, Phase.FAILED): "no copy of a partition is left, or no reliable machine",
-    (Phase.SAVING, Phase.FAILED): "a copy is gone before it was written",
+    (
+        Phase.STARTING,
+        Phase.FAILED,
+    ): "the checkpoint cannot be read, the last reliable machine is gone, or processes die over and over",
+    (
+        Phase.TRAINING,
+        Phase.FAILED,
+    ): "no copy of a partition is left, no reliable machine, or processes die over and over",
+    (Phase.SAVING, Phase.FAILED): "a copy is gone before it was written, or processes die over and over",
 }
 
 INVARIANTS: Final[Mapping[int, str]] = {
@@ -146,6 +152,10 @@ class Cluster:
     strangers: tuple[RoleEvent, ...] = ()
     """Roles that reported before their machine was announced: the two come by different channels."""
     departed: frozenset[str] = frozenset()
+    furthest: int = 0
+    """The highest clock that was ever completed."""
+    deaths: int = 0
+    """Of servers and workers whose machine lived on, since ``furthest`` grew."""
     story: tuple[Event, ...] = ()
     """The latest events, for error messages."""
 
@@ -178,6 +188,7 @@ class Cluster:
             progress=(start, start),
             stored=Stored(start, setup.resume),
             attempted=start,
+            furthest=start,
         )
 
     # ---- questions -----------------------------------------------------------------------------

@@ -126,18 +126,17 @@ class Controller:
         events = [event for entry in entries for event in self._events(entry.event)]
         if not events:
             return
-        for machine in dict.fromkeys(self._given_up(entries)):
-            self.link(CLIENT).send(MachineGivenUp(machine))
+        given_up = dict.fromkeys(self._given_up(entries))
         self.cluster, commands = self._step(self.cluster, events)
+        for machine in () if self.cluster.phase.over else given_up:  # where it is over, all of them go
+            self.link(CLIENT).send(MachineGivenUp(machine))
         for event in events:
             self._learn(event)
         for command in commands:
             self.link(self._addressee(command)).send(command)
 
     def _given_up(self, entries: Iterable[Entry]) -> Iterator[str]:
-        """The machines that are lost as of now, and of which the client does not know it."""
-        if self.cluster.phase.over:
-            return
+        """The machines that are lost by this, and of which the client does not know it."""
         for entry in entries:
             match entry.event:
                 case MachineLost(machine) if entry.peer != CLIENT and machine not in self.cluster.departed:

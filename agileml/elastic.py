@@ -161,9 +161,12 @@ def step(
     for event in events:
         cluster, more = _handled(cluster, event)
         answers += more
+    completed = cluster.completed
+    if completed > cluster.furthest:
+        cluster = replace(cluster, furthest=completed, deaths=0)
     # Whoever is answered may have died of a later one of these events.
     commands = tuple(word for word in answers if _is_heard(cluster, word))
-    turn = cluster.turn or cluster.completed > before.completed
+    turn = cluster.turn or completed > before.completed
     cluster = replace(cluster, turn=turn, news=cluster.news or not _are_quiet(events))
     due = _due(cluster, events, rules, clock_rules)
     cluster, more = _follow(cluster, due, rules)

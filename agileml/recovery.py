@@ -9,6 +9,7 @@ left, it starts at the newest checkpoint, and all are made again as at the start
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from agileml.cluster import Cluster, Phase, Result
 from agileml.commands import Command, Failed, Forget, Restore, Rollback, RolledBack
@@ -16,9 +17,19 @@ from agileml.events import CheckpointUnreadable, Stage, Tier
 from agileml.holdings import Partition, Standing
 from agileml.moves import target_owners
 
+_DEATHS_PER_MACHINE: Final = 20
+_LEAST_PATIENCE: Final = 100
+"""Deaths of processes, all machines together, without one more clock: agents start them again for ever."""
+
 
 def give_up(cluster: Cluster) -> Result:
-    """Without a reliable machine nothing that is learned would be safe; before training some may yet come."""
+    """Without a reliable machine nothing that is learned would be safe; before training some may yet come.
+
+    Where processes die over and over and nothing comes of it, as for want of memory, no machine cures that.
+    """
+    if cluster.deaths > max(_LEAST_PATIENCE, _DEATHS_PER_MACHINE * len(cluster.machines)):
+        further = f"no clock after {cluster.furthest} was completed; the logs of the machines say of what"
+        return failed(cluster, f"its processes died {cluster.deaths} times, and {further}")
     if not cluster.begun or any(machine.tier is Tier.RELIABLE for machine in cluster.machines.values()):
         return cluster, ()
     return failed(cluster, "no reliable machine is left")

@@ -43,11 +43,9 @@ def over(state: State, why: str | None) -> State:
 
 
 def lost_reliable(state: State) -> bool:
-    """Whether a reliable machine that took part since training last began has gone by itself, or hangs."""
+    """Whether a reliable machine that took part since training last began has gone by itself."""
     since = state.terms.start if state.restarted_at is None else state.restarted_at
-    gone = (instance for instance in state.gone() if (instance.ended_at or since) > since)
-    hang = (instance for instance in state.live() if instance.given_up)
-    return any(_lost(state, instance) for instance in (*gone, *hang))
+    return any(_lost(state, instance) and (instance.ended_at or since) > since for instance in state.gone())
 
 
 def begun_again(state: State) -> State:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from agileml.commands import Failed
 from agileml.controller import CLIENT, Controller, Entry, agent, role_name
 from agileml.events import (
     CheckpointUnreadable,
     Event,
+    Installed,
     MachineJoined,
     MachineLost,
     MachineReleased,
+    ServerReady,
     Setup,
     Tier,
+    WorkerReady,
 )
 from agileml.telemetry import MachineGivenUp
 
@@ -72,6 +76,20 @@ def test_nor_of_any_once_the_job_is_over() -> None:
     told.tell(role_name("server", "r1", 1), CheckpointUnreadable("r1", generation, "no such file"))
     assert told.controller.cluster.phase.over
     told.observe(MachineLost("t1"))
+    assert told.given_up == []
+
+
+def test_nor_where_the_job_ends_with_it_and_says_why() -> None:
+    """Its one reliable machine gives up: an application that cannot compute is cured by no other machine."""
+    told = Told()
+    told.tell(role_name("server", "r1", 1), ServerReady("r1", 1, "at r1"))
+    told.tell(role_name("worker", "r1", 1), WorkerReady("r1", 1))
+    generation, epoch = told.controller.cluster.generation, told.controller.cluster.epoch
+    told.tell(role_name("server", "r1", 1), Installed("r1", 0, epoch, generation))
+    assert told.controller.cluster.begun
+    told.tell(agent("r1"), MachineLost("r1"))
+    said = told.controller.link(CLIENT).unconfirmed
+    assert [word.why for word in said if isinstance(word, Failed)] == ["no reliable machine is left"]
     assert told.given_up == []
 
 

@@ -94,14 +94,6 @@ def test_before_it_trained_it_is_over_and_nobody_pays_for_it_any_more() -> None:
     assert closed.why == "the reliable machines were lost before the training began"
 
 
-def test_a_training_that_fails_as_a_reliable_machine_hangs_begins_again() -> None:
-    """As where the agent alone hangs beside the controller: that says so, and that it has lost the model."""
-    core = kept_at(Core(keeping()).training(), 4)
-    hangs(core, "r1-1")
-    core.tell(e.TrainingFailed(after(HANGS_S), "no reliable machine is left"))
-    assert core.state.phase is Phase.RESTARTING
-
-
 def test_what_is_taken_down_is_taken_down_whatever_hangs() -> None:
     core = Core(terms(AWS)).training().with_spot()
     silent(core)
