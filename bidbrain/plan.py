@@ -4,7 +4,7 @@ For showing before anything is bought. The footprint is built at once, by the ve
 take now, and is then held until the work is done. So this assumes that prices stay, that every hour is
 renewed as it began, and that what is evicted is replaced without waiting: refunds, lost time and lambda
 are in E, the search for new machines is not. Sigma is paid once. The last hour is paid for as a bill has it
-(``billing.billed_s``): where hours are billed, whole.
+(``billing.billed_s``): where hours are billed, whole; unless it is only a part of a job that is looked at.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -44,8 +45,19 @@ Decide: TypeAlias = Callable[[Observation], Decision]
 """A strategy's: what to acquire now."""
 
 
-def plan_ahead(observation: Observation, work: float, decide: Decide = least_cost) -> Plan:
-    """Expected cost and time of ``work`` core-seconds on the footprint that ``decide`` would build now."""
+def plan_ahead(
+    observation: Observation,
+    work: float,
+    decide: Decide = least_cost,
+    *,
+    most_s: float = math.inf,
+    whole: bool = True,
+) -> Plan:
+    """Expected cost and time of ``work`` core-seconds on the footprint that ``decide`` would build now.
+
+    ``most_s``: the job ends after so long, whatever is done by then; one of both is finite. ``whole``:
+    whether that is the job's end, so that what was begun is paid for.
+    """
     decisions, settled = _built(observation, decide)
     single = Single.of(settled)
     transient = held(single.setting, single.at)
@@ -54,14 +66,15 @@ def plan_ahead(observation: Observation, work: float, decide: Decide = least_cos
         float(column[0]) for column in (mean_left(transient), steady.charge, steady.work)
     )
     sigma_s = observation.scaling.sigma_s if len(decisions) > 1 else 0.0
+    if math.isfinite(most_s):
+        work = min(work, done / window_s * max(most_s - sigma_s, 0.0))
     expected_s = work / done * window_s + sigma_s if done > 0 else math.inf
+    paid_s = partial(billed_s, observation.rules) if whole else float
     return Plan(
         work=work,
-        expected_cost=Usd(
-            charge / window_s * billed_s(observation.rules, expected_s) if done > 0 else math.inf
-        ),
+        expected_cost=Usd(charge / window_s * paid_s(expected_s) if done > 0 else math.inf),
         expected_s=Seconds(expected_s),
-        on_demand_cost=_on_demand_cost(settled, work),
+        on_demand_cost=_on_demand_cost(settled, work, paid_s),
         decisions=decisions,
     )
 
@@ -92,14 +105,14 @@ def _requested(observation: Observation, decision: Decision, name: str) -> Holdi
     )
 
 
-def _on_demand_cost(observation: Observation, work: float) -> Usd:
+def _on_demand_cost(observation: Observation, work: float, paid_s: Callable[[float], float]) -> Usd:
     footprint, reliable, scaling = observation.footprint, observation.reliable, observation.scaling
     speed = scaling.speed([(h.counts_for, h.cores) for h in footprint], reliable)
     if speed <= 0:
         return Usd(math.inf)
     hourly = sum(h.counts_for * _list_price(observation, h.market) for h in footprint)
     hourly += scaling.at_work(reliable, observation.live) * reliable.price
-    return Usd(hourly * billed_s(observation.rules, work / speed) / HOUR_S)
+    return Usd(hourly * paid_s(work / speed) / HOUR_S)
 
 
 def _list_price(observation: Observation, market: Market) -> float:

@@ -7,6 +7,7 @@ decides nothing about machines or money.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import Any, Protocol
 
 from bidbrain.deadline.feasibility import Promise
@@ -72,9 +73,11 @@ def plan_job(spec: JobSpec, options: LaunchOptions) -> JobPlan:
     settings = Settings.of(spec, options)
     resolved = resolve(settings.spec, settings.prices, "plan", settings.seed)
     state = opening_state(resolved)
-    clocks = resolved.terms.stop.clocks
-    work = (clocks or 1) * resolved.terms.core_seconds_per_clock
-    ahead = plan_ahead(observation(state), work, strategy(state).decide)
+    stop, decide = resolved.terms.stop, strategy(state).decide
+    clocks = stop.clocks or (1 if stop.seconds is None else inf)
+    work = clocks * resolved.terms.core_seconds_per_clock
+    most_s = inf if stop.seconds is None else stop.seconds
+    ahead = plan_ahead(observation(state), work, decide, most_s=most_s, whole=stop.foreseen)
     local, command = settings.spec.local, settings.spec.command
     assumed = local.core_seconds_per_clock is None and (command is None or command.work is None)
     return JobPlan(resolved.terms, resolved.recording, state, ahead, promised(state), assumed)

@@ -65,8 +65,9 @@ def _refuse_infeasible(plan: session.JobPlan) -> None:
         return
     if terms.deadline_s is not None and ahead.expected_s > terms.deadline_s:
         lasting, limit = words.span(ahead.expected_s), words.span(terms.deadline_s)
+        part = "" if terms.stop.foreseen else f" for one {words.unit(terms)}"
         raise DeadlineInfeasible(
-            f"{terms.job} is expected to take {lasting} for one {words.unit(terms)}, longer than its "
+            f"{terms.job} is expected to take {lasting}{part}, longer than its "
             f"deadline of {limit}; nothing was started. Allow more machines or more time"
         )
     cost = micros(ahead.expected_cost)

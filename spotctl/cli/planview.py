@@ -268,11 +268,7 @@ def _expected(plan: JobPlan) -> list[RenderableType]:
     ahead, terms = plan.ahead, plan.terms
     if not math.isfinite(ahead.expected_s):
         return [Text("This footprint would never finish the job.", style="bold")]
-    whole = (
-        ""
-        if terms.stop.clocks is not None
-        else f" of one {words.unit(terms)}; nobody can say how many it takes"
-    )
+    whole = "" if terms.stop.foreseen else f" of one {words.unit(terms)}; nobody can say how many it takes"
     cost, on_demand = micros(ahead.expected_cost), micros(ahead.on_demand_cost)
     saved = f" ({1 - cost / on_demand:.0%} less)" if on_demand > cost else ""
     lasting = words.span(ahead.expected_s)
@@ -325,13 +321,16 @@ def unkept(plan: JobPlan, promise: Promise) -> str:
 
 
 def _limits(plan: JobPlan) -> list[str]:
+    """What is expected of one clock says nothing of all of them."""
     terms, ahead = plan.terms, plan.ahead
-    lines = []
+    lines, unknown = [], f"nobody can say how many {words.unit(terms)}s it takes"
     if terms.deadline_s is not None:
-        kept = "is met" if ahead.expected_s <= terms.deadline_s else "IS NOT MET by what is expected"
+        met = "is met" if terms.stop.foreseen else f"is not promised: {unknown}"
+        kept = met if ahead.expected_s <= terms.deadline_s else "IS NOT MET by what is expected"
         lines.append(f"deadline         {words.span(terms.deadline_s)} {_kept(plan.promise) or kept}")
     if terms.budget is not None:
-        kept = "is kept" if micros(ahead.expected_cost) <= terms.budget else "IS NOT KEPT by what is expected"
+        lasts = "is kept" if terms.stop.foreseen else f"ends the job when it is spent: {unknown}"
+        kept = lasts if micros(ahead.expected_cost) <= terms.budget else "IS NOT KEPT by what is expected"
         if plan.promise is not None and not plan.promise.covered:
             kept = "CANNOT BE PROMISED beside the deadline"
         lines.append(f"budget           {words.money(terms.budget)} {kept}")

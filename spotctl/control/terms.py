@@ -35,6 +35,11 @@ class Stop:
     objective_delta: float | None = None
     """Stop once two reports of the objective in a row differ by no more than this."""
 
+    @property
+    def foreseen(self) -> bool:
+        """Whether it can be said beforehand when that is at the latest."""
+        return self.clocks is not None or self.seconds is not None
+
 
 @dataclass(frozen=True, slots=True)
 class Queued:

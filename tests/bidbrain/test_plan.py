@@ -94,3 +94,19 @@ def test_a_plan_is_the_strategys_own() -> None:
         (Action.HOLD, 0, None),
     ]
     assert rented.expected_cost > 2 * plan_ahead(observe(limits=EIGHT), work=72 * HOUR_S).expected_cost
+
+
+def test_a_job_that_ends_by_time_costs_what_that_time_does() -> None:
+    """Half an hour of 36 cores, of which the change takes 90 s; hours are paid whole."""
+    scaling = replace(observe().scaling, sigma_s=Seconds(90))
+    plan = plan_ahead(observe(limits=EIGHT, scaling=scaling), math.inf, most_s=1800.0)
+    assert [plan.work, plan.expected_s] == pytest.approx([36 * 1710, 1800])
+    assert [plan.expected_cost, plan.on_demand_cost] == pytest.approx([0.60, 9 * 0.2])
+    sooner = plan_ahead(observe(limits=EIGHT, scaling=scaling), 36 * 900.0, most_s=1800.0)
+    assert sooner.expected_s == pytest.approx(990), "its work is done before"
+
+
+def test_a_part_of_a_job_costs_its_part_of_an_hour() -> None:
+    plan = plan_ahead(observe(limits=EIGHT), work=36 * 900.0, whole=False)
+    assert plan.expected_cost == pytest.approx(0.60 / 4)
+    assert plan.on_demand_cost == pytest.approx(9 * 0.2 / 4)

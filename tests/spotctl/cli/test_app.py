@@ -253,6 +253,19 @@ def test_a_plan_says_what_would_be_bought_why_and_what_it_comes_to(home: Path) -
     assert not home.exists(), "a plan writes nothing"
 
 
+def test_nothing_is_said_of_the_whole_of_a_job_that_nobody_can_foresee(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "least.yaml").write_text("engine: command\nrun: python train.py\n")
+    shown = spotctl("plan", str(tmp_path / "least.yaml"), "--deadline", "5h", "--budget", "0.1").stdout
+    unknown = "nobody can say how many steps it takes"
+    assert f"deadline         5:00:00 is not promised: {unknown}" in shown
+    assert f"budget           $0.1000 ends the job when it is spent: {unknown}" in shown
+    assert "work             a step is taken for 600 core-seconds, as work is not set" in shown
+    by_time = spotctl("plan", str(EXAMPLES / "lda.yaml")).stdout
+    assert "0:15:00 after the start\n" in by_time, "it ends by itself"
+    assert "is taken for" not in by_time
+    assert not home.exists()
+
+
 @pytest.mark.usefixtures("home")
 def test_a_finish_after_a_deadline_that_is_promised_is_explained() -> None:
     late = spotctl("plan", str(EXAMPLES / "command_pytorch.yaml")).stdout
