@@ -17,9 +17,16 @@ pytestmark = [pytest.mark.process, pytest.mark.campaign]
 
 
 @pytest.fixture
-def job(tmp_path: Path, campaign: bool) -> Iterator[Product]:
+def model(campaign: bool, request: pytest.FixtureRequest) -> bytes:
+    """Of a run to which nothing happened; such a run is only made where it is wanted."""
     if not campaign:
         pytest.skip("only with --campaign: silence takes its time; what follows is tested without processes")
+    undisturbed: bytes = request.getfixturevalue("undisturbed")
+    return undisturbed
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[Product]:
     with product(tmp_path) as made:
         made.patience_s = 300.0
         yield made
@@ -29,7 +36,7 @@ def released(name: str) -> Callable[[e.Entry], bool]:
     return lambda entry: isinstance(entry, e.InstancesEnded) and name in entry.instances
 
 
-def test_a_spot_machine_that_hangs_is_ended_and_its_sibling_stays(job: Product, undisturbed: bytes) -> None:
+def test_a_spot_machine_that_hangs_is_ended_and_its_sibling_stays(model: bytes, job: Product) -> None:
     job.launch()
     job.reach_stage(2)
     hanging = job.transient[0]
@@ -40,12 +47,12 @@ def test_a_spot_machine_that_hangs_is_ended_and_its_sibling_stays(job: Product, 
     assert (final["state"], final["clocks"], final["failures"]) == ("done", CLOCKS, 1), job.chatter
     ended = [entry for entry in job.all(e.InstancesEnded) if hanging in entry.instances]
     assert [entry.instances for entry in ended] == [(hanging,)]
-    assert job.model.read_bytes() == undisturbed
+    assert job.model.read_bytes() == model
     job.check_nothing_left()
     job.check_record(final)
 
 
-def test_a_job_whose_controllers_machine_hangs_begins_again(job: Product, undisturbed: bytes) -> None:
+def test_a_job_whose_controllers_machine_hangs_begins_again(model: bytes, job: Product) -> None:
     with (job.folder / "scenario.yaml").open("a") as file:
         file.write(f"checkpoint: {{store: {job.folder}/states, every: 4}}\n")
     job.launch()
@@ -57,6 +64,6 @@ def test_a_job_whose_controllers_machine_hangs_begins_again(job: Product, undist
     final = job.end()
     assert (final["state"], final["exit_code"], final["clocks"]) == ("done", 0, CLOCKS), job.chatter
     assert final["restarts"] == 1
-    assert job.model.read_bytes() == undisturbed
+    assert job.model.read_bytes() == model
     job.check_nothing_left()
     job.check_record(final)
