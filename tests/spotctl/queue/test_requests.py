@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -126,6 +128,46 @@ def test_a_record_of_before_has_no_requests_in_its_beginning() -> None:
     path = j.QueueFolder("old").create()
     path.journal.write_text(f"{old}\n".replace("'", '"'))
     assert path.record() == j.Record(settings="{}", at=Instant(5), began=Instant(5))
+
+
+@dataclass
+class Late(Watching):
+    """Somebody asks when a has ended. ``cancelled_at``: SIGTERM comes at this entry."""
+
+    folder: j.QueueFolder | None = None
+    request: Request | None = None
+    cancelled_at: int | None = None
+
+    def on_entry(self, state: State, entry: e.Entry) -> None:
+        super().on_entry(state, entry)
+        if self.seen == self.cancelled_at:
+            signal.raise_signal(signal.SIGTERM)
+
+    def on_left(self, job: str, exit_code: int, why: str, final: dict[str, Any] | None) -> None:
+        super().on_left(job, exit_code, why, final)
+        if job == "a" and self.folder is not None and self.request is not None:
+            self.folder.ask(self.request)
+
+
+def test_what_is_asked_while_the_last_job_ends_is_done_by_the_queue_that_runs(
+    settings: QueueSettings, folder: j.QueueFolder
+) -> None:
+    _, c = settings.spec.jobs
+    watching = Late(folder=folder, request=Request("c", member_text(c)))
+    run_queue(only_a(settings), watching)
+    assert watching.left == {"a": 0, "c": 0}
+    assert folder.requests(after=folder.handled()) == ()
+
+
+def test_what_is_asked_of_a_queue_that_is_cancelled_is_left_to_the_next_run(
+    settings: QueueSettings, folder: j.QueueFolder
+) -> None:
+    _, c = settings.spec.jobs
+    asked = Request("c", member_text(c))
+    watching = Late(folder=folder, request=asked, cancelled_at=9)
+    run_queue(only_a(settings), watching)
+    assert watching.left == {"a": 7}
+    assert [request for _, request in folder.requests(after=folder.handled())] == [asked]
 
 
 # ---- damage -----------------------------------------------------------------------------------------
