@@ -33,6 +33,12 @@ def plan(found: QueuePlan, settings: QueueSettings) -> RenderableType:
     ]
     if found.unused:
         about.append(f"No job of this queue may use {', '.join(found.unused)}: the quota means nothing.")
+    about += [
+        f"All {count} x {pool} are kept for promises: nobody can lease one until a promised job has ended, "
+        "and such a job begins on demand when it must."
+        for pool, count in settings.spec.quotas.items()
+        if found.leasable[pool] <= 0
+    ]
     table = _table("job", "first lease", "share of time", "deadline", "put aside")
     for name in found.admission.judged:
         table.add_row(
