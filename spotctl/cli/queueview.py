@@ -33,6 +33,12 @@ def plan(found: QueuePlan, settings: QueueSettings) -> RenderableType:
     ]
     if found.unused:
         about.append(f"No job of this queue may use {', '.join(found.unused)}: the quota means nothing.")
+    about += [
+        f"All {count} x {pool} are kept for promises: nobody can lease one until a promised job has ended, "
+        "and such a job begins on demand when it must."
+        for pool, count in settings.spec.quotas.items()
+        if found.leasable[pool] <= 0
+    ]
     table = _table("job", "first lease", "share of time", "deadline", "put aside")
     for name in found.admission.judged:
         table.add_row(
@@ -117,7 +123,7 @@ def list_table(found: Standing) -> RenderableType:
         served = row.served
         table.add_row(
             row.job,
-            row.state,
+            f"waits for {', '.join(row.after)}" if row.after else row.state,
             f"{served.got / served.whole:.0%}" if served.whole else "-",
             f"{served.due / served.whole:.0%}" if served.whole else "-",
             "-" if row.lease is None else f"{_leased(row.lease)} until {format_instant(row.lease.until)}",
@@ -180,6 +186,7 @@ def _row(row: Row) -> dict[str, Any]:
         "job": row.job,
         "run": row.run,
         "state": row.state,
+        "after": list(row.after),
         "share": row.share,
         "share_received": round(row.served.got / whole, 6) if whole else None,
         "share_due": round(row.served.due / whole, 6) if whole else None,
@@ -234,7 +241,7 @@ def ended(final: Mapping[str, Any]) -> RenderableType:
             f"${job['cost']['total']}",
             "-" if baseline is None else f"${baseline}",
             str(job["evictions"]),
-            "promised" if job["promised"] else "not promised" if job["why_not_promised"] else "-",
+            _ended_in_time(job),
         )
     cost = final["cost"]
     saved = final["savings_fraction"]
@@ -246,6 +253,15 @@ def ended(final: Mapping[str, Any]) -> RenderableType:
     left = final["instances_left"]
     rest = f"; {left} MACHINES LEFT, `spotctl gc` ends them" if left else ""
     return Group(table, Text(f"{total}  ({took}{rest})", style="bold"), Text(words.NOMINAL, style="dim"))
+
+
+def _ended_in_time(job: Mapping[str, Any]) -> str:
+    if not job["promised"] and not job["why_not_promised"]:
+        return "-"
+    word = "promised" if job["promised"] else "not promised"
+    if job["state"] != "done":
+        return word
+    return f"{word}, {'missed' if job['exit_code'] else 'kept'}"
 
 
 # ---- policies ------------------------------------------------------------------------------------

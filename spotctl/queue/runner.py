@@ -381,7 +381,11 @@ class Runner:
         record = self._journal.record
         if request.job in {*self._waiting, *record.entered, *record.left}:
             raise UsageError(f"{self._spec.name} has had a job called {request.job} in this run; say --name")
-        return self._folder.asked.added(number, request)
+        member = self._folder.asked.added(number, request)
+        unknown = [name for name in member.after if name not in {*self._waiting, *self._open, *record.left}]
+        if unknown:
+            raise UsageError(f"it waits for {unknown[0]}, which is no job here")
+        return member
 
     def remove(self, name: str) -> None:
         """A job is to leave the queue: one that waits never begins, one that runs is cancelled."""

@@ -111,6 +111,6 @@ def parse_member(text: str) -> Member:
 def _parsed(cls: type[T], text: str) -> T:
     try:
         value: T = from_json(cls, json.loads(text))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise LedgerError(f"the record of the queue cannot be read: {error}") from error
     return value

@@ -33,8 +33,9 @@ class Status(Enum):
 @dataclass(frozen=True, slots=True)
 class Row:
     """One job. ``state``: "waiting" before it begins, "unreadable" where its record is damaged; then nobody
-    can say what it has cost. ``share``: of its time that the policy would have it run now; ``served``: what
-    it has had until now, and should have had. ``lease``: the spot machines that are its in this round.
+    can say what it has cost. ``after``: jobs that it waits for. ``share``: of its time that the policy would
+    have it run now; ``served``: what it has had until now, and should have had. ``lease``: the spot machines
+    that are its in this round.
 
     ``deadline``: None where it has none, or has not begun. ``kept``: whether it was; None before that is
     known. ``finish``: when it ended, or will if it goes on as it did; None where that cannot be said.
@@ -58,6 +59,7 @@ class Row:
     done: float | None
     rates: Mapping[str, Estimate]
     """How fast it is on each instance type (``rates.py``); empty before it begins."""
+    after: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +103,12 @@ def standing(spec: QueueSpec, world: WorldKind = WorldKind.LOCAL) -> Standing:
             names.pop(request.job, None)
     status = _status(record, folder.is_live())
     ends = None if record.last is None else later(record.last.at, spec.round_s)
+    after = {member.name: member.after for member in spec.jobs}
     for name in names:
         entered = record.entered.get(name)
         run = None if entered is None else runs.get((name, entered.run))
-        row = _row(name, record, None, ends)
+        waits = after.get(name, ()) if entered is None and name not in record.left else ()
+        row = replace(_row(name, record, None, ends), after=tuple(x for x in waits if x not in record.left))
         try:
             rows.append(row if run is None else _row(name, record, run.state(), ends))
         except LedgerError as error:

@@ -204,6 +204,14 @@ def test_a_plan_says_what_is_left_to_lease_and_how_sure_the_speeds_are() -> None
 
 
 @pytest.mark.usefixtures("home")
+def test_a_plan_says_where_promises_leave_nothing_to_lease() -> None:
+    told = "All 1 x c4.xlarge are kept for promises: nobody can lease one"
+    assert told not in spotctl(*run("--dry-run")).stdout
+    Path("night.yaml").write_text(QUEUE.format(machines=1, deadline="3h"))
+    assert told in spotctl(*run("--dry-run")).stdout
+
+
+@pytest.mark.usefixtures("home")
 @pytest.mark.parametrize("arguments", [run(), run("--dry-run"), run()[:-2]])
 def test_what_a_job_asks_for_in_vain_is_said_with_its_name_and_both_lines(arguments: tuple[str, ...]) -> None:
     Path("b.yaml").write_text(elastic(Path(), "other").replace("[c4.xlarge]", "[c9.huge]"))

@@ -30,7 +30,16 @@ from spotctl.queue.requests import Request
 from spotctl.queue.spec import member_text
 from spotctl.runs import Run, Runs
 from spotctl.settings import WorldKind
-from tests.spotctl.queue.build import Queue, Watching, command, elastic, entries_of, most_at_once, queue
+from tests.spotctl.queue.build import (
+    Crash,
+    Queue,
+    Watching,
+    command,
+    elastic,
+    entries_of,
+    most_at_once,
+    queue,
+)
 
 SAMPLE: Final = 4
 HEAD: Final = "name: night\nround: 10m\nbudget: 9\nquotas: {c4.xlarge: 3, m4.large: 1}"
@@ -210,3 +219,33 @@ def assert_whole(night: Night, final: dict[str, Any], resumed: Asking, runs: Run
 
 def entries(run: Run) -> tuple[e.Entry, ...]:
     return entries_of({run.name: run})[run.name]
+
+
+@dataclass
+class Dying(Watching):
+    """The process dies when a is told what it may spend, before that is on record."""
+
+    def on_entry(self, state: State, entry: e.Entry) -> None:
+        super().on_entry(state, entry)
+        if isinstance(entry, e.Leased):
+            raise Crash
+
+
+def test_what_a_promised_job_may_spend_is_counted_after_a_kill_though_it_never_gets_a_lease(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All machines there are are kept for its promise."""
+    monkeypatch.setenv("SPOTCTL_HOME", str(tmp_path / "home"))
+    head = "name: night\nround: 30m\nbudget: 9\nquotas: {c4.xlarge: 1}"
+    of = queue(tmp_path, head, [(command(tmp_path, "a", steps=12, takes=120), "deadline: 5h")])
+    with pytest.raises(Crash):
+        of.run(Dying())
+    resumed = Watching()
+    final = of.go_on(resumed)
+    (job,) = final["jobs"]
+    assert (job["promised"], job["exit_code"]) == (True, 0)
+    state = resumed.runs["a"].state()
+    newest = QueueFolder("night", root_of(WorldKind.REPLAY)).newest()
+    assert newest is not None
+    assert not any(isinstance(x, e.Leased) and x.lease is not None for x in entries(resumed.runs["a"]))
+    assert state.allowance == newest.record().entered["a"].allowance is not None

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import signal
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pricing_data.units import Instant
 from spotctl.control import events as e
 from spotctl.control.state import State
 from spotctl.errors import LedgerError
 from spotctl.queue import journal as j
-from spotctl.queue.requests import Request
+from spotctl.queue.requests import Request, Requests, Unreadable
 from spotctl.queue.running import go_on_with, run_queue
 from spotctl.queue.spec import QueueSettings, member_text
 from spotctl.settings import WorldKind
@@ -128,6 +133,53 @@ def test_a_record_of_before_has_no_requests_in_its_beginning() -> None:
     assert path.record() == j.Record(settings="{}", at=Instant(5), began=Instant(5))
 
 
+@dataclass
+class Late(Watching):
+    """Somebody asks when a has ended. ``cancelled_at``: SIGTERM comes at this entry."""
+
+    folder: j.QueueFolder | None = None
+    request: Request | None = None
+    cancelled_at: int | None = None
+
+    def on_entry(self, state: State, entry: e.Entry) -> None:
+        super().on_entry(state, entry)
+        if self.seen == self.cancelled_at:
+            signal.raise_signal(signal.SIGTERM)
+
+    def on_left(self, job: str, exit_code: int, why: str, final: dict[str, Any] | None) -> None:
+        super().on_left(job, exit_code, why, final)
+        if job == "a" and self.folder is not None and self.request is not None:
+            self.folder.ask(self.request)
+
+
+def test_what_is_asked_while_the_last_job_ends_is_done_by_the_queue_that_runs(
+    settings: QueueSettings, folder: j.QueueFolder
+) -> None:
+    _, c = settings.spec.jobs
+    watching = Late(folder=folder, request=Request("c", member_text(c)))
+    run_queue(only_a(settings), watching)
+    assert watching.left == {"a": 0, "c": 0}
+    assert folder.requests(after=folder.handled()) == ()
+
+
+def test_what_is_asked_of_a_queue_that_is_cancelled_is_left_to_the_next_run(
+    settings: QueueSettings, folder: j.QueueFolder
+) -> None:
+    _, c = settings.spec.jobs
+    asked = Request("c", member_text(c))
+    watching = Late(folder=folder, request=asked, cancelled_at=9)
+    run_queue(only_a(settings), watching)
+    assert watching.left == {"a": 7}
+    assert [request for _, request in folder.requests(after=folder.handled())] == [asked]
+
+
+def test_who_is_to_wait_for_nobody_is_refused(settings: QueueSettings, folder: j.QueueFolder) -> None:
+    text = after_a(settings).member.replace('"after": ["a"]', '"after": ["z"]')
+    watching = Asking(folder=folder, asks_after=4, request=Request("c", text))
+    run_queue(only_a(settings), watching)
+    assert watching.left == {"a": 0, "c": 2}
+
+
 # ---- damage -----------------------------------------------------------------------------------------
 
 
@@ -141,6 +193,35 @@ LINES = [
     "\udcff\udcfe",
     "{\r}",
 ]
+
+
+SOME_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["job", "member", "spec", "weight"]), inner, max_size=4)
+    ),
+    max_leaves=6,
+)
+
+
+@given(junk=st.lists(st.binary(max_size=30) | SOME_JSON.map(lambda value: json.dumps(value).encode())))
+def test_whatever_stands_in_the_file_the_last_line_is_read(
+    junk: list[bytes], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    requests = Requests(tmp_path_factory.mktemp("junk") / "requests.jsonl")
+    requests.path.write_bytes(b"".join(line + b"\n" for line in [*junk, b'{"job": "c"}']))
+    *others, (number, last) = requests.after(0)
+    assert (number, last) == (len(others) + 1, Request("c"))
+    for n, other in others:
+        if isinstance(other, Unreadable):
+            assert str(other).startswith(f"{requests.path}:{n}: ")
+
+
+@given(value=SOME_JSON)
+def test_a_job_that_is_none_is_refused_and_breaks_nothing(value: object) -> None:
+    with pytest.raises(LedgerError, match=r"requests\.jsonl:3: x cannot be added"):
+        Requests(Path("requests.jsonl")).added(3, Request("x", json.dumps(value)))
 
 
 @dataclass

@@ -82,6 +82,8 @@ def test_while_a_queue_runs_it_says_who_holds_what_until_when_and_what_each_has_
     a, c = rows(found)["a"], rows(found)["c"]
     assert (a.promised, a.deadline, a.kept, a.exit_code) == (True, START + 20 * HOUR, None, None)
     assert (c.state, c.served, c.lease, c.deadline) == ("waiting", j.Served(), None, None)
+    assert [row.after for row in found.rows] == [(), (), (), ("b",)]
+    assert "\nc    waits for b " in screen.text(queueview.list_table(found))
 
 
 def test_when_a_queue_has_ended_it_says_which_deadlines_were_kept(made: Callable[..., Queue]) -> None:
