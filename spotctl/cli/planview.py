@@ -314,7 +314,8 @@ def unkept(plan: JobPlan, promise: Promise) -> str:
         which = "this one" if promise.in_time else f"one of {least}m"
         told.append(
             f"A deadline is promised by machines on demand, and they may cost "
-            f"{words.money(least_asked(promise.least_budget))}: no lower budget can be promised beside {which}. "
+            f"{words.money(least_asked(promise.least_budget))}: no lower budget can be promised beside "
+            f"{which}. "
             f"Without a deadline the job is expected to cost {words.money(micros(plan.ahead.expected_cost))}."
         )
     return " ".join(told)
