@@ -304,17 +304,18 @@ def _moves(plan: JobPlan) -> list[str]:
 
 def unkept(plan: JobPlan, promise: Promise) -> str:
     """What of a pledge cannot be promised, and the least that can: typed in, it works."""
-    told = []
+    told, least = [], math.ceil(promise.least_deadline_s / 60)
     if not promise.in_time:
-        least = math.ceil(promise.least_deadline_s / 60)
         told.append(
             f"No deadline below {least}m can be promised: that is what machines on demand alone need. "
             f"(Expected is {words.span(plan.ahead.expected_s)}, but spot machines promise nothing.)"
         )
     if not promise.covered:
+        which = "this one" if promise.in_time else f"one of {least}m"
         told.append(
             f"A deadline is promised by machines on demand, and they may cost "
-            f"{words.money(least_asked(promise.least_budget))}: no lower budget can be promised beside one. "
+            f"{words.money(least_asked(promise.least_budget))}: no lower budget can be promised beside "
+            f"{which}. "
             f"Without a deadline the job is expected to cost {words.money(micros(plan.ahead.expected_cost))}."
         )
     return " ".join(told)
