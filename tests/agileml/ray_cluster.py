@@ -120,7 +120,7 @@ def processes(job: str) -> dict[int, str]:
     return found
 
 
-def wait_until_none(job: str, patience_s: float = 20.0) -> dict[int, str]:
+def wait_until_none(job: str, patience_s: float = 120.0) -> dict[int, str]:
     """What is left of the job after at most so long."""
     until = time.monotonic() + patience_s
     while (left := processes(job)) and time.monotonic() < until:

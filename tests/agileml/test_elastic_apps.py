@@ -78,12 +78,12 @@ def test_a_job_ends_when_its_time_is_up(tmp_path: Path) -> None:
     arguments = {"rank": 4}
     job = Job("agileml.apps.mf:MatrixFactorization", arguments, setup, 0.05, QUICK, stop=Stop(seconds=3.0))
     with running(tmp_path, job) as run:
+        began = time.monotonic()
         run.start("r1")
         run.reach(1)
-        began = time.monotonic()
         run.kill_role("controller", "r1")
         run.finish()
-        assert time.monotonic() - began > 1.0
+        assert time.monotonic() - began > 2.9  # the time is counted from the first clock
         run.check_result()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
 import signal
 import tempfile
 import time
@@ -169,14 +168,6 @@ def test_a_machine_can_be_taken_away_the_moment_it_starts_and_by_another_process
 def test_names_that_cannot_be_folders_are_refused(name: str, tmp_path: Path) -> None:
     with running_job(tmp_path) as job, pytest.raises(ValueError, match="cannot name a new machine"):
         job.host.start_machine(name, Tier.RELIABLE, 1)
-
-
-def test_the_example_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    example = Path(__file__).parents[2] / "examples" / "04_elastic_training.py"
-    runpy.run_path(str(example))["main"](tmp_path)
-    told = capsys.readouterr().out
-    assert "spot-2 is safe to kill" in told
-    assert "finished after clock 60" in told
 
 
 def test_too_long_a_name_for_sockets_is_said_before_anything_starts(

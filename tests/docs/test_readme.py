@@ -82,6 +82,9 @@ def test_examples_run(example: Path, tmp_path: Path) -> None:
     ran = run(sys.executable, str(example), home=tmp_path)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout
+    if example.name == "04_elastic_training.py":
+        assert "spot-2 is safe to kill" in ran.stdout
+        assert "finished after clock 60" in ran.stdout
 
 
 def test_the_links_lead_somewhere() -> None:

@@ -29,7 +29,7 @@ from tests.scenarios.market import START, Step, owed, write_prices
 from tests.spotctl.build import redecided
 
 ROOT: Final = Path(__file__).parents[2]
-PATIENCE_S: Final = 60.0
+PATIENCE_S: Final = 120.0
 SPEED: Final = 2250
 CLOCKS: Final = 40
 STALENESS: Final = 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -26,3 +28,11 @@ def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
     (tmp_path / "models").write_text("")
     with pytest.raises(UsageError, match="models cannot be written to: File exists"):
         check_output(str(tmp_path / "models"))
+
+
+def test_a_launch_that_cuts_no_input_waits_for_no_database() -> None:
+    """One of a command job, or one that goes on: both libraries take longer to load than the rest."""
+    loaded = "[name for name in ('duckdb', 'pandas', 'fsspec') if name in sys.modules]"
+    code = f"import sys, spotctl.worlds.local; print({loaded})"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"
