@@ -195,7 +195,13 @@ def test_a_connection_to_a_machine_that_vanished_ends(network: Network) -> None:
 
 def test_a_machine_can_yield_the_processors_of_the_host(network: Network) -> None:
     where = network.add("modest")
-    with subprocess.Popen([*where.enter, "cat"], stdin=subprocess.PIPE, start_new_session=True) as idle:
+    pipe = subprocess.PIPE
+    with subprocess.Popen([*where.enter, "cat"], stdin=pipe, stdout=pipe, start_new_session=True) as idle:
+        assert idle.stdin is not None
+        assert idle.stdout is not None
+        idle.stdin.write(b"in there\n")
+        idle.stdin.flush()
+        assert idle.stdout.readline() == b"in there\n", "it is in the namespace by now"
         usual = os.getpriority(os.PRIO_PROCESS, idle.pid)
         network.prioritize("modest", 19)
         lowest = os.getpriority(os.PRIO_PROCESS, idle.pid)
