@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from agileml.commands import Checkpointed, CheckpointFailed, Failed, RolledBack
 from agileml.events import MachineLost, Stage
 from agileml.hosts.stored import newest
-from tests.agileml.real_jobs import RunningJob, running_job
+from tests.agileml.real_jobs import QUICK, RunningJob, running_job
 
 pytestmark = pytest.mark.process
 
@@ -53,8 +54,8 @@ def test_a_lost_backup_is_made_again_and_no_clock_is_redone(tmp_path: Path) -> N
 
 
 def test_a_job_that_lost_its_controllers_machine_is_resumed_and_ends_as_if_it_had_not(tmp_path: Path) -> None:
-    kept = str(tmp_path / "kept")
-    with running_job(tmp_path / "a", clocks=24, clock_s=0.1, checkpoints=kept, every=2) as job:
+    kept, timing = str(tmp_path / "kept"), replace(QUICK, lease_s=10.0)
+    with running_job(tmp_path / "a", clocks=24, clock_s=0.1, checkpoints=kept, every=2, timing=timing) as job:
         job.start("r1", "t1", "t2")
         reach_checkpoint(job, 4)
         job.kill("r1")
