@@ -144,9 +144,9 @@ class JobFolder:
         """Make ready for other machines, from the newest checkpoint on, all machines that it had being gone.
 
         ``number``: which restart it is, from 1. Harmless when repeated; whoever is killed here does it again.
-        What the controller had kept is set aside as ``controller-NUMBER``, and so is a model that was saved and
-        of which nobody heard: it does not say that the training which begins is over. Raises CheckpointError
-        where the checkpoints cannot be read.
+        What the controller had kept is set aside as ``controller-NUMBER``, and so is a model that was saved
+        and of which nobody heard: it does not say that the training which begins is over. Raises
+        CheckpointError where the checkpoints cannot be read.
         """
         job = self.job()
         if job.restarts >= number:
