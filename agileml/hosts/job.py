@@ -4,8 +4,8 @@
     input/                the cut input (``input.Input``), unless the job keeps it elsewhere
     machines/NAME/        a machine's lock, process group and logs
     controller/           the elasticity controller's journal and last words, and where it listens
-    controller-N/         that of the attempt before the N-th restart
     model/                the trained partitions
+    controller-N/, model-N/   those of the attempt before the N-th restart
     sockets -> /tmp/...   a short private folder for the sockets, whose names may have 107 bytes
 
 A job on a network has no such sockets. Instead it has
@@ -144,15 +144,18 @@ class JobFolder:
         """Make ready for other machines, from the newest checkpoint on, all machines that it had being gone.
 
         ``number``: which restart it is, from 1. Harmless when repeated; whoever is killed here does it again.
-        What the controller had kept is set aside as ``controller-NUMBER``. Raises CheckpointError where the
-        checkpoints cannot be read.
+        What the controller had kept is set aside as ``controller-NUMBER``, and so is a model that was saved
+        and of which nobody heard: it does not say that the training which begins is over. Raises
+        CheckpointError where the checkpoints cannot be read.
         """
-        job, aside = self.job(), self.path / f"controller-{number}"
+        job = self.job()
         if job.restarts >= number:
             return
         job = replace(job, setup=begun_again(job.setup), restarts=number)
-        if not aside.exists():
-            self.controller.rename(aside)
+        for kept in (self.controller, self.model):
+            aside = kept.with_name(f"{kept.name}-{number}")
+            if kept.exists() and not aside.exists():
+                kept.rename(aside)
         self.remove_sockets()
         self._link.unlink(missing_ok=True)
         self._make_sockets(job)

@@ -144,7 +144,7 @@ def _row(name: str, record: Record, state: State | None, ends: Instant | None) -
         promised=entered is not None and entered.promised,
         why_not="" if entered is None else entered.why,
         deadline=None if state is None else _deadline(state),
-        kept=None if state is None else _kept(state),
+        kept=None if state is None else kept(state),
         finish=None if state is None else _finish(state),
         exit_code=None if left is None else left.exit_code,
         why="" if left is None else left.why,
@@ -158,13 +158,14 @@ def _deadline(state: State) -> Instant | None:
     return None if limit is None else later(state.terms.start, limit)
 
 
-def _kept(state: State) -> bool | None:
+def kept(state: State) -> bool | None:
     """Whether the work was done by its deadline; None where it still can be, or was given up before."""
-    deadline = _deadline(state)
+    deadline, over, left = _deadline(state), state.training_over_at, state.work_left
     if deadline is None:
         return None
-    if state.work_left == 0 and state.training_over_at is not None:
-        return state.training_over_at <= deadline
+    ended_well = state.failure is None and state.asked is None
+    if over is not None and (left == 0 or (left is None and ended_well)):
+        return over <= deadline
     return False if state.now > deadline else None
 
 

@@ -149,6 +149,7 @@ def test_who_dies_while_a_job_is_begun_again_does_it_again_and_nobody_does_it_tw
     try:
         first = folder.job()
         folder.controller_record.write_text("r1-1")
+        folder.model.mkdir()
         folder.controller.rename(folder.path / "controller-1")  # and then it was killed
         folder.begin_again(1)
         second = folder.job()
@@ -156,6 +157,10 @@ def test_who_dies_while_a_job_is_begun_again_does_it_again_and_nobody_does_it_tw
         assert second.setup.checkpoints != first.setup.checkpoints
         assert second.input_at == first.input_at
         assert (folder.path / "controller-1" / "machine").read_text() == "r1-1"
+        assert (folder.path / "model-1").is_dir()
+        assert not folder.model.exists(), (
+            "a model that nobody heard of does not say that this training is over"
+        )
         folder.begin_again(1)
         assert folder.job() == second
     finally:

@@ -10,16 +10,19 @@ import pytest
 
 from bidbrain.lease import Lease
 from pricing_data.market import Market
-from pricing_data.units import Instant
+from pricing_data.units import Instant, Seconds
 from spotctl.cli import queueview, screen
 from spotctl.control import events as e
 from spotctl.control.state import State
+from spotctl.control.terms import Stop
 from spotctl.queue import journal as j
 from spotctl.queue.requests import Request
 from spotctl.queue.spec import member_text
-from spotctl.queue.standing import Row, Standing, Status, standing
+from spotctl.queue.standing import Row, Standing, Status, kept, standing
 from spotctl.settings import WorldKind
 from tests.scenarios.market import START
+from tests.spotctl.build import terms
+from tests.spotctl.control.test_step import Core, after
 from tests.spotctl.queue.build import Crash, Queue, Watching, command, queue
 
 HEAD = "name: night\npolicy: las\nround: 30m\nbudget: 9\nquotas: {c4.xlarge: 2}"
@@ -170,3 +173,18 @@ def test_what_a_job_has_had_is_counted_from_its_first_round_until_it_leaves() ->
     record = record.after(dealt(400, False, "b"))
     assert record.served("a", Instant(900)) == j.Served(whole=200, got=160, due=100)
     assert record.served("b", Instant(500)) == j.Served(whole=400, got=0, due=200)
+
+
+@pytest.mark.parametrize(("limit_s", "in_time"), [(1000, True), (100, False)])
+def test_a_job_that_ends_when_it_has_converged_kept_its_deadline_if_that_was_before_it(
+    limit_s: int, in_time: bool
+) -> None:
+    """However long its last paid hours are waited out."""
+    of = replace(
+        terms(), stop=Stop(None, objective_delta=0.1), deadline_s=Seconds(float(limit_s)), drain=True
+    )
+    core = Core(of).training().with_spot()
+    assert kept(core.state) is (None if in_time else False)
+    core.tell(e.TrainingFinished(after(900), 30, "model"), e.Woke(after(2000)))
+    assert (core.state.closed, core.state.work_left) == (None, None)
+    assert kept(core.state) is in_time
