@@ -67,17 +67,27 @@ class HeldBack:
             case move:
                 self._items[move.partition][next(self._numbers)] = move
 
-    def ask(self, sender: str, request: Read | Update) -> list[int]:
-        """A newer request of a worker replaces what of an older one still waits. Returns its partitions."""
-        cut = isinstance(request, Update) and request.cut
+    def ask(self, sender: str, request: Read | Update) -> list[tuple[int, int]]:
+        """A newer request of a worker replaces what of an older one still waits.
+
+        Returns the number and the partition of each of its parts.
+        """
+        cut, places = isinstance(request, Update) and request.cut, []
         for part in request.parts:
             asked = Asked(sender, request.request, request.generation, request.clock, cut, part)
             place, waiting = asked.place, self._items[part.partition]
-            for number, old in tuple(waiting.items()):
+            for older, old in tuple(waiting.items()):
                 if isinstance(old, Asked) and old.place == place:
-                    del waiting[number]
-            waiting[next(self._numbers)] = asked
-        return [part.partition for part in request.parts]
+                    del waiting[older]
+            waiting[number := next(self._numbers)] = asked
+            places.append((number, part.partition))
+        return places
+
+    def try_alone(self, places: Iterable[tuple[int, int]], attempt: Callable[[Item], bool]) -> None:
+        """As ``settle``, for these parts of a request and nothing else."""
+        for number, partition in places:
+            if attempt(self._items[partition][number]):
+                del self._items[partition][number]
 
     def settle(self, partitions: Iterable[int], attempt: Callable[[Item | SaveModel], bool]) -> None:
         """Try what waits for these partitions until nothing more gets done, and then every save.

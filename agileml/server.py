@@ -80,8 +80,11 @@ class Server:
     def handle(self, sender: str, message: Request | Transfer) -> tuple[Outgoing, ...]:
         """Take a message from a worker or another server. ``sender`` is where answers go."""
         match message:
-            case Read() | Update():
-                return self._settle(self._waiting.ask(sender, message))
+            case Read():  # nothing that anybody waits for changes by it
+                self._waiting.try_alone(self._waiting.ask(sender, message), self._attempt)
+                return self._said()
+            case Update():
+                return self._settle(partition for _, partition in self._waiting.ask(sender, message))
             case Push() | Install() | EndOfLife():
                 self._waiting.add(Came(sender, message))
             case Inquiry():
@@ -132,6 +135,9 @@ class Server:
     def _settle(self, partitions: Iterable[int]) -> tuple[Outgoing, ...]:
         """Try what waits for these ``partitions``, about which something was said."""
         self._waiting.settle(partitions, self._attempt)
+        return self._said()
+
+    def _said(self) -> tuple[Outgoing, ...]:
         out = tuple(self._out)
         self._out.clear()
         return out

@@ -22,9 +22,25 @@ def test_only_what_waits_for_the_partitions_named_is_tried_in_the_order_in_which
         return False
 
     for worker in ("b", "a"):
-        assert waiting.ask(worker, read(7, *range(100))) == list(range(100))
+        places = waiting.ask(worker, read(7, *range(100)))
+        assert [partition for _, partition in places] == list(range(100))
     waiting.settle((3, 50), never)
     assert tried == [(3, "b"), (50, "b"), (3, "a"), (50, "a")], "b has all its answers first, and can begin"
+
+
+def test_what_changes_nothing_is_tried_alone() -> None:
+    waiting, tried = HeldBack(), []
+
+    def of_partition_one(item: Item | SaveModel) -> bool:
+        assert isinstance(item, Asked)
+        tried.append((item.part.partition, item.sender))
+        return item.part.partition == 1
+
+    waiting.ask("b", read(7, 0, 1))
+    waiting.try_alone(waiting.ask("a", read(7, 0, 1)), of_partition_one)
+    assert tried == [(0, "a"), (1, "a")]
+    assert waiting.unknown("a", Inquiry(7, (0, 1))) == [Unknown(7, 1)], "that one was done with"
+    assert waiting.unknown("b", Inquiry(7, (0, 1))) == []
 
 
 def test_what_one_item_releases_is_tried_again_and_saves_come_last() -> None:
