@@ -3,7 +3,6 @@
 ``python -m agileml.hosts.agent FOLDER MACHINE CORES LOCK [controller]``, in a process session of its own.
 Every process of the machine inherits the open lock file LOCK, so the lock is free exactly when all of them
 are gone. The agent lives by lease: without a word from the controller it ends, and so does the machine.
-Lives without NumPy, to be up quickly.
 """
 
 from __future__ import annotations
