@@ -16,6 +16,7 @@ from pricing_data.market import Market, PriceHistory
 from pricing_data.spells import Observations
 from pricing_data.units import HOUR_S, Instant, Seconds
 from spotctl.control import events as e
+from spotctl.control.away import over_at, worked_until
 from spotctl.control.learning import estimator_of, measured, refit, unmeasured
 from spotctl.control.lifecycle import after
 from spotctl.control.luggage import egress_prices
@@ -321,34 +322,15 @@ def _rolled_back(state: State, entry: e.RolledBack) -> State:
 
 
 def _finished(state: State, entry: e.TrainingFinished) -> State:
-    over = _over_at(state, entry)
+    over = over_at(state, entry)
     return replace(
         state,
         phase=Phase.CLOSING,
         clock=entry.clock,
         model=entry.model,
         training_over_at=over,
-        worked=_worked_until(state, over),
+        worked=worked_until(state, over),
     )
-
-
-def _over_at(state: State, entry: e.TrainingFinished) -> Instant:
-    """When training ended that may have been heard of later, nobody having been there."""
-    if state.away is None:
-        return state.now
-    known = entry.at if state.away.over_at is None else state.away.over_at
-    return Instant(min(max(state.away.since, known), state.now))
-
-
-def _worked_until(state: State, over: Instant) -> Mapping[str, int]:
-    """Machines that waited for somebody to hear of the end did no work. While nobody is there none comes or
-    goes, so the work of that time is spread over it evenly."""
-    away, worked = state.away, state.worked
-    if away is None or over >= state.now:
-        return worked
-    part = (over - away.since) / (state.now - away.since)
-    before = {kind: away.worked.get(kind, 0) for kind in worked}
-    return {kind: before[kind] + round(part * (seconds - before[kind])) for kind, seconds in worked.items()}
 
 
 def _training_failed(state: State, entry: e.TrainingFailed) -> State:
