@@ -59,6 +59,7 @@ def begun_again(state: State) -> State:
         restarts=state.restarts + 1,
         restarted_at=state.now,
         restarted_from=state.kept_clock,
+        away=None,
         objective_settled=False,
         objective=None,
     )

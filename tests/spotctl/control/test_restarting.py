@@ -133,6 +133,17 @@ def test_where_the_machine_of_the_controller_is_lost_the_other_one_is_ended_too(
     assert asked.count == 2
 
 
+def test_what_showed_the_end_of_an_attempt_that_was_lost_does_not_end_the_next_one() -> None:
+    """Its model was saved while nobody was there, and its reliable machine died before it could say so."""
+    core = kept_at(Core(keeping()).training().with_spot(), 4)
+    core.tell(e.ControllerDown(after(250), after(LOST_S), over_at=after(260)))
+    dies(core, "r1-1", LOST_S)
+    emptied(core, LOST_S + 1)
+    back(core, 2, LOST_S + 2, 4)
+    core.tell(e.TrainingFinished(after(2000), 60, "model"))
+    assert core.state.training_over_at == after(2000)
+
+
 def test_a_training_that_fails_by_itself_does_not_begin_again() -> None:
     core = kept_at(Core(keeping()).training(), 4)
     core.tell(e.TrainingFailed(after(LOST_S), "it cannot compute"))
