@@ -72,6 +72,8 @@ def load_job(path: Path) -> JobSpec:
 def parse_job(text: str, file: str, folder: Path) -> JobSpec:
     """``load_job`` for text already read: ``file`` is named in messages, paths are relative to ``folder``."""
     document, root = open_document(text, file)
+    if "jobs" in root and "resources" not in root:
+        document.refuse(None, "found a queue's file, expected a job's; `spotctl queue run` takes queues")
     with root:
         engine = root.get("engine", one_of(*_ENGINES), "agileml")
         spec = _ENGINES[engine](root, folder, _name(root, Path(file).stem))

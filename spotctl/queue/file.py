@@ -51,6 +51,8 @@ def load_queue(path: Path) -> QueueSpec:
     """Read and check a queue file and the jobs it names. Raises JobFileError with every problem in it."""
     text, file, folder = read_text(path), str(path), path.resolve().parent
     document, root = open_document(text, file)
+    if "jobs" not in root and ("app" in root or "engine" in root):
+        document.refuse(None, "found a job's file, expected a queue's; `spotctl launch` takes jobs")
     with root:
         budget = root.get("budget", _BUDGET, None)
         spec = QueueSpec(

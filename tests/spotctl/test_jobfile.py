@@ -296,6 +296,11 @@ def test_a_missing_mapping_is_reported_once_and_not_key_by_key(folder: Path) -> 
     assert lines == ["job.yaml:1:1: resources: missing, expected reliable and spot machines"]
 
 
+def test_a_queues_file_is_told_from_a_jobs(folder: Path) -> None:
+    lines = problems("policy: cost\njobs: [{job: a.yaml}]\n", folder)
+    assert lines == ["job.yaml:1:1: found a queue's file, expected a job's; `spotctl queue run` takes queues"]
+
+
 @pytest.mark.parametrize("path", ["missing.yaml", "."])
 def test_an_unreadable_file_is_a_usage_error(tmp_path: Path, path: str) -> None:
     with pytest.raises(UsageError, match="cannot be read"):

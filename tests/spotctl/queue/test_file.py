@@ -80,6 +80,7 @@ def test_the_example_is_one() -> None:
         ("quotas: {c4.xlarge: 2, c4.xlarge@us-east-1a: 1}\njobs: [{job: a.yaml}]", "counted twice"),
         ("jobs: []", "jobs: found an empty list"),
         ("name: x", "jobs: missing"),
+        ("engine: command\nrun: python train.py", "found a job's file, expected a queue's"),
         ("jobs: [{job: a.yaml, wieght: 2}]", "(did you mean weight?)"),
         ("jobs: [{job: a.yaml}, {job: a.yaml}]", "found 2 jobs called a"),
         ("jobs: [{job: a.yaml, after: [c]}]", "a waits for c, which is no job here"),
