@@ -49,15 +49,18 @@ def role_changed(cluster: Cluster, event: RoleEvent) -> Result:
         case ServerReady():
             return _server_ready(cluster, machine, event), ()
         case ServerLost():
-            return _server_lost(_one_more_death(cluster), machine, event.incarnation), ()
+            cluster = _died(cluster, machine.dead_server, event.incarnation)
+            return _server_lost(cluster, machine, event.incarnation), ()
         case WorkerReady():
             return _worker_ready(cluster, machine, event.incarnation), ()
         case WorkerLost():
-            return _worker_lost(_one_more_death(cluster), machine, event.incarnation), ()
+            cluster = _died(cluster, machine.dead_worker, event.incarnation)
+            return _worker_lost(cluster, machine, event.incarnation), ()
 
 
-def _one_more_death(cluster: Cluster) -> Cluster:
-    return replace(cluster, deaths=cluster.deaths + 1)
+def _died(cluster: Cluster, known: int, incarnation: int) -> Cluster:
+    """One death more, unless it was ``known``."""
+    return cluster if incarnation <= known else replace(cluster, deaths=cluster.deaths + 1)
 
 
 def _server_ready(cluster: Cluster, machine: Machine, event: ServerReady) -> Cluster:

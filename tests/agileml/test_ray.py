@@ -18,7 +18,7 @@ import pytest
 
 import agileml
 from agileml.apps.mf import MatrixFactorization
-from agileml.commands import JoinedTraining, Progressed, SafeToKill, StageChanged
+from agileml.commands import Checkpointed, JoinedTraining, SafeToKill, StageChanged
 from agileml.events import Stage
 from agileml.hosts.ray.running import reference_to
 from agileml.input import Input
@@ -105,9 +105,12 @@ def test_a_job_that_lost_its_controllers_node_goes_on_from_its_checkpoint(
         timing=QUICK,
     )
 
+    written: list[Checkpointed] = []
+
     def kill(said: Upward) -> None:
-        if isinstance(said, Progressed) and said.clock == 25:
+        if isinstance(said, Checkpointed) and not written:
             cluster.kill("r1")
+            written.append(said)
 
     # Which of the two is known first hangs on how fast Ray sees that the controller's actor has gone.
     why = "the elasticity controller is gone|no reliable machine is left"

@@ -164,9 +164,14 @@ class Continuous:
 CONTINUOUS: Final[Mapping[str, Continuous]] = {
     "fairness": Continuous("finish-time fairness", BY_FAIRNESS, "types 3x in JCT, 2.8x in rho"),
     "fifo": Continuous("FIFO", BY_FIFO, "types 2.7x, with sharing 3.8x", rho=False),
-    "multiple": Continuous("least attained service", BY_LAS, "types 2.2x in JCT"),
+    "multiple": Continuous(
+        "least attained service", BY_LAS, "rounds as ideal (Fig. 5.15); types 2.2x in JCT"
+    ),
     "single": Continuous(
-        "least attained service", {**BY_LAS, "allox": always(AlloX())}, "types 3.5x in JCT", multiple=False
+        "least attained service",
+        {**BY_LAS, "allox": always(AlloX())},
+        "rounds as ideal (Fig. 5.15); types 3.5x in JCT",
+        multiple=False,
     ),
 }
 BY_NAME: Final[Mapping[str, Mapping[str, Entry]]] = {
@@ -266,7 +271,7 @@ def over_rates(run: Experiment, name: str, plot: Path | None) -> None:
             title,
             results,
             tuple(measures),
-            f"{contest.told}, at the highest rate; rounds as ideal (Fig. 5.15)",
+            f"{contest.told}, at the highest rate",
         )
         for measure, drawing in curves.items():
             for entry, every in results.items():
