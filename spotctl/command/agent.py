@@ -71,6 +71,7 @@ class Agent:
         self._storing_took_s = 0.0
         self._refusal = ""
         self._until = 0.0  # of the notice, or of the last tries
+        self._alive.touch()  # before any word: whoever has spoken is awaited for a shorter time
         self._touched_at = self._wanted_at = time.monotonic()
         group = folder.machine(machine) / "group"
         group.with_suffix(".part").write_text(str(os.getpgrp()))

@@ -29,6 +29,8 @@ STOP_S: Final = 30.0
 """Real seconds that a program gets to stop when the job is cancelled."""
 SILENCE_S: Final = 20.0
 """Real seconds after which a machine whose agent shows no sign of life is taken for hung, and ended."""
+FIRST_SIGN_S: Final = 120.0
+"""As ``SILENCE_S``, of a machine whose agent has shown none yet: it takes its time to start."""
 _LOOK_EVERY_S: Final = 0.02
 _LOOK_FOR_LIFE_EVERY_S: Final = 1.0
 
@@ -163,7 +165,7 @@ class CommandTraining:
             touched = sign.stat().st_mtime if sign.exists() else 0.0
             if self._signs.get(name) != touched:
                 self._signs[name] = touched
-                self._listening.heard(name)
+                self._listening.heard(name, 0.0 if touched else FIRST_SIGN_S - SILENCE_S)
             if self._listening.silent_s(name) > SILENCE_S:
                 self._end(name)
 

@@ -17,7 +17,7 @@ from spotctl.command.store import CheckpointStore
 from spotctl.control import events as e
 from spotctl.models import keep_checkpoint
 from spotctl.timesource import stopwatch
-from spotctl.worlds.command import SILENCE_S, CommandTraining
+from spotctl.worlds.command import FIRST_SIGN_S, SILENCE_S, CommandTraining
 from tests.spotctl.build import START, terms
 
 STEPS = 3
@@ -90,6 +90,7 @@ def test_a_machine_that_hangs_is_ended_and_one_that_slept_with_everybody_is_not(
         training.poll(0.0)
 
     with said(tmp_path, m.Ready(), end=ended.append, clock=lambda: now) as training:
+        CommandFolder(tmp_path / "training").alive("s1-1").touch()
         look(0.0)
         look(8 * 3600.0)
         assert ended == [], "nobody was there to be heard by"
@@ -99,3 +100,13 @@ def test_a_machine_that_hangs_is_ended_and_one_that_slept_with_everybody_is_not(
         for _ in range(5):
             look(1.0)
         assert set(ended) == {"s1-1"}
+
+
+def test_a_machine_has_longer_to_show_that_it_lives_for_the_first_time(tmp_path: Path) -> None:
+    ended: list[str] = []
+    now = 100.0
+    with said(tmp_path, end=ended.append, clock=lambda: now) as training:
+        while not ended:
+            now += 1.0
+            training.poll(0.0)
+    assert FIRST_SIGN_S < now - 100.0 < FIRST_SIGN_S + 5.0
