@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from agileml.commands import DropCheckpoints, SealCheckpoint
 from agileml.events import CheckpointRefused, CheckpointSealed, CheckpointWritten, Setup
+from agileml.hosts.doing import Doing
 from agileml.hosts.stored import Manifest, drop_before, seal, write_partition
 from agileml.messages import Snapshot
 from agileml.partition import Shape
@@ -20,7 +21,9 @@ Outcome: TypeAlias = CheckpointWritten | CheckpointSealed | CheckpointRefused
 class CheckpointWriter:
     """One task after the other, in the order in which they came."""
 
-    def __init__(self, machine: str, setup: Setup, shape: Shape) -> None:
+    def __init__(self, machine: str, setup: Setup, shape: Shape, at: Doing) -> None:
+        """``at``: of its thread; nobody awaits a checkpoint, but none comes after one that never ends."""
+        self._at = at
         self._machine = machine
         self._setup = setup
         self._shape = shape
@@ -40,7 +43,8 @@ class CheckpointWriter:
     def _carry_out(self, task: Task) -> Outcome | None:
         """Whatever the file system raises is for people to read: it has errors of its own kinds."""
         try:
-            return self._write(task)
+            with self._at.named("keeping a checkpoint in {}", task.folder):
+                return self._write(task)
         except Exception as error:
             why = f"{type(error).__name__}: {error}"
             if isinstance(task, DropCheckpoints):  # they only take room; the next one tries again

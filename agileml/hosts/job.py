@@ -2,7 +2,7 @@
 
     job.json              the Job
     input/                the cut input (``input.Input``), unless the job keeps it elsewhere
-    machines/NAME/        a machine's lock, process group and logs
+    machines/NAME/        a machine's lock, process group, logs, and what its processes are overdue with
     controller/           the elasticity controller's journal and last words, and where it listens
     model/                the trained partitions
     controller-N/, model-N/   those of the attempt before the N-th restart
@@ -52,7 +52,8 @@ class Timing:
     ``silence_s``: a machine whose agent is silent for so long is lost; ``lease_s``: an agent ends after so
     long without its controller, and a finished controller after so long without its client; ``ask_after_s``:
     what a worker or a server has had no answer to for so long, up to twice that, is asked after;
-    ``first_word_s``: what a controller has beyond its leases to start and read its journal.
+    ``first_word_s``: what a controller has beyond its leases to start and read its journal;
+    ``told_after_s``: what a worker or a server is at for so long is told (``hosts/doing.py``).
     """
 
     repeat_s: float = 0.3
@@ -61,6 +62,7 @@ class Timing:
     checkpoint_s: float = 0.0
     ask_after_s: float = 2.0
     first_word_s: float = 300.0
+    told_after_s: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)

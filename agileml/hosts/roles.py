@@ -3,7 +3,7 @@
 ``python -m agileml.hosts.roles worker|server|controller FOLDER MACHINE INCARNATION CORES``. A role ends when
 its agent does: it sees the end of its standard input, which only the agent holds open. The other way it gives
 signs of life there, so that the agent notices one that hangs as a whole. One that hangs when its agent dies
-sees nothing, and is killed by Linux.
+sees nothing, and is killed by Linux. What its main loop takes long over is told, and nobody is ended for it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import threading
 from pathlib import Path
 from typing import Final
 
+from agileml.hosts.doing import Doings, Told, watch
 from agileml.hosts.job import JobFolder
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
@@ -31,16 +32,19 @@ def main(role: str, folder: str, machine: str, incarnation: str, cores: str) -> 
     _die_with_parent()
     _keep_freed_memory()
     job = JobFolder(Path(folder))
-    beat_s = job.job().timing.silence_s / 4
+    timing = job.job().timing
+    beat_s, after_s = timing.silence_s / 4, timing.told_after_s
     threading.Thread(target=_live_with_agent, args=[beat_s], daemon=True).start()
+    doings, told = Doings(), Told(job.machine(machine), role)
+    threading.Thread(target=watch, args=[doings, told, after_s / 8, after_s], daemon=True).start()
     if role == "server":
         from agileml.hosts.serving import ServerProcess
 
-        ServerProcess(job, machine, int(incarnation)).run()
+        ServerProcess(job, machine, int(incarnation), doings).run()
     elif role == "worker":
         from agileml.hosts.training import WorkerProcess
 
-        WorkerProcess(job, machine, int(incarnation), int(cores)).run()
+        WorkerProcess(job, machine, int(incarnation), int(cores), doings).run()
     else:
         from agileml.hosts.controlling import ControllerProcess
 

@@ -23,14 +23,17 @@ from agileml.commands import (
 )
 from agileml.events import CheckpointUnreadable, ModelSaved, ServerReady
 from agileml.hosts.checkpointing import CheckpointWriter
+from agileml.hosts.doing import Doings
 from agileml.hosts.job import JobFolder
 from agileml.hosts.sockets import ControlEnd, DataEnd
 from agileml.hosts.stored import CheckpointError, read_partition
 from agileml.messages import (
+    Matrix,
     Outgoing,
     Peer,
     Reply,
     Request,
+    Rows,
     Save,
     Send,
     Snapshot,
@@ -43,7 +46,8 @@ from agileml.wire import Control
 
 
 class ServerProcess:
-    def __init__(self, folder: JobFolder, machine: str, incarnation: int) -> None:
+    def __init__(self, folder: JobFolder, machine: str, incarnation: int, doings: Doings) -> None:
+        self._at = doings.new("starting: making the application, opening the input")
         job, data = folder.job(), folder.cut_input()
         app = job.make_application()
         self._model = folder.saved_model()
@@ -59,13 +63,19 @@ class ServerProcess:
         listen = folder.endpoint(machine, incarnation)
         self._data = DataEnd(context, name, self._poller, folder.keys(), listen)
         shape = data.shape
-        self._writer = CheckpointWriter(machine, job.setup, shape)
+        self._writer = CheckpointWriter(machine, job.setup, shape, doings.new(""))
         me = Peer(machine, self._data.endpoint)
-        self._core = Server(me, job.setup, shape, lambda rows: app.initial(rows, shape), read_partition)
+
+        def initial(rows: Rows) -> Matrix:
+            with self._at.named("making initial values of {} rows", len(rows)):
+                return app.initial(rows, shape)
+
+        self._core = Server(me, job.setup, shape, initial, self._stored)
         self._control.tell(ServerReady(machine, incarnation, self._data.endpoint))
 
     def run(self) -> None:
         while True:
+            self._at.turned()
             self._data.flush()  # first what somebody waits for
             self._control.flush()
             self._poller.poll(self._control.wait_ms())
@@ -114,9 +124,16 @@ class ServerProcess:
                 case event:
                     self._control.tell(event)
 
+    def _stored(self, folder: str, partition: int) -> Matrix:
+        with self._at.named("reading partition {} of {}", partition, folder):
+            return read_partition(folder, partition)
+
     def _save(self, save: Save) -> ModelSaved:
         """Whole files only."""
         for partition, values in save.partitions:
-            with self._model.writing(partition_file(partition)) as out:
+            with (
+                self._at.named("writing partition {} of the model to {}", partition, self._model),
+                self._model.writing(partition_file(partition)) as out,
+            ):
                 np.save(out, values)
         return ModelSaved(self._machine, save.generation, str(self._model))

@@ -14,6 +14,7 @@ import zmq
 from agileml.app import Arrays, Outcome, checked
 from agileml.commands import Assign
 from agileml.events import Loaded, WorkerReady
+from agileml.hosts.doing import Doings
 from agileml.hosts.job import JobFolder
 from agileml.hosts.loading import Loading
 from agileml.hosts.sockets import ControlEnd, DataEnd
@@ -30,7 +31,8 @@ _DRAIN_MARGIN: Final = 0.5
 class WorkerProcess:
     """Where the job sets a nominal speed, results are held until their nominal time has passed."""
 
-    def __init__(self, folder: JobFolder, machine: str, incarnation: int, cores: int) -> None:
+    def __init__(self, folder: JobFolder, machine: str, incarnation: int, cores: int, doings: Doings) -> None:
+        self._at = doings.new("starting: making the application, opening the input")
         job, self._input = folder.job(), folder.cut_input()
         self._app = job.make_application()
         self._machine = machine
@@ -59,6 +61,7 @@ class WorkerProcess:
 
     def run(self) -> None:
         while True:
+            self._at.turned()
             self._data.flush()  # first what somebody waits for
             self._control.flush()
             self._poller.poll(self._wait_ms())
@@ -106,9 +109,11 @@ class WorkerProcess:
         """As many shards as there are cores."""
         began = time.monotonic()
         batch = self._core.work(self._cores)
-        for work, outcome in zip(batch, self._outcomes(batch), strict=True):
-            self._held.append((work, checked(outcome, self._input.shape)))
-            self._found.append(ShardObjective(work.shard, outcome.total, outcome.count))
+        shards = [work.shard for work in batch]
+        with self._at.named("computing shards {} in clock {}", shards, batch[0].clock):
+            for work, outcome in zip(batch, self._outcomes(batch), strict=True):
+                self._held.append((work, checked(outcome, self._input.shape)))
+                self._found.append(ShardObjective(work.shard, outcome.total, outcome.count))
         self._shard_s = max(self._nominal_s, (time.monotonic() - began) / len(batch))
         self._release_at = began + self._nominal_s * len(batch)
         if self._meter is not None:
@@ -116,7 +121,9 @@ class WorkerProcess:
 
     def _outcomes(self, batch: Sequence[Work]) -> Iterator[Outcome]:
         """In threads of their own only where there is more than one: handing over takes its time as well."""
-        shards = self._loading.get([work.shard for work in batch])
+        numbers = [work.shard for work in batch]
+        with self._at.named("reading shards {} of the input", numbers):
+            shards = self._loading.get(numbers)
         return (map if len(batch) == 1 else self._threads.map)(self._process, batch, shards)
 
     def _process(self, work: Work, shard: Arrays) -> Outcome:

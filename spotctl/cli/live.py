@@ -35,13 +35,14 @@ _PHASES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class LiveView:
-    """One picture of a run. ``happened``: times and sentences, oldest first."""
+    """One picture of a run. ``happened``: times and sentences, oldest first; ``waits``: what takes long."""
 
     state: State
     now: Instant
     pace: str
     """How nominal time passes, in words; empty where nobody knows."""
     happened: tuple[tuple[Instant, str], ...] = ()
+    waits: tuple[str, ...] = ()
 
     def __rich__(self) -> RenderableType:
         parts: list[RenderableType] = [_header(self), _footprint(self), _title(""), _facts(self)]
@@ -129,6 +130,8 @@ def _facts(view: LiveView) -> RenderableType:
     if state.checkpoint is not None:
         clock, folder = state.checkpoint
         grid.add_row("checkpoint", Text(f"{words.unit(state.terms)} {clock} in {folder}"))
+    for wait in view.waits:
+        grid.add_row("waiting for", Text(wait))
     grid.add_row("objective", Text(objective(state)))
     grid.add_row("cost so far", Text(cost(account(state))))
     why = state.last_decision.why if state.last_decision else "none yet"

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from rich.table import Table
 
+from agileml.hosts.doing import Wait, waits
 from pricing_data.units import Instant, format_instant, format_micros
 from spotctl.cli import words
 from spotctl.cli.live import LiveView, clocks
@@ -17,6 +18,7 @@ from spotctl.opening import replays
 from spotctl.report.final import kept
 from spotctl.report.fold import account, evictions
 from spotctl.runs import Run
+from spotctl.timesource import wall_clock
 
 _UNATTENDED: Final = 1
 """Exit code for a run that never ended, and that no process looks after now."""
@@ -57,7 +59,22 @@ def picture(run: Run) -> LiveView:
     """The live view of one run, as of its last entry."""
     story = Story(run)
     happened = tuple(story.news())
-    return LiveView(story.state, story.state.now, "", happened)
+    return LiveView(story.state, story.state.now, "", happened, tuple(map(_told, _waits(run, story.state))))
+
+
+def _waits(run: Run, state: State) -> tuple[Wait, ...]:
+    """What processes of its machines take longer over than ever, as they say themselves."""
+    live = {instance.name for instance in state.live()}
+    return tuple(wait for wait in waits(run.machines) if wait.machine in live)
+
+
+def _told(wait: Wait) -> str:
+    so_long = words.span(int(_waited_s(wait)))
+    return f"the {wait.process} of {wait.machine}, for {so_long} of real time: {wait.what}"
+
+
+def _waited_s(wait: Wait) -> float:
+    return max(0.0, wall_clock() - wait.since)
 
 
 def table(runs: Mapping[Run, State]) -> Table:
@@ -123,6 +140,15 @@ def _fields(run: Run, state: State) -> dict[str, Any]:
         "failures": state.failures,
         "clocks_redone": state.clocks_redone,
         "restarts": state.restarts,
+        "waits": [
+            {
+                "instance": wait.machine,
+                "process": wait.process,
+                "what": wait.what,
+                "real_seconds": round(_waited_s(wait), 3),
+            }
+            for wait in _waits(run, state)
+        ],
         "last_decision": None if state.last_decision is None else state.last_decision.why,
         "next_decision": _instant(state.decide_from if state.closed is None else None),
         "ledger": str(run.ledger_path),

@@ -1,0 +1,34 @@
+"""What ``status`` says beside the record: which process takes longer than ever over what."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from agileml.hosts.doing import Overdue, Told
+from spotctl.cli import runview
+from spotctl.cli.live import LiveView
+from spotctl.runs import Run
+from spotctl.timesource import wall_clock
+from tests.spotctl.cli.story import START, state_after
+from tests.spotctl.cli.test_live import drawn, line
+
+
+def test_status_names_what_is_waited_for_on_machines_that_live(tmp_path: Path) -> None:
+    run, overdue = (
+        Run(tmp_path / "movies" / "one"),
+        Overdue("computing shards [3] in clock 7", 300.0, news=True),
+    )
+    for machine in ("r1-0", "s1-0"):
+        (run.machines / machine).mkdir(parents=True)
+        Told(run.machines / machine, "worker").tell([overdue], wall_clock())
+    found = runview.status({run: state_after(40)})["runs"][0]["waits"]
+    (wait,) = found  # s1-0 is gone, and what it was at with it
+    assert (wait["instance"], wait["process"]) == ("r1-0", "worker")
+    assert wait["what"] == "computing shards [3] in clock 7"
+    assert 300.0 <= wait["real_seconds"] < 400.0
+
+
+def test_a_person_is_told_for_how_long() -> None:
+    said = "the worker of r1-0, for 0:05:00 of real time: computing shards [3] in clock 7"
+    shown = drawn(LiveView(state_after(20), START, "", waits=(said,)))
+    assert line(shown, "waiting for").endswith(said)
