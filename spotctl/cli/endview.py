@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -109,6 +110,8 @@ def _objective(final: Mapping[str, Any]) -> str:
     if score is None:
         return "not measured" if reported is None else f"{reported:.6g}, as it reported last"
     value = f"{score['metric']} {score['value']:.6g}"
+    if not math.isfinite(score["value"]):
+        return f"{value}: training has diverged, or the application's objective is at fault"
     if score["reference"] is None:
         return value
     return f"{value}; {score['reference_name']} on the same data: {score['reference']:.6g}"

@@ -25,21 +25,26 @@ _EVENT: Final = "spotctl.event/1"
 
 def event(entry: Entry) -> str:
     """One ledger entry as one line."""
-    return line({"schema": _EVENT, "event": type(entry).__name__, **public(entry)})
+    return _line({"schema": _EVENT, "event": type(entry).__name__, **public(entry)})
 
 
 def event_of(job: str, entry: Entry) -> str:
     """The same of one job among several."""
-    return line({"schema": _EVENT, "event": type(entry).__name__, "job": job, **public(entry)})
+    return _line({"schema": _EVENT, "event": type(entry).__name__, "job": job, **public(entry)})
 
 
 def line(fields: Mapping[str, Any]) -> str:
+    """An object in one line; an objective that is not a number, say, is null in it."""
+    return _line(public(fields))
+
+
+def _line(fields: Any) -> str:
     return json.dumps(fields, separators=(",", ":"), allow_nan=False)
 
 
 def document(fields: Mapping[str, Any]) -> str:
     """One object for the whole answer, indented for people who look."""
-    return json.dumps(fields, indent=2, allow_nan=False)
+    return json.dumps(public(fields), indent=2, allow_nan=False)
 
 
 def public(value: Any, hint: Any = Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -48,3 +49,8 @@ def test_a_replay_goes_at_the_pace_that_on_demand_is_reckoned_with() -> None:
 def test_what_training_reported_last_stands_in_for_a_score() -> None:
     assert "0.9134, as it reported last" in lines(final())
     assert "not measured" in lines({**final(), "last_reported": None})
+
+
+def test_an_objective_that_is_no_number_is_said_to_be_at_fault() -> None:
+    score = {"metric": "mse", "value": math.nan, "reference": 0.1, "reference_name": "scipy"}
+    assert "mse nan: training has diverged" in lines({**final(), "objective": score})

@@ -61,3 +61,11 @@ def test_every_entry_is_strict_json_in_one_line(entry: e.Entry) -> None:
     text = jsonlines.event(entry)
     assert "\n" not in text
     assert json.loads(text, parse_constant=pytest.fail)["at"].endswith("Z")
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_an_objective_that_is_no_number_is_null_in_every_object(value: float) -> None:
+    ended = {"objective": {"metric": "mse", "value": value, "reference": None}, "evictions": [1, 0.5, True]}
+    expected = {**ended, "objective": {"metric": "mse", "value": None, "reference": None}}
+    assert json.loads(jsonlines.line(ended)) == expected
+    assert json.loads(jsonlines.document(ended)) == expected
