@@ -6,7 +6,8 @@ order they came in, so that with staleness 0 the model is bit for bit the same u
 
 Arrays that were given out (read, sent, kept as undo) are never written to again: a clock that touches
 every row makes a new array and keeps the old one as its undo, which copies nothing; a clock that touches
-some writes in place, after a copy if the array was given out.
+some writes in place, after a copy if the array was given out. So a part of it is given out as a view where
+the last clock made a new array, as the next one likely will, and as a copy where it wrote in place.
 
 Undo is kept in *steps*, each back over a range of clocks. Where the clock between two steps is none that
 anybody may return to, they are merged, and the older value of a row is the one that counts: so a long
@@ -51,6 +52,7 @@ class PartitionState:
     __slots__ = (
         "_given_out",
         "_loose",
+        "_made_new",
         "_pending",
         "_shards",
         "_stale",
@@ -71,6 +73,7 @@ class PartitionState:
         self.values = values
         self.clock = clock
         self._given_out = True  # whoever made it may hold it still
+        self._made_new = False  # whether the last clock did
         self._shards = shards
         self._undo = list(undo)
         # Completed clocks that nobody may ask to return to:
@@ -139,7 +142,12 @@ class PartitionState:
         if len(rows) == len(self.values):
             return self.whole()
         taken: Matrix = self.values[index(rows)]
-        return taken.copy() if taken.base is not None else taken
+        if taken.base is None:  # gathered
+            return taken
+        if not self._made_new:
+            return taken.copy()
+        self._given_out = True
+        return taken
 
     def _at(self, clock: int, rows: Rows) -> Matrix:
         values = self._take(rows)
@@ -192,7 +200,8 @@ class PartitionState:
                 self._undo[-1:] = [*ranges, replace(step, loose=False)]
 
     def _set(self, after: Patch, clock: int, *, given_out: bool) -> None:
-        if len(after.rows) == len(self.values):
+        self._made_new = len(after.rows) == len(self.values)
+        if self._made_new:
             before = Patch(after.rows, self.values)
             self.values, self._given_out = after.values, given_out
         else:

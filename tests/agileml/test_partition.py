@@ -176,20 +176,37 @@ def test_merged_clocks_leave_the_kept_ones_reachable_bit_for_bit(
         assert copy.values.tobytes() == versions[first].tobytes()
 
 
-@given(clocks, st.integers(0, 5))
-@settings(max_examples=40, deadline=None)
-def test_what_was_given_out_never_changes(history: History, dense_from: int) -> None:
+@given(clocks, st.sets(st.integers(1, 6)), st.sets(st.integers(1, 6)))
+@settings(max_examples=100, deadline=None)
+def test_what_was_given_out_never_changes(history: History, dense: set[int], whole: set[int]) -> None:
     """Arrays on their way over the wire are those of the state, until it has to write."""
     state = fresh()
     given_out = [(state.whole(), state.whole().copy())]
     for clock, contents in enumerate(history, 1):
-        every = dict.fromkeys(range(ROWS), 1.5) if clock > dense_from else {}
+        every = dict.fromkeys(range(ROWS), 1.5) if clock in dense else {}
         deltas = [ShardDelta(shard, patch({**every, **content})) for shard, content in enumerate(contents)]
         state.update(clock, deltas)
         state.complete()
-        whole = (state.whole(), state.read(ALL, clock), state.between(clock - 1, clock).values, state.at(0))
-        given_out += [(array, array.copy()) for array in whole]
+        now = [state.read(ALL[1:-1], clock + 1), state.read(ALL[::2], clock + 1)]
+        if clock in whole:
+            now += [
+                state.whole(),
+                state.read(ALL, clock),
+                state.between(clock - 1, clock).values,
+                state.at(0),
+            ]
+        given_out += [(array, array.copy()) for array in now]
     state.rollback(0)
     state.update(1, [ShardDelta(shard, patch({0: 9.0})) for shard in range(SHARDS)])
     state.complete()
     assert all(array.tobytes() == then.tobytes() for array, then in given_out)
+
+
+def test_a_part_is_read_without_a_copy_where_clocks_make_new_arrays() -> None:
+    state = fresh()
+    for clock, touched in enumerate((ALL, ALL[:1]), 1):
+        every = dict.fromkeys(touched.tolist(), 1.0)
+        state.update(clock, [ShardDelta(shard, patch(every)) for shard in range(SHARDS)])
+        state.complete()
+        part = state.read(ALL[1:-1], clock + 1)
+        assert np.shares_memory(part, state.values) is (len(touched) == ROWS)
