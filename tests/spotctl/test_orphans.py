@@ -17,12 +17,11 @@ from spotctl.runs import Run, Runs
 from spotctl.simulator.training import ModelledTraining
 from spotctl.worlds.local import take_away
 from tests.spotctl.build import terms
-from tests.spotctl.cli.test_app import Launched, launched, spotctl
+from tests.spotctl.cli.commandline import Launched, spotctl
 from tests.spotctl.test_runs import begun
 
 pytestmark = pytest.mark.process
 
-__all__ = ["launched"]
 StartMachine = Callable[[Run, str], subprocess.Popen[bytes]]
 
 

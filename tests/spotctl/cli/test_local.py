@@ -16,7 +16,7 @@ import pytest
 
 from agileml.apps.planted import planted_ratings, write_ratings
 from agileml.hosts.local import LocalHost
-from tests.spotctl.cli.test_app import spotctl
+from tests.spotctl.cli.commandline import spotctl
 from tests.spotctl.cli.test_terminal import CTRL_C, SPOTCTL, Terminal
 
 ROOT = Path(__file__).parents[3]

@@ -14,18 +14,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from typer.testing import CliRunner, Result
 
 from pricing_data.units import Instant, format_instant
-from spotctl.cli.app import app
 from spotctl.timesource import wall_clock
+from tests.spotctl.cli.commandline import spotctl
 
 HEADER = "timestamp_utc,region,zone,instance_type,product,price_usd_hour\n"
 VERBS = ("fetch", "import", "status", "show", "history", "plot", "export")
-
-
-def spotctl(*arguments: str) -> Result:
-    return CliRunner().invoke(app, arguments, prog_name="spotctl")
 
 
 def answer(*arguments: str) -> dict[str, Any]:

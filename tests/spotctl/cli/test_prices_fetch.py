@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 from moto.ec2.models import instance_types
-from typer.testing import CliRunner, Result
 
 from pricing_data.errors import (
     CredentialsExpired,
@@ -29,11 +28,11 @@ from pricing_data.feeds.base import Kind, Part
 from pricing_data.fetch import FetchReport, PartReport
 from pricing_data.store import PriceStore
 from pricing_data.units import Instant, format_instant
-from spotctl.cli.app import app
 from spotctl.cli.fetchview import Bars, Lines, sentence
 from spotctl.prices.fetching import exit_code
 from spotctl.timesource import wall_clock
 from tests.fakes.aws import Cloud, Row, Trace, Trouble, serving
+from tests.spotctl.cli.commandline import spotctl
 from tests.spotctl.cli.test_terminal import SPOTCTL, Terminal
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -76,10 +75,6 @@ def hourly(until: float | None = None) -> list[Row]:
         for n in range(1, DAYS * 24)
         for zone in ZONES
     ]
-
-
-def spotctl(*arguments: str) -> Result:
-    return CliRunner().invoke(app, arguments, prog_name="spotctl")
 
 
 def fetched(*arguments: str) -> tuple[int, dict[str, Any]]:

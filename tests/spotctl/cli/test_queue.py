@@ -12,7 +12,7 @@ from pricing_data.units import format_instant
 from spotctl.queue.journal import QueueFolder, root_of
 from spotctl.settings import WorldKind
 from tests.scenarios.market import START, write_prices
-from tests.spotctl.cli.test_app import FINAL_KEYS, spotctl
+from tests.spotctl.cli.commandline import FINAL_KEYS, spotctl
 from tests.spotctl.queue.build import command, elastic
 
 QUEUE = """\

@@ -14,7 +14,7 @@ from typing import Self
 
 import pytest
 
-from tests.spotctl.cli.test_app import JOB
+from tests.spotctl.cli.commandline import JOB
 
 pytestmark = pytest.mark.process
 

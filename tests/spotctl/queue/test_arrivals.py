@@ -20,11 +20,6 @@ from tests.scenarios.market import START
 from tests.spotctl.queue.build import Watching, command, queue
 
 
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SPOTCTL_HOME", str(tmp_path / "home"))
-
-
 @pytest.mark.parametrize("deadline", ["", "deadline: 10h"])
 def test_a_run_that_was_begun_and_not_yet_noted_is_gone_on_with(deadline: str, tmp_path: Path) -> None:
     settings, arrivals = begun(tmp_path, deadline)

@@ -31,15 +31,9 @@ from spotctl.worlds.built import BuiltWorld
 from spotctl.worlds.trace import Asks
 from tests.scenarios.market import START
 from tests.spotctl.build import terms
-from tests.spotctl.full import no_file_longer_than
 from tests.spotctl.queue.build import Crash, Watching, command, queue
 
 HEAD = "name: night\nround: 6m\nquotas: {c4.xlarge: 2}"
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SPOTCTL_HOME", str(tmp_path / "home"))
 
 
 @pytest.fixture
@@ -56,11 +50,6 @@ def made(tmp_path: Path) -> Callable[..., QueueSettings]:
 @pytest.fixture
 def runs() -> Runs:
     return runs_of(WorldKind.REPLAY)
-
-
-@pytest.fixture
-def folder() -> j.QueueFolder:
-    return j.QueueFolder("night", j.root_of(WorldKind.REPLAY))
 
 
 def crashed(settings: QueueSettings, folder: j.QueueFolder, watching: Watching) -> j.QueueRun:
@@ -391,45 +380,3 @@ def test_a_note_that_cannot_be_read_is_named_with_what_to_do(
         run_queue(settings, Watching())
     run.folder.rename(run.folder.parents[1] / "away")
     assert not goes_on(settings)
-
-
-# ---- disks ------------------------------------------------------------------------------------------
-
-
-def test_a_note_that_the_disk_has_no_room_for_was_never_written(folder: j.QueueFolder) -> None:
-    run = folder.create()
-    with closing(j.Journal(run)) as journal:
-        journal.write(j.Began(START, "{}"))
-        length, before = run.journal.stat().st_size, journal.record
-        with (
-            no_file_longer_than(length + 9),
-            pytest.raises(LedgerError, match=r"journal\.jsonl cannot be wr"),
-        ):
-            journal.write(j.Handled(START, 1))
-        assert journal.record == run.record() == before
-        journal.write(j.Handled(START, 2))
-        assert journal.record == run.record() == before.after(j.Handled(START, 2))
-
-
-def test_a_request_that_the_disk_has_no_room_for_was_never_made(folder: j.QueueFolder) -> None:
-    folder.ask(Request("a"))
-    with (
-        no_file_longer_than(40),
-        pytest.raises(LedgerError, match="records of the queue night cannot be kept"),
-    ):
-        folder.ask(Request("b", "x" * 80))
-    folder.ask(Request("c"))
-    assert folder.requests(after=0) == ((1, Request("a")), (2, Request("c")))
-
-
-def test_a_queue_whose_folder_cannot_be_made_is_refused_in_one_line(
-    made: Callable[..., QueueSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = made(a="")
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("SPOTCTL_HOME", str(tmp_path / "file"))
-    told = "records of the queue night cannot be kept in .*: Not a directory; make room there"
-    with pytest.raises(LedgerError, match=told):
-        run_queue(settings, Watching())
-    with pytest.raises(LedgerError, match=told):
-        j.QueueFolder("night").ask(Request("a"))

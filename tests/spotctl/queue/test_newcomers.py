@@ -26,11 +26,6 @@ from tests.spotctl.queue.build import Queue, Watching, command, elastic, queue
 HOUR = 3600.0
 
 
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SPOTCTL_HOME", str(tmp_path / "home"))
-
-
 @dataclass
 class Adding(Watching):
     """Jobs are added as soon as a machine runs."""

@@ -29,11 +29,6 @@ from tests.spotctl.queue.build import (
 )
 
 
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SPOTCTL_HOME", str(tmp_path / "home"))
-
-
 def spikes(chance: random.Random) -> list[Step]:
     """In every zone now and then a few minutes above all bids."""
     found: list[Step] = []

@@ -26,11 +26,6 @@ from tests.spotctl.queue.build import Crash, Watching, command, queue
 HEAD = "name: night\nround: 6m\nquotas: {c4.xlarge: 2}"
 
 
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SPOTCTL_HOME", str(tmp_path / "home"))
-
-
 @pytest.fixture
 def settings(tmp_path: Path) -> QueueSettings:
     """Jobs a and c, of four hours and of forty minutes."""

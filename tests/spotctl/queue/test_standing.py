@@ -29,11 +29,6 @@ HEAD = "name: night\npolicy: las\nround: 30m\nbudget: 9\nquotas: {c4.xlarge: 2}"
 HOUR = 3600
 
 
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SPOTCTL_HOME", str(tmp_path / "home"))
-
-
 @pytest.fixture
 def made(tmp_path: Path) -> Callable[..., Queue]:
     """Jobs of two hours, each with what its entry says: ``made(a="", b="after: [a]")``."""

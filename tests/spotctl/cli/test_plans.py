@@ -1,0 +1,118 @@
+"""What a plan says before anything is bought, for people and as JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.spotctl.cli.commandline import spotctl
+
+_ROW = "{},us-east-1,us-east-1a,c4.xlarge,Linux/UNIX,{}\n"
+PRICES = (
+    "timestamp_utc,region,zone,instance_type,product,price_usd_hour\n"
+    + "".join(
+        _ROW.format(f"2016-06-0{1 + h // 24}T{h % 24:02d}:00:00Z", 0.04 + h % 7 / 1000) for h in range(73)
+    )
+    + _ROW.format("2016-06-02T00:30:00Z", -1) * 2
+    + _ROW.format("yesterday", 0.04)
+)
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+def test_the_least_deadline_and_budget_that_a_refusal_names_are_promised(home: Path) -> None:
+    refused = spotctl("plan", "nightly.yaml", "--deadline", "5m", "--budget", "0.01")
+    assert refused.exit_code == 6
+    assert "CANNOT BE PROMISED" in refused.stdout
+    found = re.search(r"No deadline below (\w+) .* may cost \$([\d.]+):", refused.stderr)
+    assert found is not None
+    least = spotctl("plan", "nightly.yaml", "--deadline", found[1], "--budget", found[2])
+    assert least.exit_code == 0
+    for less in (("--deadline", f"{int(found[1][:-1]) - 3}m"), ("--deadline", "9h", "--budget", "0.50")):
+        assert spotctl("plan", "nightly.yaml", *less).exit_code == 6
+    assert not home.exists()
+
+
+def test_a_plan_says_what_would_be_bought_why_and_what_it_comes_to(home: Path) -> None:
+    shown = spotctl("plan", "nightly.yaml", "--deadline", "2h", "--budget", "20")
+    assert shown.exit_code == 0
+    for part in ("bundled market (generated)", "chosen", "nothing more", "expected cost", "expected finish"):
+        assert part in shown.stdout
+    assert "deadline         2:00:00 is promised: machines on demand alone need" in shown.stdout
+    assert "budget           $20.0000 is kept" in shown.stdout
+
+    assert "beta: price crossings of" in shown.stdout
+
+    plan = json.loads(spotctl("plan", "nightly.yaml", "--json").stdout)
+    assert all(row["low"] <= row["beta"] <= row["high"] and row["newest"] for row in plan["betas"])
+    assert {row["market"] for row in plan["betas"]} > {"c4.xlarge@us-east-1a"}
+    assert plan["schema"] == "spotctl.plan/1"
+    assert plan["decisions"][0]["action"] == "acquire"
+    assert any(weighed["chosen"] for weighed in plan["decisions"][0]["weighed"])
+    assert float(plan["expected_cost"]) < float(plan["on_demand_cost"])
+    assert not home.exists(), "a plan writes nothing"
+
+
+def test_nothing_is_said_of_the_whole_of_a_job_that_nobody_can_foresee(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "least.yaml").write_text("engine: command\nrun: python train.py\n")
+    shown = spotctl("plan", str(tmp_path / "least.yaml"), "--deadline", "5h", "--budget", "0.1").stdout
+    unknown = "nobody can say how many steps it takes"
+    assert f"deadline         5:00:00 is not promised: {unknown}" in shown
+    assert f"budget           $0.1000 ends the job when it is spent: {unknown}" in shown
+    assert "work             a step is taken for 600 core-seconds, as work is not set" in shown
+    by_time = spotctl("plan", str(EXAMPLES / "lda.yaml")).stdout
+    assert "0:15:00 after the start\n" in by_time, "it ends by itself"
+    assert "is taken for" not in by_time
+    assert not home.exists()
+
+
+@pytest.mark.usefixtures("home")
+def test_a_finish_after_a_deadline_that_is_promised_is_explained() -> None:
+    late = spotctl("plan", str(EXAMPLES / "command_pytorch.yaml")).stdout
+    assert "after the start by spot machines alone; some on demand will keep the deadline" in late
+    assert "5:00:00 is promised" in late
+    assert "by spot machines alone" not in spotctl("plan", "nightly.yaml", "--deadline", "9h").stdout
+
+
+def test_a_plan_is_a_table_on_eighty_columns(home: Path) -> None:
+    """Not records; its least width is what a terminal is asked for."""
+    lines = spotctl("plan", str(EXAMPLES / "quickstart.yaml")).stdout.splitlines()
+    begins = next(number for number, line in enumerate(lines) if line.startswith("market "))
+    table = lines[begins : lines.index("", begins)]
+    assert len(table) > 9
+    assert max(map(len, table)) <= 80
+    assert not home.exists()
+
+
+@pytest.mark.usefixtures("home")
+def test_price_rows_that_cannot_be_believed_are_counted_and_shown() -> None:
+    Path("prices.csv").write_text(PRICES)
+    options = ("nightly.yaml", "--trace", "prices.csv", "--trace-start", "2016-06-03")
+    shown = spotctl("plan", *options).stdout
+    assert "3 of 76 price rows are not used:" in shown
+    assert "2 x negative price, first line 75" in shown
+    assert "1 x unreadable time, first line 77" in shown
+    plan = json.loads(spotctl("plan", *options, "--json").stdout)
+    assert plan["price_rows"] == {"read": 76, "quarantined": 3}
+    launched = spotctl("launch", *options, "--world", "replay", "--yes")
+    assert "3 of 76 price rows are not used:" in launched.stderr.splitlines()[0]
+
+
+@pytest.mark.usefixtures("home")
+def test_markets_without_a_price_on_demand_are_named_and_not_dropped_in_silence() -> None:
+    Path("prices.csv").write_text(PRICES + PRICES.partition("\n")[2].replace("us-east-1", "us-west-2"))
+    options = ("nightly.yaml", "--trace", "prices.csv", "--trace-start", "2016-06-03")
+    told = "not used, as the catalogue does not know its type or its price on demand: c4.xlarge@us-west-2a"
+    assert told in spotctl("plan", *options).stdout
+    assert json.loads(spotctl("plan", *options, "--json").stdout)["markets_left_out"] == [
+        "c4.xlarge@us-west-2a"
+    ]
+    assert "not used, as" not in spotctl("plan", "nightly.yaml").stdout
+
+
+def test_a_dry_run_is_a_plan(home: Path) -> None:
+    dry = spotctl("launch", "nightly.yaml", "--dry-run", "--json")
+    assert dry.stdout == spotctl("plan", "nightly.yaml", "--json").stdout
+    assert not home.exists()
