@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -181,7 +182,10 @@ def test_what_a_clock_must_not_give_is_said_beside_what_it_must(outcome: object,
 
 
 def test_an_objective_may_be_of_numpys_kinds() -> None:
-    objectives = Objectives(1, lambda total, count: np.float32(total / count))
+    def single(total: float, count: float) -> Any:
+        return np.float32(total / count)
+
+    objectives = Objectives(1, single)
     found = objectives.add(ObjectiveReport("m1", 1, (ShardObjective(0, 1.0, 4.0),)))
     assert found is not None
     assert type(found.value) is float
