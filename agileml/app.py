@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Mapping
+import sys
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, fields, is_dataclass
 from difflib import get_close_matches
 from enum import StrEnum
@@ -41,6 +44,10 @@ _KINDS: Final[Mapping[str, tuple[type, str]]] = {
 
 class ApplicationError(Exception):
     """The application, or its input, is not what it should be. The message is for its author."""
+
+
+class ApplicationFault(ApplicationError):
+    """The application's own code has failed, or gave what it must not; its input is not to blame."""
 
 
 class Kind(StrEnum):
@@ -155,7 +162,59 @@ def load_application(reference: str, arguments: Mapping[str, Any]) -> Applicatio
         made: Application = kind(**arguments)
     except (TypeError, ValueError) as error:
         raise ApplicationError(f"{reference} cannot be made from {dict(arguments)}: {error}") from error
+    except Exception as error:  # of any kind that its author chose
+        told = f"{_told(error)}{_place(error, ours=1)}"
+        raise ApplicationError(f"{reference} cannot be made from {dict(arguments)}: {told}") from error
+    _check_parts(reference, made)
     return made
+
+
+@contextmanager
+def asked(what: str) -> Iterator[None]:
+    """Around a call of an application's own code by whoever starts a job.
+
+    What that prints belongs to the chatter: standard output is for data. What it raises is an
+    ApplicationFault that names ``what`` was called and the line; what its input or the system raised stays as
+    it is.
+    """
+    with redirect_stdout(sys.stderr):
+        try:
+            yield
+        except (ApplicationError, OSError):
+            raise
+        except Exception as error:  # of any kind: it is the author's code
+            raise ApplicationFault(f"{what} failed: {_told(error)}{_place(error)}") from error
+
+
+def _told(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def _place(error: BaseException, ours: int = 2) -> str:
+    """The innermost line of the file that was called below ``ours`` frames; nothing where no line had run."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _loads(frame.filename)]
+    theirs = [frame for frame in frames[ours:] if frame.filename == frames[ours].filename]
+    return f" ({theirs[-1].filename}, line {theirs[-1].lineno})" if theirs else ""
+
+
+def _loads(file: str) -> bool:
+    """Whether Python's own loading of modules is meant."""
+    return file.startswith("<frozen ") or file == importlib.__file__
+
+
+def _check_parts(reference: str, made: object) -> None:
+    """Raises ApplicationError where it lacks what every application has."""
+    methods = ("survey", "prepare", "initial", "rows", "process", "objective")
+    parts = {name: getattr(made, name, None) for name in ("metric", "columns", *methods)}
+    lacking = [name for name, part in parts.items() if part is None]
+    if lacking:
+        raise ApplicationError(
+            f"{reference} has no {', '.join(lacking)}; an application has metric, columns and the methods "
+            f"{', '.join(methods)}"
+        )
+    if not isinstance(parts["columns"], Columns):
+        found = type(parts["columns"]).__name__
+        raise ApplicationError(f"{reference}: columns is a {found}, expected agileml.app.Columns")
 
 
 def _check_kinds(reference: str, kind: type, arguments: Mapping[str, Any]) -> None:
@@ -170,10 +229,8 @@ def _check_kinds(reference: str, kind: type, arguments: Mapping[str, Any]) -> No
 
 
 def _module(name: str) -> ModuleType:
-    try:
+    with _imported(f"the application module {name}"):
         return importlib.import_module(name)
-    except ImportError as error:
-        raise ApplicationError(f"cannot import the application module {name}: {error}") from error
 
 
 def _module_of_file(path: Path) -> ModuleType:
@@ -181,18 +238,39 @@ def _module_of_file(path: Path) -> ModuleType:
     if spec is None or spec.loader is None or not path.is_file():
         raise ApplicationError(f"there is no application file {path}")
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    with _imported(f"the application file {path}"):
+        spec.loader.exec_module(module)
     return module
 
 
-def checked(outcome: Outcome, shape: Shape) -> Patch:
+@contextmanager
+def _imported(what: str) -> Iterator[None]:
+    """Raises ApplicationError with whatever ended the import, an exit of a script included."""
+    with redirect_stdout(sys.stderr):
+        try:
+            yield
+        except (Exception, SystemExit) as error:
+            raise ApplicationError(f"cannot import {what}: {_told(error)}{_place(error)}") from error
+
+
+def checked(outcome: object, shape: Shape) -> Patch:
     """The outcome's delta, if it may be added to the model; raises ApplicationError if not."""
+    if not isinstance(outcome, Outcome):
+        raise ApplicationError(f"process gave {type(outcome).__name__}, expected an Outcome")
     rows, values = outcome.delta.rows, outcome.delta.values
     if values.shape != (len(rows), shape.columns) or values.dtype != np.float32 or rows.dtype != np.int64:
         raise ApplicationError(
-            f"a delta is int64 rows and float32 values of {shape.columns} columns, "
-            f"not {rows.dtype} {rows.shape} and {values.dtype} {values.shape}"
+            f"the delta of process has rows {rows.dtype} {rows.shape} and values {values.dtype} "
+            f"{values.shape}, expected int64 ({len(rows)},) and float32 ({len(rows)}, {shape.columns})"
         )
     if len(rows) and not (rows[0] >= 0 and rows[-1] < shape.rows and bool((rows[1:] > rows[:-1]).all())):
-        raise ApplicationError(f"a delta's rows are sorted, unique and below {shape.rows}")
+        raise ApplicationError(
+            f"the delta of process has rows {shown(rows)}, expected rows of the model: sorted, unique, "
+            f"from 0 to {shape.rows - 1}"
+        )
     return outcome.delta
+
+
+def shown(rows: Rows) -> str:
+    """The first and the last of them."""
+    return np.array2string(rows, threshold=8, edgeitems=3, separator=", ")

@@ -8,30 +8,39 @@ batch, or one shard, and the disk below TMPDIR holds the input once.
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from agileml.app import Application, ApplicationError, Arrays, Survey
+from agileml.app import Application, ApplicationFault, Arrays, Survey, asked, shown
 from agileml.input import CutInput
-from agileml.messages import Rows
+from agileml.messages import Matrix, Rows
 from agileml.partition import Shape
 from agileml.tables import Table
 
 _NUMBERS: Final = ""
 """The column of the rows' numbers, on their way; no column of an input is called so."""
+_TRIED: Final = 3
+"""Rows of the model whose start values are looked at before anything starts."""
 
 
 def cut_input(app: Application, source: str | Path, shards: int, place: str | Path) -> Shape:
     """Cut ``source`` into shards below ``place``; ``Input`` reads them. Returns the model's shape.
 
-    Raises ApplicationError where the input is not what the application expects; nothing at ``place``
-    counts as an input then.
+    Raises ApplicationError where the input is not what the application expects, ApplicationFault where the
+    application's own code fails; nothing at ``place`` counts as an input then.
     """
     table = Table(source, app.columns)
-    survey = app.survey(table, shards)
+    with asked("survey"):
+        survey = app.survey(table, shards)
+    _require(survey, Survey, "survey")
+    first_rows = np.arange(min(_TRIED, survey.shape.rows), dtype=np.int64)
+    with asked("initial"):
+        values = app.initial(first_rows, survey.shape)
+    _check_initial(values, len(first_rows), survey.shape)
     out = CutInput(place)
     with tempfile.TemporaryDirectory(prefix="agileml-cut-") as scratch:
         spill = _Spill(Path(scratch))
@@ -48,8 +57,13 @@ def cut_input(app: Application, source: str | Path, shards: int, place: str | Pa
 
 def _put(app: Application, rows: dict[str, Any], survey: Survey, shard: int, out: CutInput) -> None:
     numbers = rows.pop(_NUMBERS)
-    arrays = app.prepare(rows, numbers, survey)
-    out.shard(shard, arrays, _checked(app.rows(arrays), survey.shape, shard))
+    with asked(f"prepare, of shard {shard},"):
+        arrays = app.prepare(rows, numbers, survey)
+    _require(arrays, Mapping, "prepare")
+    with asked(f"rows, of shard {shard},"):
+        read = app.rows(arrays)
+    _check_rows(read, survey.shape)
+    out.shard(shard, arrays, read)
 
 
 def _shard_of(
@@ -58,17 +72,35 @@ def _shard_of(
     if survey.key is None:
         return rows * shards // total
     if survey.splits is None or len(survey.splits) != shards - 1:
-        raise ApplicationError(f"to cut the input by {survey.key} takes {shards - 1} splits")
+        raise ApplicationFault(f"survey: to cut the input by {survey.key} takes {shards - 1} splits")
     return np.searchsorted(survey.splits, batch[survey.key], side="left")
 
 
-def _checked(rows: Rows, shape: Shape, number: int) -> Rows:
-    fits = rows.dtype == np.int64 and rows.ndim == 1
-    if not fits or (len(rows) and not (rows[0] >= 0 and rows[-1] < shape.rows and np.all(np.diff(rows) > 0))):
-        raise ApplicationError(
-            f"the rows that shard {number} reads are int64, sorted, unique and below {shape.rows}"
+def _require(found: object, kind: type, said_by: str) -> None:
+    """Raises ApplicationFault where what was found is not of that kind."""
+    if not isinstance(found, kind):
+        raise ApplicationFault(f"{said_by} gave {type(found).__name__}, expected {kind.__name__}")
+
+
+def _check_rows(rows: Rows, shape: Shape) -> None:
+    """Raises ApplicationFault where these cannot be the rows of the model that a shard reads."""
+    _require(rows, np.ndarray, "rows")
+    if rows.dtype != np.int64 or rows.ndim != 1:
+        raise ApplicationFault(f"rows gave {rows.dtype} {rows.shape}, expected int64 (n,)")
+    if len(rows) and not (rows[0] >= 0 and rows[-1] < shape.rows and np.all(np.diff(rows) > 0)):
+        raise ApplicationFault(
+            f"rows gave {shown(rows)}, expected rows of the model: sorted, unique, from 0 to {shape.rows - 1}"
         )
-    return rows
+
+
+def _check_initial(values: Matrix, count: int, shape: Shape) -> None:
+    """Raises ApplicationFault where these cannot be the start values of so many rows."""
+    _require(values, np.ndarray, "initial")
+    expected = (count, shape.columns)
+    if values.shape != expected or values.dtype != np.float32:
+        raise ApplicationFault(
+            f"initial gave {values.dtype} {values.shape} for {count} rows, expected float32 {expected}"
+        )
 
 
 class _Spill:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from agileml.app import ApplicationError, Arrays
+from agileml.app import ApplicationError, ApplicationFault, Arrays
 from agileml.messages import Rows
 from agileml.partition import Shape
 from agileml.places import Place
@@ -69,9 +69,9 @@ class CutInput:
             out.write(json.dumps([shape.rows, shape.columns]).encode())
 
     def _save(self, name: str, arrays: Mapping[str, Any]) -> None:
-        """Raises ApplicationError for what only pickling could keep."""
+        """Raises ApplicationFault for what only pickling could keep."""
         objects = [key for key, array in arrays.items() if np.asarray(array).dtype.hasobject]
         if objects:
-            raise ApplicationError(f"{', '.join(objects)}: arrays of Python objects cannot be kept")
+            raise ApplicationFault(f"{', '.join(objects)}: arrays of Python objects cannot be kept")
         with self._place.writing(name) as out:
             np.savez(out, **arrays)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from agileml.app import HasReference
+from agileml.app import HasReference, asked
 from agileml.hosts.job import JobFolder
 from agileml.places import Place
 from spotctl.command.store import CheckpointStore, Stored, StoreError
@@ -102,14 +102,15 @@ def score_model(training: JobFolder, data: str) -> Score:
     app, cut = job.make_application(), training.cut_input()
     model = training.load_model(cut.shape, job.setup.partitions)
     total = count = 0.0
-    for number in range(job.setup.shards):
-        shard = cut.shard(number)
-        outcome = app.process(shard, model[app.rows(shard)], (number, 0))
-        total, count = total + outcome.total, count + outcome.count
     reference, name = None, None
-    if isinstance(app, HasReference):
-        reference, name = app.reference_objective(Table(data, app.columns)), app.reference_name
-    return Score(app.metric, app.objective(total, count), reference, name)
+    with asked("scoring the model"):
+        for number in range(job.setup.shards):
+            shard = cut.shard(number)
+            outcome = app.process(shard, model[app.rows(shard)], (number, 0))
+            total, count = total + outcome.total, count + outcome.count
+        if isinstance(app, HasReference):
+            reference, name = app.reference_objective(Table(data, app.columns)), app.reference_name
+        return Score(app.metric, float(app.objective(total, count)), reference, name)
 
 
 def _told(error: Exception) -> str:

@@ -10,7 +10,7 @@ from glob import glob
 from pathlib import Path
 from typing import Final
 
-from agileml.app import Application, ApplicationError, HasLargest, load_application
+from agileml.app import Application, ApplicationError, ApplicationFault, HasLargest, asked, load_application
 from spotctl.config import JobSpec
 from spotctl.errors import JobError
 
@@ -30,7 +30,10 @@ def check_movable(spec: JobSpec, notice_s: float) -> None:
             largest = app.largest_model(words) * BYTES_PER_VALUE
             if _move_s(largest, spec.training.link_mbit_s) <= notice_s:
                 return
-        values = _values(app, spec)
+        with asked("survey"):
+            values = _values(app, spec)
+    except ApplicationFault as error:
+        raise JobError("app", f"{spec.app}: {error}") from error
     except ApplicationError as error:
         raise JobError("data", f"{spec.data}: {error}") from error
     refuse_immovable(values * BYTES_PER_VALUE, spec.training.link_mbit_s, notice_s)

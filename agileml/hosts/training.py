@@ -113,7 +113,7 @@ class WorkerProcess:
         with self._at.named("computing shards {} in clock {}", shards, batch[0].clock):
             for work, outcome in zip(batch, self._outcomes(batch), strict=True):
                 self._held.append((work, checked(outcome, self._input.shape)))
-                self._found.append(ShardObjective(work.shard, outcome.total, outcome.count))
+                self._found.append(ShardObjective(work.shard, float(outcome.total), float(outcome.count)))
         self._shard_s = max(self._nominal_s, (time.monotonic() - began) / len(batch))
         self._release_at = began + self._nominal_s * len(batch)
         if self._meter is not None:

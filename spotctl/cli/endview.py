@@ -108,7 +108,10 @@ def _work(final: Mapping[str, Any]) -> str:
 def _objective(final: Mapping[str, Any]) -> str:
     score, reported = final["objective"], final["last_reported"]
     if score is None:
-        return "not measured" if reported is None else f"{reported:.6g}, as it reported last"
+        told = "not measured" if reported is None else f"{reported:.6g}, as it reported last"
+        return (
+            told if final["not_scored"] is None else f"{told}; not of the saved model: {final['not_scored']}"
+        )
     value = f"{score['metric']} {score['value']:.6g}"
     if not math.isfinite(score["value"]):
         return f"{value}: training has diverged, or the application's objective is at fault"

@@ -26,7 +26,16 @@ class Score:
     reference_name: str | None
 
 
-def final_object(state: State, ledger: Path, wall_s: float, left: int, score: Score | None) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Unscored:
+    """Why the quality of a model that was saved cannot be said: its input is gone, say."""
+
+    why: str
+
+
+def final_object(
+    state: State, ledger: Path, wall_s: float, left: int, score: Score | Unscored | None
+) -> dict[str, Any]:
     """What scripts read of a finished run. ``left``: instances that still run, as counted after the end."""
     closed = state.closed
     if closed is None:
@@ -52,7 +61,8 @@ def final_object(state: State, ledger: Path, wall_s: float, left: int, score: Sc
         "clocks": state.clock,
         "resumed_from": state.resumed_from,
         "checkpoint": kept(state),
-        "objective": None if score is None else _score(score),
+        "objective": _score(score) if isinstance(score, Score) else None,
+        "not_scored": score.why if isinstance(score, Unscored) else None,
         "last_reported": state.objective,
         "wall_seconds": round(wall_s, 3),
         "sim_seconds": ended - state.terms.start,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from spotctl.control.state import State
-from spotctl.report.final import Score
+from spotctl.report.final import Score, Unscored
 from spotctl.worlds.trace import TraceWorld
 
 
@@ -22,4 +22,4 @@ class BuiltWorld:
     abandon: Callable[[], None]
     """Something is broken: take every machine away now."""
     machines_left: Callable[[], int]
-    score: Callable[[State], Score | None]
+    score: Callable[[State], Score | Unscored | None]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from agileml.app import ApplicationError
+from agileml.app import ApplicationError, ApplicationFault
 from agileml.events import Setup
 from agileml.hosts import marked
 from agileml.hosts.client import TrainingClient
@@ -27,7 +27,7 @@ from spotctl.control.terms import Terms
 from spotctl.errors import JobError
 from spotctl.models import check_output, keep_checkpoint, keep_model, score_model
 from spotctl.movable import BYTES_PER_VALUE, application_of, refuse_immovable
-from spotctl.report.final import Score
+from spotctl.report.final import Score, Unscored
 from spotctl.runs import Run
 from spotctl.settings import Settings
 from spotctl.worlds.agileml import HEARD, Again, AgileMLTraining, attempt
@@ -66,7 +66,7 @@ class Engine(Protocol):
         """
         ...
 
-    def score(self, state: State) -> Score | None:
+    def score(self, state: State) -> Score | Unscored | None:
         """The quality of what came of it, where there is a measure."""
         ...
 
@@ -130,6 +130,8 @@ class _AgileML:
             shape = JobFolder.prepare(self.run.training, job, spec.data, resume).cut_input().shape
         except CheckpointError as error:
             raise JobError("checkpoint", str(error)) from error
+        except ApplicationFault as error:
+            raise JobError("app", f"{spec.app}: {error}") from error
         except ApplicationError as error:
             raise JobError("data", f"{spec.data}: {error}") from error
         if spec.objective.strategy != "on-demand":
@@ -188,10 +190,13 @@ class _AgileML:
             return None
         return max(file.stat().st_mtime for file in saved)
 
-    def score(self, state: State) -> Score | None:
+    def score(self, state: State) -> Score | Unscored | None:
         if state.model is None:
             return None
-        return score_model(JobFolder(self.run.training), self.settings.spec.data)
+        try:
+            return score_model(JobFolder(self.run.training), self.settings.spec.data)
+        except (ApplicationError, OSError) as error:  # the run is over and paid for: it ends as it ended
+            return Unscored(str(error))
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +268,7 @@ class _Command:
         done = [file.stat().st_mtime for file, word in last if m.from_json(word) == m.Ended("run", 0, "")]
         return max(done, default=None)
 
-    def score(self, state: State) -> Score | None:
+    def score(self, state: State) -> Score | Unscored | None:
         """A program says how good it is, if at all, while it runs."""
         return None
 

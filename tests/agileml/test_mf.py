@@ -146,7 +146,7 @@ def test_what_is_wrong_with_an_application_is_said(name: str, arguments: dict[st
 @pytest.mark.parametrize("rows", [[1, 1], [2, 1], [-1, 1], [1, 9]])
 def test_a_delta_that_does_not_fit_the_model_is_refused(rows: list[int]) -> None:
     delta = Patch(np.array(rows), np.zeros((2, 2), np.float32))
-    with pytest.raises(ApplicationError, match="sorted, unique and below 9"):
+    with pytest.raises(ApplicationError, match="sorted, unique, from 0 to 8"):
         checked(Outcome(delta, 0.0, 0.0), Shape(9, 2))
 
 

@@ -49,6 +49,7 @@ def test_a_replay_goes_at_the_pace_that_on_demand_is_reckoned_with() -> None:
 def test_what_training_reported_last_stands_in_for_a_score() -> None:
     assert "0.9134, as it reported last" in lines(final())
     assert "not measured" in lines({**final(), "last_reported": None})
+    assert "last; not of the saved model: it is gone" in lines({**final(), "not_scored": "it is gone"})
 
 
 def test_an_objective_that_is_no_number_is_said_to_be_at_fault() -> None:

@@ -15,11 +15,15 @@ from pricing_data.units import Seconds
 from spotctl.command import messages as m
 from spotctl.command.folder import CommandFolder
 from spotctl.config import JobSpec, Local, ModelCheckpoints, Training
+from spotctl.errors import JobError
 from spotctl.jobfile import load_job
+from spotctl.movable import check_movable
+from spotctl.report.final import Unscored
 from spotctl.runs import Run
 from spotctl.settings import LaunchOptions, Settings
 from spotctl.worlds.engines import Engine, engine_of, job_of
 from tests.spotctl.build import terms
+from tests.spotctl.cli.story import state_after
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 QUICKSTART, COMMAND = EXAMPLES / "quickstart.yaml", EXAMPLES / "command_numpy.yaml"
@@ -97,3 +101,32 @@ def test_a_command_is_over_since_its_program_ended_with_status_0(tmp_path: Path)
     assert engine.over_since() is None
     wrote(folder.said("s1-1"), 2000.0, ready + failed + ended)
     assert engine.over_since() == 2000.0
+
+
+def test_a_model_whose_input_is_gone_by_then_is_not_scored_and_the_run_ends_as_it_ended(
+    tmp_path: Path,
+) -> None:
+    engine, folder = run_of(tmp_path, described()), JobFolder(tmp_path / "training")
+    folder.path.mkdir()
+    JobFolder.set_up(folder.path, job_of(described(), core_seconds_per_clock=60.0, speed=10.0), None)
+    trained = replace(state_after(52), model="models/model.npz")
+    assert engine.score(replace(trained, model=None)) is None
+    score = engine.score(trained)
+    assert isinstance(score, Unscored)
+    assert "holds no cut input" in score.why
+
+
+def test_what_fails_in_the_applications_code_is_not_called_the_datas_fault(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from agileml.apps.mf import MatrixFactorization\n"
+        "class Mine(MatrixFactorization):\n"
+        "    def survey(self, table, shards):\n"
+        "        raise ValueError('no idea')\n"
+    )
+    spec = replace(described(), app=f"{tmp_path}/mine.py:Mine", output=str(tmp_path / "model"))
+    run = tmp_path / "run"
+    run.mkdir()
+    with pytest.raises(JobError, match=r"^app: .*survey failed: ValueError: no idea \(.*mine.py, line 4\)$"):
+        run_of(run, spec).prepare()
+    with pytest.raises(JobError, match=r"^app: .*survey failed"):
+        check_movable(replace(spec, data=f"{EXAMPLES}/data/*.csv.gz"), notice_s=0.0)
