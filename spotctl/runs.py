@@ -111,6 +111,12 @@ class Run:
             raise LedgerError(f"{self.folder}: the run never began")
         return fold(entries, PriceHistory())
 
+    def died_of(self) -> str | None:
+        """Of what processes of its machines died over and over; None where none did."""
+        from agileml.hosts.deaths import died_of  # only who asks for it reads logs
+
+        return died_of(self.machines)
+
     def is_live(self) -> bool:
         """Whether a process runs the job of this run now."""
         return is_held(self.folder.parent / "lock")

@@ -237,7 +237,8 @@ def _drive(state: State, built: BuiltWorld, ledger: Ledger, observer: Observer, 
         raise
     built.close()
     score = built.score(state)
-    final = final_object(state, run.ledger_path, wall_clock() - began, built.machines_left(), score)
+    wall_s, left = wall_clock() - began, built.machines_left()
+    final = final_object(state, run.ledger_path, wall_s, left, score, run.died_of())
     return Finished(final, state)
 
 
@@ -265,4 +266,5 @@ def _already_running(runs: Runs, settings: Settings, choice: IfRunning, observer
         state = follow(run, observer)
     except KeyboardInterrupt:
         raise Interrupted(f"{name} goes on; only this view of it has ended") from None
-    return Finished(final_object(state, run.ledger_path, wall_clock() - began, 0, None), state)
+    wall_s = wall_clock() - began
+    return Finished(final_object(state, run.ledger_path, wall_s, 0, None, run.died_of()), state)

@@ -21,6 +21,7 @@ from typing import BinaryIO, Final
 import zmq
 
 from agileml.events import MachineLost, ServerLost, WorkerLost
+from agileml.hosts.deaths import gave_up
 from agileml.hosts.job import JobFolder
 from agileml.hosts.sockets import ControlEnd
 from agileml.listening import Listening
@@ -121,7 +122,7 @@ class Agent:
             deaths = deaths_in_a_row(role.deaths, time.monotonic() - role.started_at, code)
             if deaths >= _MOST_DEATHS:
                 where = f"see {name}.log" if self._logs else "see what it printed"
-                print(f"gave up: {name} died {deaths} times in a row; {where}", file=sys.stderr)
+                print(f"{gave_up(name, deaths)}; {where}", file=sys.stderr)
                 if name == "controller":
                     return 1
                 self._give_up()

@@ -29,6 +29,7 @@ def _rows(final: Mapping[str, Any]) -> list[tuple[str, str]]:
     cost = final["cost"]
     return [
         (final["job"], words.ending(final["state"], final["why"])),
+        *([] if final["died_of"] is None else [("because", words.died_of(final["died_of"], final["job"]))]),
         ("prices", f"{final['prices']}, {final['rules']} rules"),
         ("cost", _cost(cost)),
         ("", words.NOMINAL),

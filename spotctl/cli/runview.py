@@ -12,6 +12,7 @@ from pricing_data.units import Instant, format_instant, format_micros
 from spotctl.cli import words
 from spotctl.cli.live import LiveView, clocks
 from spotctl.cli.logs import Story
+from spotctl.control.events import Outcome
 from spotctl.control.state import State
 from spotctl.errors import SpotctlError
 from spotctl.opening import replays
@@ -59,7 +60,14 @@ def picture(run: Run) -> LiveView:
     """The live view of one run, as of its last entry."""
     story = Story(run)
     happened = tuple(story.news())
+    if (died_of := _died_of(run, story.state)) is not None:
+        happened = (*happened, (story.state.now, words.died_of(died_of, run.name)))
     return LiveView(story.state, story.state.now, "", happened, tuple(map(_told, _waits(run, story.state))))
+
+
+def _died_of(run: Run, state: State) -> str | None:
+    failed = state.closed is not None and state.closed.outcome is Outcome.FAILED
+    return run.died_of() if failed else None
 
 
 def _waits(run: Run, state: State) -> tuple[Wait, ...]:
@@ -118,6 +126,7 @@ def _fields(run: Run, state: State) -> dict[str, Any]:
         "run": run.id,
         "state": standing(run, state),
         "exit_code": None if state.closed is None else state.closed.exit_code,
+        "died_of": _died_of(run, state),
         "as_of": format_instant(state.now),
         "stage": state.stage,
         "clock": state.clock,

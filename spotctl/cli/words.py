@@ -105,6 +105,11 @@ def ending(outcome: str, why: str) -> str:
     return why if outcome in why else f"{outcome}: {why}"
 
 
+def died_of(told: str, job: str) -> str:
+    """What a process died of, and where the rest of it is."""
+    return f"{told}; `spotctl logs {job}` has it all"
+
+
 # ---- machines -----------------------------------------------------------------------------------
 
 

@@ -144,7 +144,7 @@ class OpenJob:
         self._built.close()
         wall_s, left = wall_clock() - self._began, self._built.machines_left()
         score = self._built.score(self.state)
-        final = final_object(self.state, self.run.ledger_path, wall_s, left, score)
+        final = final_object(self.state, self.run.ledger_path, wall_s, left, score, self.run.died_of())
         self._claim.close()
         return final
 

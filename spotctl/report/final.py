@@ -8,6 +8,7 @@ from typing import Any
 
 from bidbrain.measure import Measured
 from pricing_data.units import format_instant, format_micros
+from spotctl.control.events import Outcome
 from spotctl.control.state import State
 from spotctl.report.fold import Baseline, account, ended_at, evictions
 
@@ -34,9 +35,17 @@ class Unscored:
 
 
 def final_object(
-    state: State, ledger: Path, wall_s: float, left: int, score: Score | Unscored | None
+    state: State,
+    ledger: Path,
+    wall_s: float,
+    left: int,
+    score: Score | Unscored | None,
+    died_of: str | None = None,
 ) -> dict[str, Any]:
-    """What scripts read of a finished run. ``left``: instances that still run, as counted after the end."""
+    """What scripts read of a finished run. ``left``: instances that still run, as counted after the end.
+
+    ``died_of``: what processes of its machines died of over and over, which matters where the job failed.
+    """
     closed = state.closed
     if closed is None:
         raise ValueError("a run has a final object only once it is closed")
@@ -48,6 +57,7 @@ def final_object(
         "run": state.terms.run,
         "state": closed.outcome.value,
         "why": closed.why,
+        "died_of": died_of if closed.outcome is Outcome.FAILED else None,
         "exit_code": closed.exit_code,
         "prices": state.terms.prices,
         "money": MONEY,

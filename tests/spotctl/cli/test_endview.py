@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from spotctl.cli import endview, screen
+from spotctl.control import events as e
 from spotctl.report.final import final_object
 from tests.spotctl.build import random_trace, replay, terms
-from tests.spotctl.cli.story import state_after
+from tests.spotctl.cli.story import START, state_after
 
 
 def final() -> dict[str, Any]:
@@ -55,3 +57,14 @@ def test_what_training_reported_last_stands_in_for_a_score() -> None:
 def test_an_objective_that_is_no_number_is_said_to_be_at_fault() -> None:
     score = {"metric": "mse", "value": math.nan, "reference": 0.1, "reference_name": "scipy"}
     assert "mse nan: training has diverged" in lines({**final(), "objective": score})
+
+
+def test_a_job_that_failed_says_what_its_processes_died_of() -> None:
+    failed = replace(
+        state_after(52), closed=e.Close(START, e.Outcome.FAILED, 1, "no reliable machine is left")
+    )
+    shown = lines(final_object(failed, Path("ledger.db"), 8.0, 0, None, "the worker of r1-1 died"))
+    assert "because          the worker of r1-1 died; `spotctl logs movies` has it all" in shown
+    assert "because" not in lines(final_object(failed, Path("ledger.db"), 8.0, 0, None))
+    done = final_object(state_after(52), Path("ledger.db"), 8.0, 0, None, "the worker of s1-1 died")
+    assert done["died_of"] is None, "it was done all the same"

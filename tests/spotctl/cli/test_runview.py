@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+from agileml.hosts.deaths import gave_up
 from agileml.hosts.doing import Overdue, Told
 from spotctl.cli import runview
 from spotctl.cli.live import LiveView
+from spotctl.control import events as e
 from spotctl.runs import Run
 from spotctl.timesource import wall_clock
 from tests.spotctl.cli.story import START, state_after
@@ -32,3 +35,13 @@ def test_a_person_is_told_for_how_long() -> None:
     said = "the worker of r1-0, for 0:05:00 of real time: computing shards [3] in clock 7"
     shown = drawn(LiveView(state_after(20), START, "", waits=(said,)))
     assert line(shown, "waiting for").endswith(said)
+
+
+def test_status_says_what_the_processes_of_a_failed_run_died_of(tmp_path: Path) -> None:
+    run = Run(tmp_path / "movies" / "one")
+    (run.machines / "r1-0").mkdir(parents=True)
+    (run.machines / "r1-0" / "agent.log").write_text(gave_up("worker", 5))
+    state = state_after(52)
+    failed = replace(state, closed=e.Close(START, e.Outcome.FAILED, 1, "no reliable machine is left"))
+    found = [runview.status({run: told})["runs"][0]["died_of"] for told in (state, failed)]
+    assert found == [None, "the worker of r1-0 died 5 times in a row, without saying why"]
