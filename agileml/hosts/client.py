@@ -39,6 +39,7 @@ class TrainingClient:
         self._folder = JobFolder(folder.resolve())
         self._ended = False
         self._bereft = False
+        self._was_silent = False
         self._timing = self._folder.job().timing
         self._awaited = False
         self._listening = Listening(time.monotonic(), 2 * self._timing.repeat_s)
@@ -51,6 +52,7 @@ class TrainingClient:
         """What is told together is planned for together. Returns the last event's number."""
         for event in events:
             if isinstance(event, MachineLost) and event.machine == self._folder.controller_machine:
+                self._was_silent = self._was_silent or self.hanging is not None
                 self._bereft = not self._ended
             if isinstance(event, MachineJoined) and event.tier is Tier.RELIABLE and not self._awaited:
                 self._awaited = True
@@ -110,6 +112,7 @@ class TrainingClient:
         setup = self._folder.job().setup
         whole = newest(setup.checkpoints) if setup.checkpoints else None
         why = f"the elasticity controller is gone with its machine {self._folder.controller_machine}"
+        why += ", of which nothing was heard any more" if self._was_silent else ""
         return [Failed(why, whole.folder if whole else setup.resume)]
 
     def _last_words(self) -> list[Upward]:

@@ -10,16 +10,19 @@ a lease.
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from enum import Enum, auto
 from pathlib import Path
 from typing import Any, Final
 
+from agileml.hosts.doing import Overdue, Told
 from spotctl.command import messages as m
-from spotctl.command.background import Task
+from spotctl.command.background import GoesOn, Patience, Task
 from spotctl.command.checkpoints import Checkpoint
 from spotctl.command.disk import Disk, ProgressFile
 from spotctl.command.folder import CommandFolder
@@ -33,6 +36,14 @@ _LEASE_S: Final = 30.0
 _TRY_STORE_AGAIN_S: Final = 2.0
 _LAST_TRIES_S: Final = 20.0
 """For how long the last checkpoint of a program that has ended is tried to be stored."""
+_STALLED_S: Final = 600.0
+"""A copy from or to the store that gets no further for so long is given up; the next after twice that."""
+_STALLED_AT_THE_END_S: Final = 60.0
+"""The same of the last checkpoint of a job that is stopped, once the time for it is over."""
+_SUPERSEDED_S: Final = 30.0
+"""The same where a newer one waits, as its machine goes; or twice what the last one took, if that is more."""
+_TOLD_AFTER_S: Final = 60.0
+"""A copy that does not get further for so long is told of."""
 _LEAST_RESERVE_S: Final = 1.0
 """Of a notice, kept for storing the last checkpoint, where no checkpoint was timed yet."""
 
@@ -50,7 +61,15 @@ class Doing(Enum):
 
 
 class Agent:
-    def __init__(self, folder: CommandFolder, machine: str) -> None:
+    """``stalled_s``, ``stalled_at_the_end_s``: how long a copy may show no sign of getting further."""
+
+    def __init__(
+        self,
+        folder: CommandFolder,
+        machine: str,
+        stalled_s: float = _STALLED_S,
+        stalled_at_the_end_s: float = _STALLED_AT_THE_END_S,
+    ) -> None:
         self._description = folder.description()
         self._disk = Disk(folder.disk(machine))
         self._disk.path.mkdir(parents=True, exist_ok=True)
@@ -64,6 +83,11 @@ class Agent:
         self._progress = ProgressFile(self._disk.progress)
         self._task: Task[Any] | None = None
         self._then: Callable[[Task[Any]], None] = lambda _: None
+        self._at = ""  # what the task is
+        self._told, self._is_told = Told(self._machine, "agent"), False
+        self._patience = Patience()
+        self._stalled_s, self._stalled_at_the_end_s = stalled_s, stalled_at_the_end_s
+        self._storing = -1  # the step of the newest checkpoint that was taken up
         self._attempt = 0
         self._name = machine
         self._stored = -1  # the step of the newest checkpoint known to be in the store
@@ -80,15 +104,23 @@ class Agent:
     def run(self) -> int:
         """Until nobody has wanted it for a lease; the exit status. Machines end it long before."""
         while not self._abandoned():
-            for _, content in self._orders.receive():
-                self._obey(m.from_json(content))
-            self._watch_task()
-            self._watch_program()
-            if self._task is None:
-                self._store_newest()
-            self._settle()
+            self.turn()
             time.sleep(_TICK_S)
         return 1
+
+    def close(self) -> None:
+        """It says nothing any more."""
+        self._words.close()
+
+    def turn(self) -> None:
+        """Do what is to be done now; never waits."""
+        for _, content in self._orders.receive():
+            self._obey(m.from_json(content))
+        self._watch_task()
+        self._watch_program()
+        if self._task is None:
+            self._store_newest()
+        self._settle()
 
     # ---- orders -----------------------------------------------------------------------------
 
@@ -105,6 +137,8 @@ class Agent:
         self._until, self._store_again_at = time.monotonic() + seconds, 0.0
         if self._doing is Doing.ENDED:
             return  # before anybody asked it to
+        if self._doing in (Doing.PLACING, Doing.RESTORING):
+            self._drop_task()  # nothing will be begun from what it brings
         self._doing = Doing.LEAVING
         self._disk.announce(seconds)
         if self._program is not None:
@@ -114,9 +148,9 @@ class Agent:
         """Whatever can be taken up, or is finished with, now."""
         match self._doing:
             case Doing.PLACING if self._task is None:
-                self._start(lambda: self._disk.place(self._description), self._placed)
+                self._start(lambda _: self._disk.place(self._description), self._placed, "placing files")
             case Doing.RESTORING if self._task is None:
-                self._start(self._restore, self._restored)
+                self._start(self._restore, self._restored, "fetching the newest checkpoint")
             case Doing.ENDED if self._program is None:
                 self._settle_end()
             case Doing.LEAVING:
@@ -155,17 +189,17 @@ class Agent:
 
     # ---- the program ------------------------------------------------------------------------
 
-    def _restore(self) -> tuple[Checkpoint | None, Stored | None, bool]:
+    def _restore(self, goes_on: GoesOn) -> tuple[Checkpoint | None, Stored | None, bool]:
         """What to begin from, the newest in the store, and whether it was fetched from there.
 
         On the machine it ran on before, the program's own folder may be ahead of the store.
         """
         here = self._disk.newest()
-        for stored in self._store.whole():
+        for stored in self._store.whole(goes_on):
             if here is not None and here.step >= stored.step:
                 return here, stored, False
             try:
-                return self._store.restore(stored, self._disk.checkpoints), stored, True
+                return self._store.restore(stored, self._disk.checkpoints, goes_on), stored, True
             except StoreError as error:
                 self._note(f"{error}; falling back on an older one")
         return here, None, False
@@ -274,9 +308,11 @@ class Agent:
         newest = self._disk.newest()
         if newest is None or newest.step <= self._stored or time.monotonic() < self._store_again_at:
             return
-        began = time.monotonic()
+        began, self._storing = time.monotonic(), newest.step
         self._start(
-            lambda: self._store.publish(newest, self._name), lambda task: self._published(task, newest, began)
+            lambda goes_on: self._store.publish(newest, self._name, goes_on),
+            lambda task: self._published(task, newest, began),
+            f"storing step-{newest.step}",
         )
 
     def _published(self, task: Task[Any], checkpoint: Checkpoint, began: float) -> None:
@@ -294,13 +330,54 @@ class Agent:
 
     # ---- the rest ---------------------------------------------------------------------------
 
-    def _start(self, work: Callable[[], Any], then: Callable[[Task[Any]], None]) -> None:
-        self._task, self._then = Task(work), then
+    def _start(self, work: Callable[[GoesOn], Any], then: Callable[[Task[Any]], None], at: str = "") -> None:
+        self._task, self._then, self._at = Task(work), then, at
 
     def _watch_task(self) -> None:
+        silent_s = self._patience.silent_s(self._task)
+        self._tell_wait(silent_s)
         if self._task is not None and self._task.done:
             task, self._task = self._task, None
             self._then(task)
+        elif self._task is not None and silent_s > self._may_stall_s():
+            self._give_up(silent_s)
+
+    def _tell_wait(self, silent_s: float) -> None:
+        told = self._task is not None and silent_s > _TOLD_AFTER_S
+        overdue = [Overdue(self._at, silent_s, news=not self._is_told)] if told else []
+        self._is_told = told
+        self._told.tell(overdue, time.time())
+
+    def _may_stall_s(self) -> float:
+        """Files of the job are copied without a sign of it: nobody can say that it does not get further."""
+        if self._doing is Doing.PLACING:
+            return math.inf
+        if self._doing is not Doing.LEAVING or self._program is not None:
+            return self._stalled_s
+        newest, limits = self._disk.newest(), [self._stalled_s]
+        if newest is not None and newest.step > self._storing:
+            limits.append(max(_SUPERSEDED_S, 2 * self._storing_took_s))
+        if time.monotonic() > self._until:
+            limits.append(self._stalled_at_the_end_s)
+        return min(limits)
+
+    def _give_up(self, silent_s: float) -> None:
+        """Of a store that is dead nothing else is to be had; a connection that is, is made anew.
+
+        Where it was slow and nothing else, it has longer the next time.
+        """
+        self._drop_task()
+        self._stalled_s *= 2
+        self._store_again_at = time.monotonic() + _TRY_STORE_AGAIN_S
+        self._refusal = f"{self._at}: nothing came of it for {silent_s:.0f} s, and it was given up"
+        self._note(self._refusal)
+        if self._doing is Doing.RESTORING:
+            self._fail("restoring a checkpoint", 1, self._refusal)
+
+    def _drop_task(self) -> None:
+        if self._task is not None:
+            self._task.abandon()
+            self._task = None
 
     def _say(self, word: m.Word) -> None:
         self._words.send(m.to_json(word))
@@ -337,7 +414,8 @@ def main(folder: str, machine: str, cores: str, lock: str) -> int:
     """``lock`` stays open, as this process does; the program does not inherit it."""
     os.set_inheritable(int(lock), False)
     os.environ["SPOTCTL_CPUS"] = cores
-    return Agent(CommandFolder(Path(folder)), machine).run()
+    with closing(Agent(CommandFolder(Path(folder)), machine)) as agent:
+        return agent.run()
 
 
 if __name__ == "__main__":

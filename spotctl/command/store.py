@@ -18,8 +18,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Final
+from typing import Any, Final
 
+from spotctl.command.background import Abandoned, GoesOn
 from spotctl.command.checkpoints import Checkpoint
 
 KEPT: Final = 2
@@ -29,6 +30,14 @@ _DIGITS: Final = 15
 _BLOCK: Final = 1 << 20
 _WITHOUT_FOLDERS: Final = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oss"})
 """What fsspec calls object stores."""
+
+
+_LOCAL: Final = "file"
+"""What fsspec calls the file system of this computer."""
+
+
+def _unwatched() -> None:
+    """For whoever waits for as long as it takes."""
 
 
 class StoreError(Exception):
@@ -70,7 +79,7 @@ class CheckpointStore:
         from fsspec.core import url_to_fs
 
         self.location = location
-        self._uploading: str | None = None
+        self._uploading: set[str] = set()
         with self._asked("opened"):
             self._fs, root = url_to_fs(location)
             self._root = str(root).rstrip("/")
@@ -86,42 +95,46 @@ class CheckpointStore:
         if found != b"spotctl":
             raise StoreError(f"{self.location}: what was written there reads back as something else")
 
-    def publish(self, checkpoint: Checkpoint, machine: str = "") -> Stored:
+    def publish(self, checkpoint: Checkpoint, machine: str = "", goes_on: GoesOn = _unwatched) -> Stored:
         """Store a whole checkpoint that ``machine`` wrote.
 
         Raises StoreError, and FileNotFoundError where its program removed it.
 
-        Once it is there, all but the newest ``KEPT`` are removed, and what cut-off uploads have left.
+        Once it is there, all but the newest ``KEPT`` are removed, and what cut-off uploads have left. One
+        that was abandoned may still be under way: it removes nothing, and what it wrote stays until it ends.
         """
         data = f"{checkpoint.step}-{secrets.token_hex(4)}"
-        files = tuple(_files(checkpoint.path))
-        self._uploading = data
+        files = tuple(_files(checkpoint.path, goes_on))
+        self._uploading.add(data)
         try:
             with self._asked(f"given step-{checkpoint.step}"):
-                self._prune()  # what was cut off would otherwise be in the way of what is not
+                self._prune(goes_on)  # what was cut off would otherwise be in the way of what is not
                 for file in files:
-                    self._put(checkpoint.path / file.path, f"{self._root}/data/{data}/{_remote(file)}")
+                    self._put(
+                        checkpoint.path / file.path, f"{self._root}/data/{data}/{_remote(file)}", goes_on
+                    )
                 stored = Stored(checkpoint.step, data, files, machine)
+                goes_on()
                 self._write_manifest(stored)
-                self._prune()
+                self._prune(goes_on)
         finally:
-            self._uploading = None
+            self._uploading.discard(data)
         return stored
 
-    def whole(self) -> Iterator[Stored]:
+    def whole(self, goes_on: GoesOn = _unwatched) -> Iterator[Stored]:
         """The whole checkpoints, the most steps first. Raises StoreError."""
         with self._asked("listed"):
             manifests = self._names("manifests")
         for name in sorted(manifests, reverse=True):
             stored = self._read_manifest(name)
-            if stored is not None and self._complete(stored):
+            if stored is not None and self._complete(stored, goes_on):
                 yield stored
 
     def manifest_of(self, stored: Stored) -> str:
         """Where it is said what belongs to a checkpoint, as whoever reads a report would look for it."""
         return f"{self.location}/{_manifest(stored.step)}"
 
-    def restore(self, stored: Stored, folder: Path) -> Checkpoint:
+    def restore(self, stored: Stored, folder: Path, goes_on: GoesOn = _unwatched) -> Checkpoint:
         """Bring a checkpoint into a program's ``folder``, where it appears whole or not at all.
 
         Raises StoreError where a file is not what was stored.
@@ -132,12 +145,13 @@ class CheckpointStore:
             place = partial / file.path if file.path else partial
             place.parent.mkdir(parents=True, exist_ok=True)
             with self._asked(f"asked for {stored.name}"):
-                self._fs.get_file(f"{self._root}/data/{stored.data}/{_remote(file)}", str(place))
-            if _digest(place) != file.sha256:
+                self._get(f"{self._root}/data/{stored.data}/{_remote(file)}", place, goes_on)
+            if _digest(place, goes_on) != file.sha256:
                 _remove(partial)
                 raise StoreError(f"{self.location}: {stored.name} is damaged: {file.path or 'its file'}")
         if not stored.files:
             partial.mkdir()
+        goes_on()
         _remove(target)
         partial.rename(target)
         return Checkpoint(stored.step, target)
@@ -174,32 +188,49 @@ class CheckpointStore:
                 )
         return stored
 
-    def _complete(self, stored: Stored) -> bool:
+    def _complete(self, stored: Stored, goes_on: GoesOn) -> bool:
         with self._asked(f"asked for {stored.name}"):
             for file in stored.files:
+                goes_on()
                 place = f"{self._root}/data/{stored.data}/{_remote(file)}"
                 if not self._fs.exists(place) or self._fs.info(place)["size"] != file.bytes:
                     return False
         return True
 
-    def _put(self, source: Path, target: str) -> None:
+    def _put(self, source: Path, target: str, goes_on: GoesOn) -> None:
         self._make_folder(str(PurePosixPath(target).parent))
-        self._fs.put_file(str(source), target)
+        goes_on()
+        if _LOCAL in self._protocols:
+            _copy(source, Path(target), goes_on)
+        else:
+            self._fs.put_file(str(source), target, callback=_signs(goes_on))
+
+    def _get(self, source: str, target: Path, goes_on: GoesOn) -> None:
+        goes_on()
+        if _LOCAL in self._protocols:
+            _copy(Path(source), target, goes_on)
+        else:
+            self._fs.get_file(source, str(target), callback=_signs(goes_on))
+
+    @property
+    def _protocols(self) -> tuple[str, ...]:
+        return self._fs.protocol if isinstance(self._fs.protocol, tuple) else (self._fs.protocol,)
 
     def _make_folder(self, path: str) -> None:
         """Object stores have none; making one there would make its bucket, which is not ours to make."""
-        names = self._fs.protocol if isinstance(self._fs.protocol, tuple) else (self._fs.protocol,)
-        if not _WITHOUT_FOLDERS.intersection(names):
+        if not _WITHOUT_FOLDERS.intersection(self._protocols):
             self._fs.makedirs(path, exist_ok=True)
 
-    def _prune(self) -> None:
+    def _prune(self, goes_on: GoesOn) -> None:
         """Manifests first: what has none is not used while it is being removed."""
         names = sorted(self._names("manifests"), reverse=True)
         for name in names[KEPT:]:
+            goes_on()
             self._fs.rm_file(f"{self._root}/manifests/{name}")
         kept = {s.data for name in names[:KEPT] if (s := self._read_manifest(name)) is not None}
         for data in self._names("data"):
-            if data not in kept and data != self._uploading:
+            if data not in kept and data not in self._uploading:
+                goes_on()
                 self._fs.rm(f"{self._root}/data/{data}", recursive=True)
 
     def _names(self, folder: str) -> list[str]:
@@ -214,17 +245,31 @@ class CheckpointStore:
         """Whatever a file system raises (each has errors of its own) is the store's refusal."""
         try:
             yield
-        except StoreError:
+        except (StoreError, Abandoned):
             raise
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
             raise StoreError(f"{self.location} could not be {what}: {reason}") from error
 
 
-def _files(path: Path) -> Iterator[File]:
+def _copy(source: Path, target: Path, goes_on: GoesOn) -> None:
+    with source.open("rb") as read, target.open("wb") as written:
+        while block := read.read(_BLOCK):
+            written.write(block)
+            goes_on()
+
+
+def _signs(goes_on: GoesOn) -> Any:
+    """How file systems that are not local say that a copy gets further: a callback of fsspec's."""
+    from fsspec.callbacks import Callback
+
+    return Callback(hooks={"goes on": lambda *_, **__: goes_on()})
+
+
+def _files(path: Path, goes_on: GoesOn) -> Iterator[File]:
     """Every file of a checkpoint, in order. Raises FileNotFoundError where it is gone."""
     if path.is_file():
-        yield File("", path.stat().st_size, _digest(path))
+        yield File("", path.stat().st_size, _digest(path, goes_on))
         return
     if not path.is_dir():
         raise FileNotFoundError(path)
@@ -234,7 +279,7 @@ def _files(path: Path) -> Iterator[File]:
         if entry.exists() and not (entry.is_dir() or entry.is_file()):
             raise StoreError(f"{entry} is a pipe, a socket or a device, whose content has no end to be kept")
         if not entry.is_dir():
-            yield File(entry.relative_to(path).as_posix(), entry.stat().st_size, _digest(entry))
+            yield File(entry.relative_to(path).as_posix(), entry.stat().st_size, _digest(entry, goes_on))
 
 
 def _manifest(step: int) -> str:
@@ -246,11 +291,12 @@ def _remote(file: File) -> str:
     return f"files/{file.path}" if file.path else "file"
 
 
-def _digest(path: Path) -> str:
+def _digest(path: Path, goes_on: GoesOn) -> str:
     found = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(_BLOCK):
             found.update(block)
+            goes_on()
     return found.hexdigest()
 
 

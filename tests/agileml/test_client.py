@@ -104,5 +104,7 @@ def test_none_is_waited_for_before_its_machine_is_there_or_after_it_is_gone(play
     played.announce()
     played.until_given_up()
     played.client.tell(MachineLost("r1"))
-    assert isinstance(played.client.poll(0.0)[0], Failed)
+    (failed,) = played.client.poll(0.0)
+    assert isinstance(failed, Failed)
+    assert failed.why.endswith("is gone with its machine r1, of which nothing was heard any more")
     assert played.client.hanging is None

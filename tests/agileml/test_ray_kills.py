@@ -12,14 +12,18 @@ import os
 import random
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from agileml.commands import JoinedTraining
 from agileml.events import Stage
 from agileml.hosts.job import Timing
 from agileml.hosts.ray.training import home_of_the_controller
+from agileml.telemetry import MachineGivenUp
+from agileml.trained import TrainingFailed
 from tests.agileml.ray_cluster import RayCluster
 from tests.agileml.ray_jobs import RayJob, ray_job
 from tests.agileml.real_jobs import PATIENCE_S
@@ -155,4 +159,33 @@ def test_a_node_that_died_unnoticed_gets_no_controller(cluster: RayCluster, tmp_
         assert job.folder.controller_machine == cluster.id("r2")
         job.stop_soon()
         job.check_result()
+    job.check_nothing_left()
+
+
+def test_a_machine_that_hangs_is_ended_and_its_node_gets_another(cluster: RayCluster, tmp_path: Path) -> None:
+    """Before, its actor kept the CPUs of its node for as long as the job lasted."""
+    cluster.add("r1", "t1")
+    with ray_job(cluster, tmp_path, f"hung-{os.getpid()}", timing=STEADY) as job:
+        job.reach(1)
+        hung = f"transient-{cluster.id('t1')[:12]}"
+        os.kill(job.find("actor", "t1", PATIENCE_S), signal.SIGSTOP)
+        job.wait(lambda said: said == MachineGivenUp(hung))
+        job.wait(lambda said: said == JoinedTraining(f"{hung}.2"))
+        job.stop_soon()
+        job.check_result()
+    job.check_nothing_left()
+
+
+def test_a_controller_that_hangs_fails_the_job(campaign: bool, cluster: RayCluster, tmp_path: Path) -> None:
+    """Before, agents ended for want of it, and their nodes got others, for ever."""
+    if not campaign:
+        pytest.skip("takes two minutes, most of them waiting")
+    cluster.add("r1")
+    timing = replace(STEADY, lease_s=15.0)
+    with ray_job(cluster, tmp_path, f"mute-{os.getpid()}", timing=timing) as job:
+        job.reach(1)
+        os.kill(job.find("controller", "r1", PATIENCE_S), signal.SIGSTOP)
+        with pytest.raises(TrainingFailed, match="of which nothing was heard any more"):
+            for _ in job.training:
+                pass
     job.check_nothing_left()

@@ -1,7 +1,8 @@
 """A training job on the nodes of a Ray cluster: the loop that ties nodes, machines and controller together.
 
 Nodes that come become machines; nodes that drain are warned of, and their machines ended as soon as that
-costs nothing, which lets Ray take the node; machines that end otherwise are lost.
+costs nothing, which lets Ray take the node; machines that end otherwise are lost. One that hangs is ended,
+and its node gets another.
 """
 
 from __future__ import annotations
@@ -20,13 +21,15 @@ from agileml.hosts.ray.cluster import living_nodes
 from agileml.hosts.ray.host import RayHost
 from agileml.hosts.ray.nodes import Node, Roster
 from agileml.hosts.shipment import Shipment
-from agileml.telemetry import Upward
+from agileml.telemetry import MachineGivenUp, Upward
 from agileml.trained import TrainingFailed
 
 _LOOK_EVERY_S: Final = 0.5
 """At the nodes: a drain is noticed so much later, of which clouds announce 30 s or more ahead."""
 _LISTEN_S: Final = 0.1
 """To the controller, before machines are looked at again."""
+_ENDS_ITSELF_WITHIN_S: Final = 10.0
+"""For a machine that was given up: one that lives says then whether its roles died over and over."""
 _CAUSES_WITHIN_S: Final = 3.0
 """For machines that gave up to say so, once the job has failed."""
 
@@ -42,6 +45,8 @@ class RayTraining:
         self._roster = Roster()
         self._look_at = 0.0
         self._over = False
+        self._given_up: dict[str, float] = {}
+        """Machines that the controller has lost, and until when they may end by themselves."""
         self._host = RayHost(name, Shipment.of(folder))
         while (endpoint := self._host.start_controller(home)) is None:
             home = home_of_the_controller()
@@ -63,10 +68,14 @@ class RayTraining:
         if not self._over:
             self._follow_machines()
         heard = self._client.poll(timeout_s)
+        if (silent := self._client.hanging) is not None:
+            self._client.tell(MachineLost(silent))  # which makes the client say what is left
         for said in heard:
             match said:
                 case SafeToKill(machine):
                     self._release(machine)
+                case MachineGivenUp(machine):
+                    self._given_up[machine] = time.monotonic() + _ENDS_ITSELF_WITHIN_S
                 case Failed(why, checkpoint):
                     raise TrainingFailed("; ".join([why, *self._causes()]), checkpoint)
                 case Finished():
@@ -99,6 +108,9 @@ class RayTraining:
         self._client.tell(*warnings)
 
     def _follow_machines(self) -> None:
+        for machine in [name for name, until in self._given_up.items() if time.monotonic() > until]:
+            del self._given_up[machine]
+            self._host.condemn(machine)
         joins = []
         for machine in self._host.started():
             self._roster, joined = self._roster.join(machine)
