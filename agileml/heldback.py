@@ -6,8 +6,7 @@ what waits for another. So a message costs what waits for its own partitions, ho
 
 from __future__ import annotations
 
-import itertools
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -55,17 +54,21 @@ class HeldBack:
 
     def __init__(self) -> None:
         self._items: defaultdict[int, dict[int, Item]] = defaultdict(dict)
+        self._asked: dict[tuple[str, int, bool], int] = {}
+        """By its place, the number of each part of a request that waits."""
         self._saves: list[SaveModel] = []
-        self._numbers = itertools.count()
+        self._next = 0
+        self._untried = 0
+        """From this number on nothing has been tried yet."""
 
     def add(self, item: Came | Move | SaveModel) -> None:
         match item:
             case SaveModel():
                 self._saves.append(item)
             case Came(message=message):
-                self._items[message.partition][next(self._numbers)] = item
+                self._put(message.partition, item)
             case move:
-                self._items[move.partition][next(self._numbers)] = move
+                self._put(move.partition, move)
 
     def ask(self, sender: str, request: Read | Update) -> list[tuple[int, int]]:
         """A newer request of a worker replaces what of an older one still waits.
@@ -75,36 +78,49 @@ class HeldBack:
         cut, places = isinstance(request, Update) and request.cut, []
         for part in request.parts:
             asked = Asked(sender, request.request, request.generation, request.clock, cut, part)
-            place, waiting = asked.place, self._items[part.partition]
-            for older, old in tuple(waiting.items()):
-                if isinstance(old, Asked) and old.place == place:
-                    del waiting[older]
-            waiting[number := next(self._numbers)] = asked
+            older = self._asked.get(asked.place)
+            if older is not None:
+                self._drop(older, part.partition)
+            number = self._asked[asked.place] = self._put(part.partition, asked)
             places.append((number, part.partition))
         return places
 
     def try_alone(self, places: Iterable[tuple[int, int]], attempt: Callable[[Item], bool]) -> None:
         """As ``settle``, for these parts of a request and nothing else."""
+        self._untried = self._next
         for number, partition in places:
             if attempt(self._items[partition][number]):
-                del self._items[partition][number]
+                self._drop(number, partition)
 
     def settle(self, partitions: Iterable[int], attempt: Callable[[Item | SaveModel], bool]) -> None:
-        """Try what waits for these partitions until nothing more gets done, and then every save.
+        """Try what waits for these partitions until all that is left was tried in vain, and then every save.
 
-        ``attempt`` says whether an item is done with.
+        What was tried before waits for something new: so what came since goes first, and then the others,
+        in their order and over again. ``attempt`` says whether an item is done with.
         """
-        about, tried = tuple(set(partitions)), -1
-        while len(due := self._due(about)) != tried:
-            tried = len(due)
-            for number, partition in due:
-                item = self._items[partition].get(number)
-                if item is not None and attempt(item):
-                    self._items[partition].pop(number, None)
+        due = deque(sorted((number, p) for p in set(partitions) for number in self._items.get(p, ())))
+        due.rotate(sum(number >= self._untried for number, _ in due))
+        self._untried = self._next
+        in_vain = 0
+        while in_vain < len(due):
+            number, partition = place = due.popleft()
+            if attempt(self._items[partition][number]):
+                self._drop(number, partition)
+                in_vain = 0
+            else:
+                due.append(place)
+                in_vain += 1
         self._saves = [save for save in self._saves if not attempt(save)]
 
-    def _due(self, partitions: Iterable[int]) -> list[tuple[int, int]]:
-        return sorted((number, p) for p in partitions for number in self._items.get(p, ()))
+    def _put(self, partition: int, item: Item) -> int:
+        number, self._next = self._next, self._next + 1
+        self._items[partition][number] = item
+        return number
+
+    def _drop(self, number: int, partition: int) -> None:
+        item = self._items[partition].pop(number)
+        if isinstance(item, Asked):
+            del self._asked[item.place]
 
     def drop_pushes(self, partition: int) -> None:
         """What came for a copy that is gone."""

@@ -63,6 +63,22 @@ def test_what_one_item_releases_is_tried_again_and_saves_come_last() -> None:
     assert done == ["second", "first", "save"]
 
 
+def test_what_waits_is_tried_once_for_something_new_and_after_it() -> None:
+    waiting, tried = HeldBack(), []
+
+    def only_news(item: Item | SaveModel) -> bool:
+        assert isinstance(item, Asked)
+        tried.append(item.sender)
+        return item.sender == "news"
+
+    for worker in ("b", "a"):
+        waiting.ask(worker, read(1, 0))
+    waiting.settle((0,), only_news)
+    waiting.ask("news", read(1, 0))
+    waiting.settle((0,), only_news)
+    assert tried == ["b", "a", "news", "b", "a"]
+
+
 def test_a_newer_request_takes_the_place_of_an_older_one_and_the_older_is_unknown_then() -> None:
     waiting = HeldBack()
     waiting.ask("a", read(1, 0, 1))
