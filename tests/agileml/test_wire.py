@@ -131,6 +131,21 @@ def test_random_bytes_are_refused(frames: list[bytes]) -> None:
         decode_packet(b"".join(frames))
 
 
+@pytest.mark.parametrize(
+    "said", [b"\xdd\xff\xff\xff\xff", b"\x91\x92\x00" + b"\x91" * 100_000, b"\xc6\xff\xff\xff\xff"]
+)
+def test_what_claims_to_be_long_or_deep_is_refused_at_once(said: bytes) -> None:
+    """4 294 967 295 messages, 100 000 lists in each other, 4 GB of bytes."""
+    header = bytes(encode([])[0])[:4]
+    with pytest.raises(WireError):
+        decode([header + said])
+
+
+def test_what_does_not_fit_is_named() -> None:
+    with pytest.raises(WireError, match=r"Expected `int`, got `bool` - at `\$.cores`"):
+        control_from_json({"type": "MachineJoined", "machine": "m1", "tier": "reliable", "cores": True})
+
+
 @given(st.sampled_from(MESSAGES), st.data())
 @settings(max_examples=150, deadline=None)
 def test_damaged_messages_are_refused_or_still_messages(message: Message, data: st.DataObject) -> None:
