@@ -39,7 +39,7 @@ def _rows(final: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("work", _work(final)),
         *_speeds(final["measured"]),
         ("objective", _objective(final)),
-        ("model", final["model"] or "not saved"),
+        _kept(final),
         ("left running", _left(final["instances_left"])),
         ("record", final["ledger"]),
     ]
@@ -104,6 +104,13 @@ def _work(final: Mapping[str, Any]) -> str:
         told.append(words.counted(final["stage_transitions"], "change") + " of stage")
     done = f"{final['clocks']} {unit}{before}, {final['clocks_redone']} computed twice{again}"
     return f"{done}; {', '.join(told)}"
+
+
+def _kept(final: Mapping[str, Any]) -> tuple[str, str]:
+    """What came of it. A program may keep nothing, and lose all with its machine: that is said."""
+    if final["engine"] == "agileml":
+        return "model", final["model"] or "not saved"
+    return "checkpoint", final["model"] or "none: the program left no whole one"
 
 
 def _objective(final: Mapping[str, Any]) -> str:

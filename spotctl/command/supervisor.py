@@ -119,6 +119,8 @@ class State:
     attempts: int = 0
     failures: int = 0
     step: int = 0
+    reported: int | None = None
+    """The furthest step that the program itself said it had reached; None where it never says."""
     saved: int = 0
     stored: tuple[str, int] = ("", 0)
     """Who wrote the newest checkpoint, and its bytes."""
@@ -213,7 +215,8 @@ def _began(state: State, _: str, said: m.Began) -> tuple[State, Effects]:
 
 
 def _reached(state: State, _: str, said: m.Reached) -> tuple[State, Effects]:
-    moved = replace(state, step=max(state.step, _counted(state, said.step)))
+    counted = _counted(state, said.step)
+    moved = replace(state, step=max(state.step, counted), reported=max(state.reported or 0, counted))
     effects: list[Effect] = list(_progress(state, moved))
     if said.objective is not None:
         effects.append(Objective(moved.step, said.objective))
@@ -260,7 +263,7 @@ def _left(state: State, name: str, _: m.Left) -> tuple[State, Effects]:
 def _ended(state: State, name: str, said: m.Ended) -> tuple[State, Effects]:
     """Status 0 of a program that nobody asked to stop is the end of the work; others are tried again."""
     if said.what == "run" and said.status == 0:
-        return _end(state, Finished(state.step if state.steps is None else state.steps))
+        return _end(state, Finished(_done(state)))
     if state.machines[name].leaving:
         # It is not tried again here, and elsewhere it is anyway; a stop must not wait for ever.
         return _end(state, Failed(_reason(state, said))) if state.stopping else (state, ())
@@ -272,10 +275,22 @@ def _ended(state: State, name: str, said: m.Ended) -> tuple[State, Effects]:
     return state, (Sent(name, m.Prepare()),)
 
 
+def _done(state: State) -> int:
+    """The steps of a program that has ended with its work done.
+
+    One that says how far it is may stop early, and has done no more than that; it may also count from 0. One
+    that does not say has done all.
+    """
+    if state.steps is None:
+        return state.step
+    early = state.reported is not None and state.step < state.steps - 1
+    return state.step if early else state.steps
+
+
 def _reason(state: State, said: m.Ended) -> str:
-    times = f" the {state.failures}. time" if state.failures > 1 else ""
     what = {"run": "the program", "setup": "setup"}.get(said.what, said.what)
-    ended = f"{what} ended with status {said.status}{times}"
+    failed = f"failed {state.failures} times, at last" if state.failures > 1 else "ended"
+    ended = f"{what} {failed} with status {said.status}"
     return f"{ended}; its last words:\n{said.trouble}" if said.trouble else f"{ended} and said nothing"
 
 

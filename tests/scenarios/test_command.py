@@ -95,7 +95,10 @@ def test_a_program_that_fails_is_tried_again_and_then_its_last_words_are_told(tm
         job.launch()
         final = job.end()
         assert (final["state"], final["exit_code"], final["model"]) == ("failed", 1, None)
-        assert final["why"] == "the program ended with status 3 the 2. time; its last words:\nno such thing"
+        assert (
+            final["why"]
+            == "the program failed 2 times, at last with status 3; its last words:\nno such thing"
+        )
         job.check_nothing_left()
 
 

@@ -29,8 +29,11 @@ def test_evictions_are_counted_with_their_machines() -> None:
     assert "1 eviction of 4 machines, 1 failure, 2 changes of stage" in lines(final())
 
 
-def test_a_command_knows_no_stages() -> None:
-    assert "changes of stage" not in lines({**final(), "engine": "command"})
+def test_a_command_knows_no_stages_and_leaves_a_checkpoint() -> None:
+    shown = lines({**final(), "engine": "command", "model": None})
+    assert "changes of stage" not in shown
+    assert "checkpoint       none: the program left no whole one" in shown
+    assert "checkpoint       out/step-60" in lines({**final(), "engine": "command", "model": "out/step-60"})
 
 
 @pytest.mark.parametrize(("pace", "said"), [(1.0, False), (0.5, False), (2.9, True)])

@@ -79,10 +79,29 @@ def test_status_0_is_the_end_of_the_work_and_the_last_step_is_counted_then(runni
     assert running.says("a", m.Reached(7)) == ()
 
 
+@pytest.mark.parametrize(
+    ("reached", "counted"), [(31, 31), (STEPS - 2, STEPS - 2), (STEPS - 1, STEPS), (STEPS, STEPS)]
+)
+def test_a_program_that_ends_early_has_done_no_more_than_it_reported(
+    running: Job, reached: int, counted: int
+) -> None:
+    running.says("a", m.Reached(reached))
+    assert running.says("a", m.Ended("run", 0, "")) == (s.Finished(counted),)
+
+
+def test_one_that_reports_nothing_has_done_all_whatever_checkpoint_is_its_last() -> None:
+    job = Job()
+    job.told(m.Joined(("a",)))
+    job.says("a", m.Ready())
+    job.says("a", m.Began(1, 0))
+    job.says("a", m.Saved(25))
+    assert job.says("a", m.Ended("run", 0, "")) == (s.Finished(STEPS),)
+
+
 def test_a_failure_is_tried_again_as_often_as_the_job_says_and_then_told(running: Job) -> None:
     assert running.says("a", m.Ended("run", 3, "boom")) == (s.Sent("a", m.Begin(2)),)
     (failed,) = running.says("a", m.Ended("run", 3, "boom"))
-    assert failed == s.Failed("the program ended with status 3 the 2. time; its last words:\nboom")
+    assert failed == s.Failed("the program failed 2 times, at last with status 3; its last words:\nboom")
 
 
 def test_setup_is_tried_again_too() -> None:
@@ -90,7 +109,7 @@ def test_setup_is_tried_again_too() -> None:
     job.told(m.Joined(("a",)))
     assert job.says("a", m.Ended("setup", 1, "no network")) == (s.Sent("a", m.Prepare()),)
     (failed,) = job.says("a", m.Ended("setup", 1, ""))
-    assert failed == s.Failed("setup ended with status 1 the 2. time and said nothing")
+    assert failed == s.Failed("setup failed 2 times, at last with status 1 and said nothing")
 
 
 def test_a_stop_keeps_the_newest_checkpoint(running: Job) -> None:
