@@ -11,11 +11,13 @@ from __future__ import annotations
 import datetime as dt
 import json
 import math
+import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final, TypeAlias
 
 from spotctl.command.checkpoints import Checkpoint, newest
 from spotctl.command.folder import Description
@@ -49,15 +51,16 @@ class Disk:
         return newest(self.checkpoints) if self.checkpoints.is_dir() else None
 
     def place(self, description: Description) -> None:
-        """Copy the job's files. Raises OSError, or what fsspec raises for a URL."""
+        """Copy the job's files, but no records of runs. Raises OSError, or what fsspec raises for a URL."""
         shutil.rmtree(self.work, ignore_errors=True)
         self.checkpoints.mkdir(parents=True, exist_ok=True)
         if description.workdir is None:
             self.work.mkdir()
         else:
-            shutil.copytree(description.workdir, self.work, symlinks=True, ignore=_BESIDE_THE_WORK)
+            ignore = _but(description.records, *_BESIDE_THE_WORK)
+            shutil.copytree(description.workdir, self.work, symlinks=True, ignore=ignore)
         for target, source in description.file_mounts.items():
-            _mount(source, self.work / target)
+            _mount(source, self.work / target, _but(description.records))
 
     def announce(self, seconds: float) -> None:
         """Write the eviction file: whole, or not at all."""
@@ -80,10 +83,23 @@ class Disk:
         }
 
 
-_BESIDE_THE_WORK = shutil.ignore_patterns(".git", "__pycache__")
+_Ignore: TypeAlias = Callable[[str, list[str]], set[str]]
+_BESIDE_THE_WORK: Final = (".git", "__pycache__")
 
 
-def _mount(source: str, target: Path) -> None:
+def _but(records: Path, *patterns: str) -> _Ignore:
+    """For copytree: leave these out, and the folder of all records, which the copy is made into."""
+    named = shutil.ignore_patterns(*patterns)
+    left_out = os.path.realpath(records)
+
+    def ignore(folder: str, names: list[str]) -> set[str]:
+        real = os.path.realpath(folder)
+        return named(folder, names) | {name for name in names if os.path.join(real, name) == left_out}
+
+    return ignore
+
+
+def _mount(source: str, target: Path, ignore: _Ignore) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     if "://" in source:
         from fsspec.core import url_to_fs
@@ -91,7 +107,7 @@ def _mount(source: str, target: Path) -> None:
         files, path = url_to_fs(source)
         files.get(path, str(target), recursive=files.isdir(path))
     elif Path(source).is_dir():
-        shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
+        shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True, ignore=ignore)
     else:
         shutil.copyfile(source, target)
 

@@ -31,6 +31,11 @@ class Description:
     lock: str
     """Held by the process that runs the job: idle agents end when it has been free for a while."""
 
+    @property
+    def records(self) -> Path:
+        """Where all runs of all jobs are on record, this one's machines and their disks included."""
+        return Path(self.lock).parents[1]
+
 
 @dataclass(frozen=True, slots=True)
 class CommandFolder:
