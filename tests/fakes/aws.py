@@ -26,6 +26,7 @@ import numpy as np
 import pytest
 from moto.core.responses import ActionResult
 from moto.ec2.exceptions import EC2ClientError
+from moto.ec2.models.instance_types import InstanceType, InstanceTypeBackend
 from moto.ec2.responses.spot_instances import SpotInstances
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import WSGIRequestHandler, make_server
@@ -78,6 +79,8 @@ class Cloud:
     traces: dict[str, Trace] = field(default_factory=dict)
     products: dict[str, list[str]] = field(default_factory=dict)
     """By region: the Price List's items."""
+    types: Sequence[str] | None = None
+    """Of DescribeInstanceTypes; None for all that moto knows, which it takes a second or two to write."""
     trouble: defaultdict[str, deque[Trouble | None]] = field(default_factory=lambda: defaultdict(deque))
     """By region: what happens to its next calls; None lets one through."""
     always: dict[str, Trouble] = field(default_factory=dict)
@@ -214,6 +217,8 @@ def serving(cloud: Cloud) -> Iterator[Cloud]:
     cloud.address = f"http://127.0.0.1:{server.server_port}"
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(SpotInstances, "describe_spot_price_history", lambda request: cloud.history(request))
+        if cloud.types is not None:
+            patched.setattr(InstanceTypeBackend, "instance_types", list(map(InstanceType, cloud.types)))
         thread.start()
         try:
             yield cloud

@@ -166,7 +166,8 @@ def test_ctrl_c_during_an_import_keeps_whole_files(tmp_path: Path, home: Path, c
         if status == 7:
             assert "interrupted: " in said
         elif "nothing was started" in said:
-            assert (status, counts) == (130, [])
+            # Under -m, Python ends by the signal where that came within an exec(), as of a dataclass.
+            assert (status in (130, -signal.SIGINT), counts) == (True, [])
             assert "rows read" not in said
         elif status in (-signal.SIGINT, 130):  # not in our hands yet, or no longer
             assert len(counts) in (0, len(files))

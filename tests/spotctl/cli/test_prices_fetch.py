@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from moto.ec2.models import instance_types
 
 from pricing_data.errors import (
     CredentialsExpired,
@@ -61,9 +60,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud]:
     """us-east-1 with an hourly price in two zones until an hour ago, one type, and an empty price list."""
-    kinds = {"c5.xlarge": instance_types.INSTANCE_TYPES["c5.xlarge"]}
-    monkeypatch.setattr(instance_types, "INSTANCE_TYPES", kinds)
-    with serving(Cloud(traces={"us-east-1": Trace(hourly())}, products={"us-east-1": []})) as cloud:
+    made = Cloud(traces={"us-east-1": Trace(hourly())}, products={"us-east-1": []}, types=["c5.xlarge"])
+    with serving(made) as cloud:
         monkeypatch.setenv("AWS_ENDPOINT_URL", cloud.address)
         yield cloud
 
@@ -95,6 +93,7 @@ def test_a_fetch_fills_the_store_and_the_advice(aws: Cloud, home: Path) -> None:
     assert part(report, "prices")["new"] == rows
     assert part(report, "eviction rates")["new"] == 1
     assert part(report, "instance types")["done"]
+    assert part(report, "instance types")["rows"] == 1
     assert len(PriceStore(home / "prices").frame()) == rows
     advice = json.loads(spotctl("advise", "--json").stdout)
     assert {market["zone"] for market in advice["ranked"]} == set(ZONES)

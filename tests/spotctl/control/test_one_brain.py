@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import reduce
+from functools import cache, reduce
 
 import pytest
 from hypothesis import given, settings
@@ -17,7 +17,7 @@ from spotctl.codec import decode, encode
 from spotctl.control import events as e
 from spotctl.control.drive import fold
 from spotctl.control.evolve import begin, evolve
-from spotctl.control.state import Phase
+from spotctl.control.state import Phase, State
 from spotctl.control.step import plan
 from tests.spotctl.build import (
     MARKETS,
@@ -33,6 +33,12 @@ from tests.spotctl.build import (
 SEEDS = range(6)
 
 
+@cache
+def replayed(seed: int) -> tuple[State, tuple[e.Entry, ...]]:
+    """A job over a random trace to its end: the last state, and the ledger."""
+    return replay(terms(), random_trace(seed))
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("rules", [AWS_2016, AWS, GCP], ids=lambda rules: rules.name)
 def test_a_ledger_fed_fact_by_fact_yields_exactly_its_commands(seed: int, rules: MarketRules) -> None:
@@ -45,7 +51,7 @@ def test_a_ledger_fed_fact_by_fact_yields_exactly_its_commands(seed: int, rules:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_ledger_rebuilds_the_state_without_deciding(seed: int) -> None:
     trace = random_trace(seed)
-    state, entries = replay(terms(), trace)
+    state, entries = replayed(seed)
     rebuilt = fold(entries, trace)
     assert rebuilt.instances == state.instances
     assert rebuilt.allocations == state.allocations
@@ -54,15 +60,14 @@ def test_the_ledger_rebuilds_the_state_without_deciding(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_entry_survives_the_codec(seed: int) -> None:
-    _, entries = replay(terms(), random_trace(seed))
-    assert [decode(*encode(entry)) for entry in entries] == list(entries)
+    _, entries = replayed(seed)
+    assert tuple(decode(*encode(entry)) for entry in entries) == entries
 
 
 @given(seed=st.integers(0, 5), cut_s=st.integers(60, 6 * HOUR_S))
 @settings(max_examples=25, deadline=None)
 def test_cutting_the_trace_after_now_changes_no_decision(seed: int, cut_s: int) -> None:
-    trace = random_trace(seed)
-    _, entries = replay(terms(), trace)
+    trace, (_, entries) = random_trace(seed), replayed(seed)
     cut = Instant(START + cut_s)
     known = [entry for entry in entries if entry.at <= cut]
     again = redecided(known, trace.as_of(cut))
@@ -79,8 +84,7 @@ def _frozen(trace: PriceHistory, cut: Instant) -> PriceHistory:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_plan_that_is_folded_leaves_nothing_to_plan(seed: int) -> None:
-    trace = random_trace(seed)
-    _, entries = replay(terms(), trace)
+    trace, (_, entries) = random_trace(seed), replayed(seed)
     first = entries[0]
     assert isinstance(first, e.JobStarted)
     state = begin(first, trace)
@@ -94,7 +98,7 @@ def test_a_plan_that_is_folded_leaves_nothing_to_plan(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_spot_is_worth_it_and_evictions_happen(seed: int) -> None:
-    state, entries = replay(terms(), random_trace(seed))
+    state, entries = replayed(seed)
     assert state.clock == state.terms.stop.clocks
     assert any(isinstance(entry, e.Acquire) and entry.bid is not None for entry in entries)
     assert any(isinstance(entry, e.StageEntered) for entry in entries)
