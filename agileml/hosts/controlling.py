@@ -8,21 +8,23 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
 import zmq
 
+import agileml
 from agileml.controller import CLIENT, Controller, Entry, agent
 from agileml.events import CheckpointDue, MachineJoined, MachineLost, StopRequested
 from agileml.hosts.job import JobFolder
+from agileml.hosts.journal import Journal, rules_of
 from agileml.hosts.sockets import CONFIRM_WITHIN_S, Listener
 from agileml.link import Packet
 from agileml.listening import Listening
 from agileml.telemetry import EndMachine
-from agileml.wire import Control, control_from_json, control_to_json, decode_packet, encode_packet
+from agileml.wire import Control, control_to_json, decode_packet, encode_packet
 
 _GOODBYE_S: Final = 2.0
 """For agents to confirm that the job is over; those that do not hear of it end by lease."""
@@ -32,37 +34,6 @@ _AT_ONCE: Final = 256
 """Packets taken before anybody is answered: who hears nothing repeats all it has, which would never end."""
 
 
-class Journal:
-    """Lines of JSON, one a step, each durable against the death of its process before anybody acts on it."""
-
-    def __init__(self, path: Path) -> None:
-        text = path.read_text() if path.exists() else ""
-        whole = text[: text.rfind("\n") + 1]  # a line that was being written was never acted on
-        self._lines = whole.splitlines()
-        self._file = path.open("a")
-        self._file.truncate(len(whole.encode()))
-
-    def __iter__(self) -> Iterator[tuple[Entry, ...]]:
-        """What was recorded before, step by step."""
-        for line in self._lines:
-            yield tuple(
-                Entry(entry["peer"], entry["number"], control_from_json(entry["event"]))
-                for entry in json.loads(line)
-            )
-
-    def record(self, entries: Sequence[Entry]) -> None:
-        """What is acted on together."""
-        line = [
-            {"peer": entry.peer, "number": entry.number, "event": control_to_json(entry.event)}
-            for entry in entries
-        ]
-        self._file.write(json.dumps(line) + "\n")
-        self._file.flush()
-
-    def close(self) -> None:
-        self._file.close()
-
-
 class ControllerProcess:
     def __init__(self, folder: JobFolder, machine: str) -> None:
         job = folder.job()
@@ -70,7 +41,7 @@ class ControllerProcess:
         self._timing = job.timing
         self._stop_after_s = job.stop.seconds
         self._core = Controller(job.setup, job.make_application().objective, job.stop.delta)
-        self._journal = Journal(folder.controller / "journal.jsonl")
+        self._journal = Journal(folder.controller / "journal.jsonl", rules_of(Path(agileml.__file__).parent))
         self._core.replay(self._journal)
         self._checkpoint_at = time.monotonic()
         self._listening = Listening(self._checkpoint_at, 2 * job.timing.repeat_s, self._core.agents())

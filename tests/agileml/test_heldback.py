@@ -1,16 +1,22 @@
 from __future__ import annotations
 
 import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agileml.commands import SaveModel
 from agileml.heldback import Asked, HeldBack, Item
-from agileml.messages import Inquiry, Read, ReadPart, Unknown
+from agileml.messages import Inquiry, Read, ReadPart, Unknown, Update, UpdatePart
 
 ROWS = np.arange(3)
 
 
 def read(request: int, *partitions: int) -> Read:
     return Read(request, 0, 1, tuple(ReadPart(partition, 1, ROWS) for partition in partitions))
+
+
+def update(request: int, *partitions: int) -> Update:
+    return Update(request, 0, 1, False, tuple(UpdatePart(partition, 1, ()) for partition in partitions))
 
 
 def test_only_what_waits_for_the_partitions_named_is_tried_in_the_order_in_which_it_came() -> None:
@@ -85,3 +91,31 @@ def test_a_newer_request_takes_the_place_of_an_older_one_and_the_older_is_unknow
     waiting.ask("a", read(2, 1))
     assert waiting.unknown("a", Inquiry(1, (0, 1, 2))) == [Unknown(1, 1), Unknown(1, 2)]
     assert waiting.unknown("b", Inquiry(1, (0,))) == [Unknown(1, 0)]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from("abc"), st.booleans(), st.lists(st.integers(0, 2), max_size=4), st.integers(0, 3)
+        ),
+        max_size=30,
+    )
+)
+def test_of_a_place_only_the_newest_request_waits(
+    asks: list[tuple[str, bool, list[int], int]],
+) -> None:
+    """As if all that waits were looked through at each."""
+    waiting, expected = HeldBack(), dict[tuple[str, int, bool], int]()
+    for number, (sender, updates, partitions, settles) in enumerate(asks):
+        request = update(number, *partitions) if updates else read(number, *partitions)
+        waiting.ask(sender, request)
+        expected |= {(sender, partition, updates): number for partition in partitions}
+        if settles < 3:  # what waits for that partition is done with
+            waiting.settle((settles,), lambda _: True)
+            expected = {place: number for place, number in expected.items() if place[1] != settles}
+        for asker in "abc":
+            for asked in range(number + 1):
+                inquiry = Inquiry(asked, (0, 1, 2))
+                unknown = {answer.partition for answer in waiting.unknown(asker, inquiry)}
+                known = {p for (who, p, _), request in expected.items() if (who, request) == (asker, asked)}
+                assert unknown == {0, 1, 2} - known
