@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from agileml.commands import Failed
 from agileml.controller import CLIENT, Entry
 from agileml.events import MachineJoined, MachineLost, Tier
 from agileml.hosts.journal import Journal, OtherRules, rules_of
-from tests.agileml.real_jobs import running_job
+from tests.agileml.real_jobs import PATIENCE_S, running_job
 
 JOINED = Entry(CLIENT, 1, MachineJoined("r1", Tier.RELIABLE, 4))
 LOST = Entry(CLIENT, 2, MachineLost("r1"))
@@ -95,7 +96,9 @@ def test_a_controller_of_another_version_ends_its_machine_and_says_why(tmp_path:
         _, _, steps = journal.read_text().partition("\n")
         journal.write_text(f"{json.dumps({'rules': 'of another version'})}\n{steps}")
         job.kill_role("controller", "r1")
+        until = time.monotonic() + PATIENCE_S
         while job.host.alive("r1"):
+            assert time.monotonic() < until
             job.listen(0.1)
         assert "written by another version" in (job.folder.machine("r1") / "controller.log").read_text()
         job.client.tell(MachineLost("r1"))
