@@ -298,17 +298,13 @@ def test_an_input_that_is_not_there_is_named(place: str, tmp_path: Path) -> None
         Table(place if "://" in place else tmp_path / place, COLUMNS)
 
 
-class Refusing(fsspec.AbstractFileSystem):
-    """Like one whose library has an error of its own for a login that is not there."""
-
-    protocol = "refusing"
-
-    def info(self, path: str, **kwargs: Any) -> Any:
-        raise RuntimeError("Unable to locate credentials")
+def refuse(*_: object, **__: object) -> None:
+    raise RuntimeError("Unable to locate credentials")
 
 
-def test_a_file_system_that_refuses_is_no_bug_of_ours() -> None:
-    fsspec.register_implementation("refusing", Refusing, clobber=True)
+def test_a_file_system_that_refuses_by_an_error_of_its_own_is_no_bug_of_ours() -> None:
+    refusing = type("Refusing", (fsspec.AbstractFileSystem,), {"protocol": "refusing", "info": refuse})
+    fsspec.register_implementation("refusing", refusing, clobber=True)
     with pytest.raises(ApplicationError, match=r"refusing://a\.csv: Unable to locate credentials"):
         Table("refusing://a.csv", COLUMNS)
 
