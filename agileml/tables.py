@@ -109,7 +109,9 @@ class Table:
                 yield {name: self._checked(file, first, name, values) for name, values in raw.items()}
                 first += len(next(iter(raw.values())))
         except duckdb.Error as error:
-            raise ApplicationError(f"{file}{_told(str(error))}") from error
+            told = _told(str(error))
+            expected = f"; expected the columns {self._columns}" if told.startswith(", line ") else ""
+            raise ApplicationError(f"{file}{told}{expected}") from error
         except (OSError, ValueError, EOFError, BadZipFile, csv.Error) as error:
             raise ApplicationError(f"cannot read {file}: {error}") from error
 
@@ -253,7 +255,7 @@ def _find(location: str) -> tuple[Any, list[str]]:
             found = [file for file in filesystem.find(path) if _suffix(file)]
         else:
             found = [path] if filesystem.exists(path) else []
-    except (OSError, ValueError, ImportError) as error:
+    except Exception as error:  # of any file system's own kind: no credentials, say
         raise ApplicationError(f"cannot find {location}: {error}") from error
     if not found:
         raise ApplicationError(f"there is no file {location}")

@@ -35,7 +35,7 @@ def check_movable(spec: JobSpec, notice_s: float) -> None:
     except ApplicationFault as error:
         raise JobError("app", f"{spec.app}: {error}") from error
     except ApplicationError as error:
-        raise JobError("data", f"{spec.data}: {error}") from error
+        raise data_error(spec, error) from error
     refuse_immovable(values * BYTES_PER_VALUE, spec.training.link_mbit_s, notice_s)
 
 
@@ -45,6 +45,12 @@ def application_of(spec: JobSpec) -> Application:
         return load_application(spec.app, spec.args)
     except ApplicationError as error:
         raise JobError("app", str(error)) from error
+
+
+def data_error(spec: JobSpec, error: ApplicationError) -> JobError:
+    """That the job's input is not what its application expects, with the input's name once."""
+    told = str(error)
+    return JobError("data", told if spec.data in told else f"{spec.data}: {told}")
 
 
 def refuse_immovable(model_bytes: int, link_mbit_s: float, notice_s: float) -> None:

@@ -26,7 +26,7 @@ from spotctl.control.state import State
 from spotctl.control.terms import Terms
 from spotctl.errors import JobError
 from spotctl.models import check_output, keep_checkpoint, keep_model, score_model
-from spotctl.movable import BYTES_PER_VALUE, application_of, refuse_immovable
+from spotctl.movable import BYTES_PER_VALUE, application_of, data_error, refuse_immovable
 from spotctl.report.final import Score, Unscored
 from spotctl.runs import Run
 from spotctl.settings import Settings
@@ -133,7 +133,7 @@ class _AgileML:
         except ApplicationFault as error:
             raise JobError("app", f"{spec.app}: {error}") from error
         except ApplicationError as error:
-            raise JobError("data", f"{spec.data}: {error}") from error
+            raise data_error(spec, error) from error
         if spec.objective.strategy != "on-demand":
             model_bytes = BYTES_PER_VALUE * shape.rows * shape.columns
             refuse_immovable(model_bytes, spec.training.link_mbit_s, self.terms.rules.notice_s)

@@ -296,3 +296,22 @@ def test_arrays_of_unequal_length_and_cut_short_are_refused(tmp_path: Path) -> N
 def test_an_input_that_is_not_there_is_named(place: str, tmp_path: Path) -> None:
     with pytest.raises(ApplicationError, match=r"nowhere\.csv|none|nosuch"):
         Table(place if "://" in place else tmp_path / place, COLUMNS)
+
+
+def refuse(*_: object, **__: object) -> None:
+    raise RuntimeError("Unable to locate credentials")
+
+
+def test_a_file_system_that_refuses_by_an_error_of_its_own_is_no_bug_of_ours() -> None:
+    refusing = type("Refusing", (fsspec.AbstractFileSystem,), {"protocol": "refusing", "info": refuse})
+    fsspec.register_implementation("refusing", refusing, clobber=True)
+    with pytest.raises(ApplicationError, match=r"refusing://a\.csv: Unable to locate credentials"):
+        Table("refusing://a.csv", COLUMNS)
+
+
+def test_a_csv_whose_columns_have_other_names_is_told_which_are_needed(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(
+        ApplicationError, match=r"line 1: found 'a,b'; .*; expected the columns y \(numbers\)"
+    ):
+        everything(Table(tmp_path / "a.csv", Columns({"y": Kind.NUMBER}, Kind.NUMBER)))

@@ -49,7 +49,7 @@ def test_an_input_that_cannot_be_read_is_refused_where_it_has_to_be_read(tmp_pat
     (tmp_path / "none.csv").write_text("user,item\n1,2\n")
     missing = replace(spec, data=str(tmp_path / "none.csv"))
     check_movable(missing, 120)
-    with pytest.raises(UsageError, match="expected user"):
+    with pytest.raises(UsageError, match=r"^data: [^ ]*none\.csv has the columns user, item; expected user"):
         check_movable(replace(missing, training=replace(spec.training, link_mbit_s=1e-9)), 120)
 
 
