@@ -99,6 +99,13 @@ class Outcome:
 
 
 class Application(Protocol):
+    """A model and how to train it: what the author of one writes, and all that AgileML asks of it.
+
+    Every process of the job makes its own from the same arguments, so an answer may depend on those and on
+    what it is asked with, and on nothing else. ``survey`` and ``prepare`` are called where the job starts,
+    the others on any machine.
+    """
+
     metric: ClassVar[str]
     """What the objective is called, like rmse."""
 

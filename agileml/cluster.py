@@ -112,6 +112,14 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
+    """All that the controller knows; each event makes a new one.
+
+    Partitions and shards stand at their numbers.
+    Clocks count from 1, and 0 is the start. ``consistent`` is B, the clock that all can return to.
+    ``generation`` grows with every roll-back, ``epoch`` with every change of who serves what, ``version``
+    with every order to a worker.
+    """
+
     setup: Setup
     partitions: tuple[Partition, ...]
     shards: tuple[Shard, ...]

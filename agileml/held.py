@@ -29,9 +29,14 @@ from agileml.partition import PartitionState
 
 
 class Role(StrEnum):
+    """What a server is to a partition that it holds."""
+
     SERVING = "serving"
+    """Workers read and update it here (ParamServ, ActivePS)."""
     BACKUP = "backup"
+    """It takes in the ranges of clocks that the serving server pushes (BackupPS)."""
     FROZEN = "frozen"
+    """Handed over, and kept until the new owner is known to have it."""
 
 
 @dataclass(slots=True)

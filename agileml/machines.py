@@ -14,6 +14,8 @@ from agileml.events import Tier
 
 @dataclass(frozen=True, slots=True)
 class Server:
+    """The process that is up; a machine whose server died has none until the next one is."""
+
     incarnation: int
     endpoint: str
     """Where workers and other servers reach it."""
@@ -21,6 +23,8 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
+    """The process that is up, what it was told to do, and what it said of itself."""
+
     incarnation: int
     orders: Assign | None = None
     """What it was told last; None before it takes part."""
@@ -38,6 +42,10 @@ class Worker:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
+    """From the moment it joined until it is lost or released. ``cores``: of its worker; ``notice_s``: from
+    the warning until it is taken, in seconds, where it is ``leaving``.
+    """
+
     name: str
     tier: Tier
     cores: int

@@ -29,7 +29,10 @@ class ProtocolError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """Rows of a partition and what belongs there: a delta to add, or values to set."""
+    """Rows of a partition and what belongs there: a delta to add, or values to set.
+
+    ``rows`` (n,): global, sorted and unique; ``values`` (n, columns).
+    """
 
     rows: Rows
     values: Matrix
@@ -66,6 +69,8 @@ class Undo:
 
 @dataclass(frozen=True, slots=True)
 class ReadPart:
+    """The ``rows`` that are wanted of a partition. ``epoch``: of the route by which its server was found."""
+
     partition: int
     epoch: int
     rows: Rows
@@ -83,6 +88,8 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class UpdatePart:
+    """What shards add to a partition. ``epoch``: of the route by which its server was found."""
+
     partition: int
     epoch: int
     deltas: tuple[ShardDelta, ...]
@@ -119,6 +126,8 @@ class Inquiry:
 
 @dataclass(frozen=True, slots=True)
 class ReadDone:
+    """The values of the rows that were asked for, in their order: (rows, columns)."""
+
     request: int
     partition: int
     values: Matrix

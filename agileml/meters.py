@@ -20,6 +20,10 @@ def _size(patch: Patch) -> int:
 
 
 class ServerMeter:
+    """How many clocks of a partition a server completed, and the bytes that it exchanged with workers for
+    them and pushed to backups. ``now``: seconds of the machine's own clock, here and in ``report``.
+    """
+
     def __init__(self, machine: str, incarnation: int, now: float) -> None:
         self._machine = machine
         self._incarnation = incarnation

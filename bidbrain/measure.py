@@ -56,6 +56,8 @@ class Robust:
 
 
 class Change(StrEnum):
+    """Why work stood still: machines that join cost sigma, machines that are lost lambda."""
+
     JOINED = "joined"
     LOST = "lost"
 

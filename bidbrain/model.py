@@ -209,10 +209,16 @@ class Observation:
 
 
 class Action(StrEnum):
+    """What a decision does to the footprint."""
+
     ACQUIRE = "acquire"
+    """Ask for one more allocation."""
     RENEW = "renew"
+    """Keep an allocation for another billing quantum."""
     TERMINATE = "terminate"
+    """Let an allocation go before its next billing quantum."""
     HOLD = "hold"
+    """Nothing: no alternative is better than what there is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,6 +105,8 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class MoveCost:
+    """What a move to another market takes, in dollars and in seconds."""
+
     egress: Usd
     delay_s: Seconds
     """Without progress."""

@@ -76,6 +76,8 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class RateBatch:
+    """Eviction rates from one source, which is named as in ``Batch``."""
+
     source: str
     rates: tuple[Rate, ...]
 
@@ -91,6 +93,8 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class ProbeBatch:
+    """Probes from one source, which is named as in ``Batch``."""
+
     source: str
     probes: tuple[Probe, ...]
 
@@ -126,6 +130,8 @@ class TypeRow:
 
 @dataclass(frozen=True, slots=True)
 class TypeBatch:
+    """Instance types as one source described them when it was ``observed``."""
+
     source: str
     types: tuple[TypeRow, ...]
     observed: Instant
@@ -144,6 +150,8 @@ class ListPrice:
 
 @dataclass(frozen=True, slots=True)
 class OnDemandBatch:
+    """List prices as one source stated them when it was ``observed``."""
+
     source: str
     prices: tuple[ListPrice, ...]
     observed: Instant
@@ -151,6 +159,8 @@ class OnDemandBatch:
 
 @dataclass(frozen=True, slots=True)
 class UnreadableBatch:
+    """Rows of one source's answers that could not be read as what they should be; for the quarantine."""
+
     source: str
     rows: tuple[Unreadable, ...]
     observed: Instant

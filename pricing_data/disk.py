@@ -65,6 +65,8 @@ def _path_part(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
+    """Where the store's files are below ``root``; it writes none of them."""
+
     root: Path
 
     @property

@@ -100,6 +100,8 @@ class PartReport:
 
 @dataclass(frozen=True, slots=True)
 class FetchReport:
+    """What became of each part of a fetch, and how long the whole took, in seconds."""
+
     parts: tuple[PartReport, ...]
     unavailable: tuple[tuple[str, FeedError], ...]
     """Feeds of which not even the parts could be told, and why."""

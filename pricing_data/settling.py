@@ -77,6 +77,7 @@ class Pool:
         return len(self.codes)
 
     def take(self, index: npt.NDArray[np.intp] | Mask | slice) -> Pool:
+        """The rows at these places, in this order, of the same series."""
         return replace(
             self,
             codes=self.codes[index],

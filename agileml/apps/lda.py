@@ -86,6 +86,13 @@ class LatentDirichletAllocation:
         return (self.vocabulary + 1 + words) * self.topics
 
     def prepare(self, rows: Arrays, numbers: Rows, survey: Survey) -> Arrays:
+        """The kept words of the shard's documents, one after the other: arrays of shape (words,).
+
+        ``word``: its place among the shard's distinct words; ``document``; ``at``: its place in the cells of
+        the topics' rows, where each document begins a row; ``stripe``. Beside them ``rows``, the model's: the
+        counts of the distinct words, then the sums, then the topics; and ``sizes``: how many distinct words,
+        documents, and words of the whole vocabulary.
+        """
         number = {word: place for place, word in enumerate(survey.index["words"].tolist())}
         texts = [[number[word] for word in _words(text) if word in number] for text in rows["text"]]
         lengths = np.array([len(text) for text in texts], np.int64)
@@ -110,6 +117,11 @@ class LatentDirichletAllocation:
         return shard["rows"]
 
     def process(self, shard: Arrays, values: Matrix, seed: tuple[int, int]) -> Outcome:
+        """Draw the topic of each word once, stripe after stripe.
+
+        ``values``: (len(rows), topics), as ``prepare`` orders them. The total is the log-likelihood of the
+        shard's words, which are the count, before any was drawn.
+        """
         words = int(shard["sizes"][0])
         counts = _Counts(self, shard, values)
         total = counts.log_likelihood()
@@ -130,7 +142,11 @@ class LatentDirichletAllocation:
 
 
 class _Counts:
-    """The counts of a shard while its words are drawn; ``topic`` is z + 1."""
+    """The counts of a shard while its words are drawn.
+
+    ``topic`` (words,): z + 1, and 0 where none was drawn yet; ``of_words`` (distinct words, topics): n_wk;
+    ``of_topics`` (topics,): n_k; by document (documents, topics): n_dk.
+    """
 
     def __init__(self, app: LatentDirichletAllocation, shard: Arrays, values: Matrix) -> None:
         words, documents, vocabulary = shard["sizes"].tolist()

@@ -88,6 +88,7 @@ class MatrixFactorization:
         return (2 * (words // 3) + self.rank) * self.rank
 
     def prepare(self, rows: Arrays, numbers: Rows, survey: Survey) -> Arrays:
+        """Ratings less their mean, sorted by user and by item; see ``_cut_shard``."""
         index = survey.index
         user = np.searchsorted(index["users"], rows["user"])
         item = np.searchsorted(index["items"], rows["item"])
@@ -103,9 +104,15 @@ class MatrixFactorization:
         return values
 
     def rows(self, shard: Arrays) -> Rows:
+        """Of its users, of the items that they rated, and of the spread: in this order they are sorted."""
         return np.concatenate([shard["users"], shard["items"], shard["spread"]])
 
     def process(self, shard: Arrays, values: Matrix, seed: tuple[int, int]) -> Outcome:
+        """Users take ``user_steps`` steps, then items one, each as far as this shard's ratings ask for it.
+
+        ``values``: (users + items + rank, rank), as ``rows`` has them. The total is the sum of e^2 at
+        these values, over the shard's ratings, which are the count.
+        """
         count = len(shard["value"])
         before, items, spread = np.split(values, [len(shard["users"]), len(values) - self.rank])
         if not count:

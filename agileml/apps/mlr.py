@@ -64,6 +64,7 @@ class LogisticRegression:
         return 4 * words
 
     def prepare(self, rows: Arrays, numbers: Rows, survey: Survey) -> Arrays:
+        """Features (rows, features + 1), labels as places in the classes, and the share of all rows."""
         label = np.searchsorted(survey.index["classes"], rows["label"])
         share = np.array(len(label) / survey.common["rows"])
         return {**survey.common, "x": _features(rows), "label": label, "share": share}
@@ -75,6 +76,13 @@ class LogisticRegression:
         return np.arange(2 * len(shard["penalty"]))
 
     def process(self, shard: Arrays, values: Matrix, seed: tuple[int, int]) -> Outcome:
+        """The shard's part of one accelerated step (Nesterov, 1983), of which ``momentum`` is the most.
+
+        ``values``: twice (features + 1, classes), the point ahead and the point of the last step. The step
+        is the shard's preconditioned gradient at the point ahead: the whole step is the sum over shards, so
+        each passes on its ``share`` of the penalty and of the way between the points. The total is the
+        shard's penalized log loss at the point ahead, over as many rows as the count.
+        """
         x, label, share = shard["x"], shard["label"], float(shard["share"])
         ahead, last = np.split(values.astype(np.float64), 2)
         scores = x @ ahead

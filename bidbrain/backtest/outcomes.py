@@ -50,6 +50,8 @@ class Outcomes:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
+    """Of a sample: its mean, and the values that 5, 50 and 95 % of it do not exceed; in its own unit."""
+
     mean: float
     p5: float
     p50: float

@@ -122,43 +122,63 @@ class AlloX:
     """
 
     def share(self, problem: ShareProblem) -> Answer:
-        took_s = np.divide(
+        took_s, workers = self._took_s(problem), problem.cluster.workers.astype(np.int64)
+        places = -(-len(took_s) // np.maximum(workers, 1))
+        job, type_, place = self._edges(took_s, places, workers)
+        delays_s = place * took_s[job, type_]
+        longest_s = delays_s.max(initial=1.0)
+        best = solve(
+            self._matching(
+                delays_s / longest_s,
+                job,
+                np.cumsum(np.append(0, places))[type_] + place - 1,
+                np.asarray(np.isfinite(took_s).any(axis=1)),
+                np.repeat(workers.astype(float), places),
+            )
+        )
+        used = best.x > 0.5
+        last = np.zeros(took_s.shape, np.int64)
+        last[job[used], type_[used]] = place[used]
+        return Answer(Shares(self._first(problem, last)), -best.value * longest_s, cannot_run(problem))
+
+    @staticmethod
+    def _took_s(problem: ShareProblem) -> Floats:
+        """Seconds of each job's steps on each type, (jobs, types); infinite where it cannot run."""
+        took_s: Floats = np.divide(
             problem.jobs.steps[:, None],
             problem.rates,
             out=np.full(problem.rates.shape, np.inf),
             where=problem.allowed[problem.jobs.kind],
         )
-        n, workers = len(took_s), problem.cluster.workers.astype(np.int64)
-        places = -(-n // np.maximum(workers, 1))
-        job, type_, place = self._edges(took_s, places, workers)
-        slot_of = np.cumsum(np.append(0, places))[type_] + place - 1
-        total = place * took_s[job, type_]
-        edges = np.arange(len(job))
-        program = LinearProgram(
-            gain=-total / total.max(initial=1.0),
-            low=np.zeros(len(job)),
-            high=np.full(len(job), np.inf),
-            rows=np.concatenate([job, n + slot_of]),
-            columns=np.concatenate([edges, edges]),
-            values=np.ones(2 * len(job)),
-            row_low=np.concatenate([(np.isfinite(took_s).any(axis=1)).astype(float), np.zeros(places.sum())]),
-            row_high=np.concatenate([np.ones(n), np.repeat(workers.astype(float), places)]),
-        )
-        best = solve(program)
-        used = best.x > 0.5
-        last = np.zeros(took_s.shape, np.int64)
-        last[job[used], type_[used]] = place[used]
-        return Answer(
-            Shares(self._first(problem, last)), -best.value * total.max(initial=1.0), cannot_run(problem)
-        )
+        return took_s
 
     @staticmethod
-    def _edges(took_s: Floats, places: np.ndarray, workers: np.ndarray) -> tuple[np.ndarray, ...]:
+    def _edges(took_s: Floats, places: Indices, workers: Indices) -> tuple[Indices, Indices, Indices]:
+        """Job, type and place from the end, from 1, of every pair that may be matched, each (edges,)."""
         job, type_ = np.nonzero(np.isfinite(took_s) & (workers > 0))
         repeats = places[type_]
         ends = np.cumsum(repeats)
         place = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - repeats, repeats) + 1
         return np.repeat(job, repeats), np.repeat(type_, repeats), place
+
+    @staticmethod
+    def _matching(delays: Floats, job: Indices, slot: Indices, runs: Flags, room: Floats) -> LinearProgram:
+        """The least sum of ``delays`` (edges,), where each job that ``runs`` (jobs,) is matched once.
+
+        ``slot`` (edges,) is a place in the queues of a type, which as many jobs can have as it has workers,
+        its ``room`` (slots,).
+        """
+        edges = np.arange(len(delays))
+        return LinearProgram(
+            gain=-delays,
+            low=np.zeros(len(delays)),
+            high=np.full(len(delays), np.inf),
+            rows=np.concatenate([job, len(runs) + slot]),
+            columns=np.concatenate([edges, edges]),
+            values=np.ones(2 * len(delays)),
+            row_low=np.concatenate([runs.astype(float), np.zeros(len(room))]),
+            row_high=np.concatenate([np.ones(len(runs)), room]),
+        )
 
     @staticmethod
     def _first(problem: ShareProblem, last: np.ndarray) -> Floats:

@@ -30,6 +30,8 @@ class Ask(StrEnum):
 
 
 class Outcome(StrEnum):
+    """How a run ended."""
+
     DONE = "done"
     FAILED = "failed"
     CANCELLED = "cancelled"
@@ -68,6 +70,8 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
+    """The provider gives nothing for this request; the next decision may ask elsewhere."""
+
     at: Instant
     allocation: str
     error: str
@@ -194,6 +198,8 @@ class TrainingResumed:
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveReported:
+    """The application's objective after ``clock``, in the unit of its metric."""
+
     at: Instant
     clock: int
     value: float

@@ -51,6 +51,10 @@ def measured(before: State, after: State) -> State:
 
 
 def refit(state: State) -> State:
+    """Fit beta anew where ``REFIT_INTERVAL_S`` nominal seconds have passed since it was fitted.
+
+    To what was known at the end of the last whole interval, whichever entry came first after it.
+    """
     hours = (state.now - state.fitted_at) // REFIT_INTERVAL_S
     if hours == 0 or state.phase is Phase.CLOSED:
         return state

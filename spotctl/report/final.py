@@ -1,4 +1,4 @@
-"""The final object of ``launch --json`` (10-cli: ``spotctl.launch/1``)."""
+"""The final object of ``launch --json`` (schema ``spotctl.launch/1``)."""
 
 from __future__ import annotations
 

@@ -127,6 +127,7 @@ class AgileMLTraining:
             self._client.tell(*self._events(command))
 
     def facts(self, now: Instant) -> tuple[e.Fact, ...]:
+        """What was heard since the last call, each once, as of ``now``; a return to the training first."""
         facts = [self._fact(now, message) for message in self._news]
         self._news.clear()
         if self._resumed is not None:

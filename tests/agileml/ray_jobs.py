@@ -10,7 +10,6 @@ from pathlib import Path
 import ray._private.state
 
 from agileml.apps.planted import planted_ratings, write_ratings
-from agileml.commands import SafeToKill
 from agileml.events import Setup
 from agileml.hosts.job import Job, JobFolder, Timing
 from agileml.hosts.ray.nodes import Node
@@ -53,10 +52,6 @@ class RayJob(RunningJob):
         self.training.stop()
         self.finish()
         self.training.part()
-
-    def wait_until_drained(self, *machines: str) -> None:
-        for _ in machines:
-            self.wait(lambda said: isinstance(said, SafeToKill))
 
     def find(self, role: str, node: str, patience_s: float) -> int:
         """The id of a process: ``worker``, ``server`` or ``actor`` (the agent) of a node; ``controller``.

@@ -39,7 +39,6 @@ from tests.pricing_data.feeds.populated import (
     retail_feed,
 )
 
-_Refusal = Callable[..., Reply]
 _AT_ONCE = Patience(attempts=3, first_wait_s=0.0, longest_wait_s=0.0)
 
 
