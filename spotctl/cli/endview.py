@@ -81,6 +81,8 @@ def _baseline(final: Mapping[str, Any]) -> str:
     if against is None or savings is None:
         return "no work was done that could be compared"
     verdict = f"{savings:.1%} saved" if savings >= 0 else f"{-savings:.1%} more was paid"
+    if final["state"] == "failed" and final["model"] is None:
+        verdict += ", had anything come of it"
     machines = f"{against['instances']} x {against['instance_type']} in {words.span(against['seconds'])}"
     told = f"${final['cost']['on_demand_baseline']} for the same work by {machines}: {verdict}"
     pace = against["pace"]

@@ -68,6 +68,9 @@ def test_a_job_that_failed_says_what_its_processes_died_of() -> None:
     )
     shown = lines(final_object(failed, Path("ledger.db"), 8.0, 0, None, "the worker of r1-1 died"))
     assert "because          the worker of r1-1 died; `spotctl logs movies` has it all" in shown
+    nothing = {**final_object(failed, Path("ledger.db"), 8.0, 0, None), "model": None}
+    assert "had anything come of it" in lines(nothing)
+    assert "had anything come of it" not in shown
     assert "because" not in lines(final_object(failed, Path("ledger.db"), 8.0, 0, None))
     done = final_object(state_after(52), Path("ledger.db"), 8.0, 0, None, "the worker of s1-1 died")
     assert done["died_of"] is None, "it was done all the same"
