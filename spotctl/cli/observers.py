@@ -17,10 +17,12 @@ from pricing_data.traces import Recording
 from pricing_data.units import Instant, format_instant
 from spotctl.cli import jsonlines, screen, words
 from spotctl.cli.live import HAPPENED_ROWS, LiveView, clocks, done, objective
+from spotctl.cli.runview import waiting
 from spotctl.control.events import Entry, ObjectiveReported, Progressed
 from spotctl.control.state import State
 from spotctl.interrupts import Answer
 from spotctl.runs import Run
+from spotctl.timesource import stopwatch
 
 _ANSWERS: Final[dict[str, Answer]] = {"g": "continue", "c": "cancel", "d": "down", "l": "detach"}
 _MEANINGS: Final = {
@@ -30,6 +32,8 @@ _MEANINGS: Final = {
     "l": "leave it running and end only this view",
 }
 _REDRAWS_PER_S: Final = 4
+_LOOK_EVERY_S: Final = 1.0
+"""At what processes take long over, which is in files."""
 _LINES_OF_PROGRESS: Final = 10
 """How often a log tells of mere progress, in a whole run."""
 
@@ -88,6 +92,9 @@ class Screen:
         self._pace = pace
         self._happened: deque[tuple[Instant, str]] = deque(maxlen=HAPPENED_ROWS)
         self._view: LiveView | None = None
+        self._run: Run | None = None
+        self._waits: tuple[str, ...] = ()
+        self._look_at = 0.0
         self._live = self._new_live()
 
     def _new_live(self) -> Live:
@@ -108,16 +115,26 @@ class Screen:
 
     def on_start(self, run: Run, recording: Recording) -> None:
         """The view's header is made of the first entry."""
+        self._run = run
 
     def on_entry(self, state: State, entry: Entry) -> None:
         said = words.sentence(state, entry)
         if said is not None:
             self._happened.append((entry.at, said))
-        self._view = LiveView(state, state.now, self._pace, tuple(self._happened))
+        self._view = LiveView(state, state.now, self._pace, tuple(self._happened), self._waits)
+
+    @property
+    def view(self) -> LiveView | None:
+        """What is shown; None before the first entry."""
+        return self._view
 
     def tick(self, now: Instant) -> None:
-        if self._view is not None:
-            self._view = replace(self._view, now=now)
+        if self._view is None:
+            return
+        if self._run is not None and stopwatch() >= self._look_at:
+            self._look_at = stopwatch() + _LOOK_EVERY_S
+            self._waits = waiting(self._run, self._view.state)
+        self._view = replace(self._view, now=now, waits=self._waits)
 
     def ask_interrupt(self) -> Answer:
         if not screen.can_ask():

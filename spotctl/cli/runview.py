@@ -62,12 +62,17 @@ def picture(run: Run) -> LiveView:
     happened = tuple(story.news())
     if (died_of := _died_of(run, story.state)) is not None:
         happened = (*happened, (story.state.now, words.died_of(died_of, run.name)))
-    return LiveView(story.state, story.state.now, "", happened, tuple(map(_told, _waits(run, story.state))))
+    return LiveView(story.state, story.state.now, "", happened, waiting(run, story.state))
 
 
 def _died_of(run: Run, state: State) -> str | None:
     failed = state.closed is not None and state.closed.outcome is Outcome.FAILED
     return run.died_of() if failed else None
+
+
+def waiting(run: Run, state: State) -> tuple[str, ...]:
+    """Which process takes longer than ever over what, in words."""
+    return tuple(map(_told, _waits(run, state)))
 
 
 def _waits(run: Run, state: State) -> tuple[Wait, ...]:

@@ -7,13 +7,18 @@ from pathlib import Path
 
 from agileml.hosts.deaths import gave_up
 from agileml.hosts.doing import Overdue, Told
+from pricing_data.layouts import Semantics
+from pricing_data.traces import Recording
 from spotctl.cli import runview
 from spotctl.cli.live import LiveView
+from spotctl.cli.observers import Screen
 from spotctl.control import events as e
 from spotctl.runs import Run
 from spotctl.timesource import wall_clock
-from tests.spotctl.cli.story import START, state_after
+from tests.spotctl.cli.story import START, entries, state_after
 from tests.spotctl.cli.test_live import drawn, line
+
+NO_PRICES = Recording("none", Semantics.POLLED, False, {}, {}, (), 0, 0, 0, 0, 0, 0, 0, START, START)
 
 
 def test_status_names_what_is_waited_for_on_machines_that_live(tmp_path: Path) -> None:
@@ -45,3 +50,17 @@ def test_status_says_what_the_processes_of_a_failed_run_died_of(tmp_path: Path) 
     failed = replace(state, closed=e.Close(START, e.Outcome.FAILED, 1, "no reliable machine is left"))
     found = [runview.status({run: told})["runs"][0]["died_of"] for told in (state, failed)]
     assert found == [None, "the worker of r1-0 died 5 times in a row, without saying why"]
+
+
+def test_so_is_whoever_watches_the_run(tmp_path: Path) -> None:
+    run = Run(tmp_path / "movies" / "one")
+    (run.machines / "r1-0").mkdir(parents=True)
+    Told(run.machines / "r1-0", "server").tell([Overdue("reading", 300.0, news=True)], wall_clock())
+    watched = Screen("600x real time")
+    watched.on_start(run, NO_PRICES)
+    watched.on_entry(state_after(20), entries()[-1])
+    watched.tick(START)
+    assert watched.view is not None
+    (said,) = watched.view.waits
+    assert said.startswith("the server of r1-0, for 0:05:0")
+    assert said.endswith(" of real time: reading")
