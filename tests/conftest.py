@@ -10,8 +10,12 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-FEW_TESTS_BUT_LONG = ("docs/test_readme.py", "scenarios/test_queue.py")
-"""Files that take a minute or more for a handful of tests that start processes."""
+FEW_TESTS_BUT_LONG = (
+    *("docs/test_readme.py", "scenarios/test_queue.py", "scenarios/test_kills.py", "agileml/test_ray.py"),
+    *("scenarios/test_ends.py", "agileml/test_netns.py", "agileml/test_local_host.py"),
+    *("agileml/test_ray_kills.py", "agileml/test_timed.py", "backtest/test_kept.py"),
+)
+"""Files that take half a minute or more for a handful of tests: they begin first, in this order."""
 SECOND_CHANCES = 5
 """More failures than these are no busy machine's doing: nothing is run again."""
 
@@ -79,12 +83,18 @@ def take_turns(items: list[pytest.Item]) -> None:
     So cores seldom idle while a file waits, nor in the end, when the last files are short.
     """
     files = [list(of_file) for _, of_file in groupby(items, key=lambda item: item.path)]
-    files.sort(key=lambda of_file: (not str(of_file[0].path).endswith(FEW_TESTS_BUT_LONG), -len(of_file)))
+    files.sort(key=lambda of_file: (_first(of_file[0].path), -len(of_file)))
     place: dict[Path, float] = {}
     for waiting in (True, False):
         kind = [of_file[0].path for of_file in files if any(map(waits, of_file)) is waiting]
         place |= {path: number / len(kind) for number, path in enumerate(kind)}
     items.sort(key=lambda item: place[item.path])
+
+
+def _first(path: Path) -> int:
+    """Its place among the long files; all others come after those."""
+    places = (place for place, name in enumerate(FEW_TESTS_BUT_LONG) if str(path).endswith(f"/{name}"))
+    return next(places, len(FEW_TESTS_BUT_LONG))
 
 
 @pytest.fixture(scope="session")
