@@ -55,7 +55,9 @@ def cut_input(app: Application, source: str | Path, shards: int, place: str | Pa
     return survey.shape
 
 
-def _put(app: Application, rows: dict[str, Any], survey: Survey, shard: int, out: CutInput) -> None:
+def _put(
+    app: Application, rows: dict[str, npt.NDArray[Any]], survey: Survey, shard: int, out: CutInput
+) -> None:
     numbers = rows.pop(_NUMBERS)
     with asked(f"prepare, of shard {shard},"):
         arrays = app.prepare(rows, numbers, survey)
@@ -119,7 +121,7 @@ class _Spill:
                 for values in batch.values():
                     _write(out, values[places])
 
-    def take(self, number: int) -> dict[str, Any]:
+    def take(self, number: int) -> dict[str, npt.NDArray[Any]]:
         """The shard's rows in their order; the file is gone afterwards."""
         parts: dict[str, list[npt.NDArray[Any]]] = {name: [none] for name, none in self._empty.items()}
         file = self._file(number)
