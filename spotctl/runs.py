@@ -129,6 +129,10 @@ class Run:
         finally:
             ledger.close()
 
+    def has_machines(self) -> bool:
+        """Whether any was ever started."""
+        return self.machines.is_dir() and any(self.machines.iterdir())
+
     def discard(self) -> None:
         """Forget the run: it was refused before any machine was asked for."""
         shutil.rmtree(self.folder)

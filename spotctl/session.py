@@ -119,8 +119,12 @@ def _end(run: Run, ask: e.Ask, observer: Observer) -> Finished | None:
     run.ask(ask)
     try:
         with runs.lock(run.name):
-            if run.state().closed is not None:
+            state = run.state()
+            if state.closed is not None:
                 return None  # the process that was asked is done with it already
+            if not (state.allocations or run.has_machines()):
+                run.discard()
+                raise NothingToDo(f"{run.name} had not asked for any machine yet; its run is forgotten")
             return _resume(run, settings_of(run), observer)
     except JobLocked:
         return None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from spotctl.cli import options, screen
-from spotctl.errors import SpotctlError, UsageError
+from spotctl.errors import NothingToDo, SpotctlError, UsageError
 
 if TYPE_CHECKING:
     from spotctl.control.events import Ask
@@ -111,6 +111,8 @@ def down(
     for run in chosen:
         try:
             _end(run, Ask.DOWN)
+        except NothingToDo as done:
+            screen.note(str(done))
         except SpotctlError as error:  # the others are to go all the same
             failures.append(f"{run.name}: {error}")
     if failures:
