@@ -80,7 +80,7 @@ def _baseline(final: Mapping[str, Any]) -> str:
     against, savings = final["baseline"], final["savings_fraction"]
     if against is None or savings is None:
         return "no work was done that could be compared"
-    verdict = f"{savings:.1%} saved" if savings >= 0 else f"{-savings:.1%} more was paid"
+    verdict = words.savings(savings)
     if final["state"] == "failed" and final["model"] is None:
         verdict += ", had anything come of it"
     machines = f"{against['instances']} x {against['instance_type']} in {words.span(against['seconds'])}"

@@ -236,7 +236,7 @@ def ended(final: Mapping[str, Any]) -> RenderableType:
         baseline = job["cost"]["on_demand_baseline"]
         table.add_row(
             job["job"],
-            words.ending(job["state"], job["why"]),
+            _how(job),
             words.span(job["sim_seconds"]),
             f"${job['cost']['total']}",
             "-" if baseline is None else f"${baseline}",
@@ -245,7 +245,8 @@ def ended(final: Mapping[str, Any]) -> RenderableType:
         )
     cost = final["cost"]
     saved = final["savings_fraction"]
-    against = "" if saved is None else f"; on-demand alone ${cost['on_demand_baseline']}: {saved:.1%} saved"
+    alone = f"; on-demand alone ${cost['on_demand_baseline']}"
+    against = "" if saved is None else f"{alone}: {words.savings(saved)}"
     total = f"${cost['total']} = ${cost['spot']} spot + ${cost['on_demand']} on-demand{against}"
     held = final["held_seconds"]
     waited = f", {held:.1f} s held for machines to be ready while training went on" if held else ""
@@ -253,6 +254,11 @@ def ended(final: Mapping[str, Any]) -> RenderableType:
     left = final["instances_left"]
     rest = f"; {left} MACHINES LEFT, `spotctl gc` ends them" if left else ""
     return Group(table, Text(f"{total}  ({took}{rest})", style="bold"), Text(words.NOMINAL, style="dim"))
+
+
+def _how(job: Mapping[str, Any]) -> str:
+    told = words.ending(job["state"], job["why"])
+    return told if job["died_of"] is None else f"{told}; {words.died_of(job['died_of'], job['job'])}"
 
 
 def _ended_in_time(job: Mapping[str, Any]) -> str:

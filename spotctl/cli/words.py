@@ -105,6 +105,11 @@ def ending(outcome: str, why: str) -> str:
     return why if outcome in why else f"{outcome}: {why}"
 
 
+def savings(share: float) -> str:
+    """Of an on-demand baseline, what was not spent; where it is negative, more was."""
+    return f"{share:.1%} saved" if share >= 0 else f"{-share:.1%} more was paid"
+
+
 def died_of(told: str, job: str) -> str:
     """What a process died of, and where the rest of it is."""
     return f"{told}; `spotctl logs {job}` has it all"

@@ -142,9 +142,9 @@ def go_on_with(
             members = {member.name: member for member in _members(settings, record)}
             for name, one in opened.items():
                 if name in ended:
-                    runner.left_before(
-                        final_object(one.state, one.run.ledger_path, 0.0, 0, None), sure(one.state)
-                    )
+                    died_of = one.run.died_of()
+                    final = final_object(one.state, one.run.ledger_path, 0.0, 0, None, died_of)
+                    runner.left_before(final, sure(one.state))
                     held[name].close()
                 else:
                     runner.reenter(members[name], one, held[name])
