@@ -27,8 +27,10 @@ CHECKS = (
     ("mypy",),
     ("lint-imports",),
 )
-TESTS = ("pytest", "--numprocesses", "logical", "--dist", "loadfile", "--no-loadscope-reorder")
-"""A process for each core; tests of one file share what its fixtures started. See tests/conftest.py."""
+AT_ONCE = str((os.cpu_count() or 1) + 1)
+TESTS = ("pytest", "--numprocesses", AT_ONCE, "--dist", "loadfile", "--no-loadscope-reorder")
+"""A process for each core and one more, as many tests wait; those of one file share what fixtures started.
+See tests/conftest.py."""
 ALONE = ("pytest", "--last-failed", "--last-failed-no-failures", "none", "--alone")
 """Tests that wait for real processes, on a machine that does much else, may fail for want of time. Those
 few are run once more with the machine to themselves, and named; tests/conftest.py refuses it to others."""

@@ -1,4 +1,8 @@
-"""One Ray cluster for all tests that need one: its head takes seconds to start."""
+"""One Ray cluster for all tests of a file that need one: its head takes seconds to start.
+
+No longer than that: what the nodes of a cluster say is printed by whoever is connected to it, in the middle
+of any later test.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ if TYPE_CHECKING:
     from tests.agileml.ray_cluster import RayCluster
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def ray_head() -> Iterator[RayCluster]:
     from tests.agileml.ray_cluster import ray_cluster
 
