@@ -259,6 +259,11 @@ def _tell_stop(state: State, _: e.TellStop) -> str:
     return f"stopping: {kept} is being saved"
 
 
+def _stop_given_up(state: State, _: e.StopGivenUp) -> str:
+    minutes = round(state.terms.end_within_s / 60)
+    return f"training should have ended {minutes} minutes ago: it is not waited for any longer"
+
+
 # ---- decisions, requests, time ------------------------------------------------------------------
 
 
@@ -317,6 +322,7 @@ TELLERS: Final[Mapping[type, Callable[[State, Any], str | None]]] = {
     e.TrainingFinished: _finished,
     e.TrainingFailed: _training_failed,
     e.TellStop: _tell_stop,
+    e.StopGivenUp: _stop_given_up,
     e.TellRestart: _tell_restart,
     e.Decided: _decided,
     e.ControllerDown: _down,

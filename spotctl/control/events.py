@@ -384,6 +384,13 @@ class TellStop:
 
 
 @dataclass(frozen=True, slots=True)
+class StopGivenUp:
+    """The training should have ended by now, and nobody knows why it has not: it is waited for no longer."""
+
+    at: Instant
+
+
+@dataclass(frozen=True, slots=True)
 class TellRestart:
     """To the training: all your machines are gone; begin again from the newest whole checkpoint.
 
@@ -413,5 +420,5 @@ class Close:
 
 
 Tell: TypeAlias = TellJoin | TellWarning | TellLost | TellReleased | TellStop | TellRestart
-Command: TypeAlias = Decided | Acquire | Release | Tell | WakeAt | Close
+Command: TypeAlias = Decided | Acquire | Release | Tell | StopGivenUp | WakeAt | Close
 Entry: TypeAlias = Fact | Command

@@ -224,7 +224,11 @@ def _tell_gone(state: State, entry: e.TellLost | e.TellReleased) -> State:
 
 
 def _tell_stop(state: State, _: e.TellStop) -> State:
-    return replace(state, phase=Phase.STOPPING)
+    return replace(state, phase=Phase.STOPPING, ending_at=state.now)
+
+
+def _stop_given_up(state: State, _: e.StopGivenUp) -> State:
+    return replace(over(state, None), stop_given_up=True)
 
 
 def _tell_restart(state: State, _: e.TellRestart) -> State:
@@ -252,9 +256,11 @@ def _safe(state: State, entry: e.SafeToKill) -> State:
 
 
 def _progressed(state: State, entry: e.Progressed) -> State:
-    return replace(
+    state = replace(
         state, clock=max(state.clock, entry.clock), consistent=max(state.consistent, entry.consistent)
     )
+    ends = state.work_left == 0 and state.terms.reliable_count > 0  # a command ends when its program does
+    return replace(state, ending_at=state.now) if ends and state.ending_at is None else state
 
 
 def _stored(state: State, entry: e.CheckpointStored) -> State:
@@ -318,7 +324,9 @@ def _stage(state: State, entry: e.StageEntered) -> State:
 
 
 def _rolled_back(state: State, entry: e.RolledBack) -> State:
-    return replace(state, clock=entry.to, clocks_redone=state.clocks_redone + entry.redone)
+    ending_at = state.ending_at if state.phase is Phase.STOPPING else None
+    redone = state.clocks_redone + entry.redone
+    return replace(state, clock=entry.to, clocks_redone=redone, ending_at=ending_at)
 
 
 def _finished(state: State, entry: e.TrainingFinished) -> State:
@@ -338,7 +346,7 @@ def _training_failed(state: State, entry: e.TrainingFailed) -> State:
 
     Where reliable machines were lost that is why it failed, and it begins again from a checkpoint.
     """
-    if state.phase is Phase.RESTARTING:
+    if state.phase is Phase.RESTARTING or state.stop_given_up:
         return state  # which is known
     given_back = state.asked is not None and not any(state.live())
     began = state.phase in (Phase.TRAINING, Phase.STOPPING) or state.restarts > 0
@@ -422,6 +430,7 @@ _HANDLERS: Final[Mapping[type, Callable[[State, Any], State]]] = {
     e.TellLost: _tell_gone,
     e.TellReleased: _tell_gone,
     e.TellStop: _tell_stop,
+    e.StopGivenUp: _stop_given_up,
     e.TellRestart: _tell_restart,
     e.MachineJoined: _joined,
     e.MachineGivenUp: _given_up,

@@ -26,14 +26,14 @@ MOST_IN_VAIN: Final = 3
 def cannot_go_on(state: State, why: str) -> State:
     """``state``, in which reliable machines were lost and the training cannot go on for it."""
     if state.terms.keeps is None or state.asked is not None:
-        return over(state, _resumable(state, why))
+        return over(state, resumable(state, why))
     if state.budget is not None and sure(state) >= state.budget:
-        return over(state, _resumable(state, f"{why}, and its budget is spent"))
+        return over(state, resumable(state, f"{why}, and its budget is spent"))
     known = state.kept_clock
     in_vain = state.in_vain + 1 if state.restarts and known <= state.restarted_from else 0
     if in_vain >= MOST_IN_VAIN:
         tried = f"it began {in_vain} times from clock {known} and reached no newer checkpoint"
-        return over(state, _resumable(state, f"{why}; {tried}"))
+        return over(state, resumable(state, f"{why}; {tried}"))
     return replace(state, phase=Phase.RESTARTING, decide_from=None, in_vain=in_vain)
 
 
@@ -59,6 +59,7 @@ def begun_again(state: State) -> State:
         restarts=state.restarts + 1,
         restarted_at=state.now,
         restarted_from=state.kept_clock,
+        ending_at=None,
         away=None,
         objective_settled=False,
         objective=None,
@@ -83,7 +84,8 @@ def _lost(state: State, instance: Instance) -> bool:
     return state.is_reliable(instance) and instance.told_join and not instance.safe
 
 
-def _resumable(state: State, why: str) -> str:
+def resumable(state: State, why: str) -> str:
+    """``why`` it ended, and what is left of it to go on from."""
     if state.checkpoint is None:
         return why
     return f"{why}; a launch that resumes goes on after clock {state.checkpoint[0]} or later"

@@ -16,7 +16,7 @@ from bidbrain.model import UNBOUNDED, Decision, Holding
 from pricing_data.billing import End
 from pricing_data.market import Market, PriceHistory
 from pricing_data.spells import Observations
-from pricing_data.units import HOUR_S, Instant, MicroUsd, UsdPerHour
+from pricing_data.units import HOUR_S, Instant, MicroUsd, UsdPerHour, later
 from spotctl.control.events import Ask, Close
 from spotctl.control.lifecycle import Life
 from spotctl.control.terms import Terms
@@ -179,6 +179,9 @@ class State:
     worked: Mapping[str, int] = field(default_factory=dict)
     """Machine-seconds of machines that computed, by instance type."""
     training_started_at: Instant | None = None
+    ending_at: Instant | None = None
+    """Since when the training should end: it was told to stop, or its last clock is done."""
+    stop_given_up: bool = False
     training_over_at: Instant | None = None
     """At the latest, where it was heard of afterwards and nothing shows when it was."""
     held: Mapping[Instant, float] = field(default_factory=dict)
@@ -353,6 +356,14 @@ class State:
     def kept_clock(self) -> int:
         """The clock of the newest state that is kept, as far as is known; 0 where it would begin anew."""
         return self.resumed_from if self.checkpoint is None else self.checkpoint[0]
+
+    @property
+    def end_by(self) -> Instant | None:
+        """Until when a training that should end is waited for; while spotctl was away nobody knew of it."""
+        if self.ending_at is None or self.phase not in (Phase.TRAINING, Phase.STOPPING):
+            return None
+        since = self.ending_at if self.blind_until is None else max(self.ending_at, self.blind_until)
+        return later(since, self.terms.end_within_s)
 
     @property
     def work_done(self) -> float:

@@ -21,6 +21,7 @@ from spotctl.control import events as e
 from spotctl.control.deciding import decided, given_back, kept_from, pledge, renewed
 from spotctl.control.evolve import RELEASE_LEAD_S, evolve
 from spotctl.control.lifecycle import Life
+from spotctl.control.restarting import resumable
 from spotctl.control.spending import sure
 from spotctl.control.state import REFUSED_REST_S, Allocation, Instance, Phase, State
 
@@ -167,6 +168,12 @@ def _stops(state: State) -> Commands:
         yield e.TellStop(state.now)
 
 
+def _overdue(state: State) -> Commands:
+    """A training that should end and does not, because a process of it hangs, is not paid for without end."""
+    if state.end_by is not None and state.now >= state.end_by:
+        yield e.StopGivenUp(state.now)
+
+
 def _stop_reason(state: State) -> str | None:
     stop, started = state.terms.stop, state.training_started_at
     if state.asked is e.Ask.CANCEL:
@@ -268,14 +275,17 @@ def _closing(state: State, refused: str | None) -> e.Close:
         model = "the model was not saved" if state.model is None else "its model had been saved"
         return e.Close(state.now, e.Outcome.TAKEN_DOWN, 7, f"it was taken down; {model}")
     if state.asked is e.Ask.CANCEL and state.work_left != 0:
-        return e.Close(state.now, e.Outcome.CANCELLED, 7, "it was cancelled")
+        return e.Close(state.now, e.Outcome.CANCELLED, 7, _ended(state, "it was cancelled"))
     if refused is not None:
         return e.Close(state.now, e.Outcome.FAILED, 5, f"no reliable machine could be had: {refused}")
     unfinished = state.work_left or state.training_over_at is None
     if unfinished and _over_budget(state):
         begun = "the budget was spent before the work was done"
         why = begun if state.allocations else "the budget left does not pay for its first machines"
-        return e.Close(state.now, e.Outcome.FAILED, 6, why)
+        return e.Close(state.now, e.Outcome.FAILED, 6, _ended(state, why))
+    if state.stop_given_up:
+        why = "the work is done" if state.work_left == 0 else _stop_reason(state) or "it was to stop"
+        return e.Close(state.now, e.Outcome.FAILED, 1, _ended(state, why))
     deadline, over = state.terms.deadline_s, state.training_over_at
     if deadline is not None and over is not None and over - state.terms.start > deadline:
         why = "the work was done after its deadline"
@@ -284,6 +294,14 @@ def _closing(state: State, refused: str | None) -> e.Close:
         return e.Close(state.now, e.Outcome.DONE, 6, f"{why}{again}")
     early = None if state.work_left == 0 else _stop_reason(state)
     return e.Close(state.now, e.Outcome.DONE, 0, early or "the work is done")
+
+
+def _ended(state: State, why: str) -> str:
+    if not state.stop_given_up:
+        return why
+    minutes = round(state.terms.end_within_s / 60)
+    saved = "the model was not saved" if state.model is None else "the model was saved later"
+    return resumable(state, f"{why}, but its training had not ended {minutes} minutes later; {saved}")
 
 
 # ---- time ---------------------------------------------------------------------------------------
@@ -312,6 +330,8 @@ def _moments(state: State) -> Iterator[Instant]:
     waiting = state.phase is Phase.TRAINING or (state.phase is Phase.STARTING and began)
     if resting is not None and waiting and state.reliable_missing():
         yield resting
+    if state.end_by is not None:
+        yield state.end_by
     stop, started = state.terms.stop, state.training_started_at
     if stop.seconds is not None and started is not None and state.phase is Phase.TRAINING:
         yield later(started, stop.seconds)
@@ -332,6 +352,7 @@ _RULES: Final[tuple[Callable[[State], Commands], ...]] = (
     _restarts,
     _reliable,
     _stops,
+    _overdue,
     _returns,
     _renewals,
     _acquisitions,

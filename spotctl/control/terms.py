@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -13,6 +14,8 @@ from pricing_data.market import Market, MarketRules
 from pricing_data.units import Instant, MicroUsd, Seconds, UsdPerHour
 
 AT_ONCE: Final = Seconds(0.0)
+SAVE_WITHIN_S: Final = 1800
+"""What a training saves can be moved within a notice; a store may take fifteen times as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +138,14 @@ class Terms:
             if entry.market == market:
                 return entry
         raise KeyError(str(market))
+
+    @property
+    def end_within_s(self) -> Seconds:
+        """For how long a training is waited for that should end: it may have a clock in hand, of which twice
+        the time that its first machines alone would take is allowed, and a model to save.
+        """
+        cores = self.reliable.cores * max(1, self.reliable_count)
+        return Seconds(SAVE_WITHIN_S + math.ceil(2 * self.core_seconds_per_clock / cores))
 
     @property
     def own_rules(self) -> Mapping[Market, MarketRules]:

@@ -21,7 +21,7 @@ from spotctl.control import events as e
 from spotctl.control.terms import Terms
 from spotctl.models import NotKept
 from spotctl.timesource import Effect
-from spotctl.worlds.training import joins, made_safe, notice_s, tells
+from spotctl.worlds.training import ends, joins, made_safe, notice_s, tells
 
 JOIN_FLOOR_S: Final = 30.0
 """Real seconds that a machine may take to start its processes and load the input, however fast time runs."""
@@ -43,6 +43,9 @@ HEARD: Final = (
 )
 """The facts that stand for one message of a training each, of whatever engine."""
 
+
+_STOP, _LAST_CLOCK = "/stop", "/last clock"
+"""Why the training should end: names of that effect, beside those of machines."""
 
 Again: TypeAlias = tuple[TrainingClient, tuple[int, str]]
 """Who talks to the training that begins again, and the clock and folder of its checkpoint."""
@@ -107,7 +110,8 @@ class AgileMLTraining:
         self._keep = keep
         self._news: deque[Upward] = deque()
         self._effects: dict[str, Effect] = {}
-        self._over = False
+        heard = tuple(heard)
+        self._over = any(isinstance(fact, e.TrainingFinished | e.TrainingFailed) for fact in heard)
         self._done = frozenset(_done(heard))
         self._told = told
         self._again = again
@@ -116,6 +120,11 @@ class AgileMLTraining:
         self._silent: str | None = None
         """The controller's machine, where that hangs and it is still to be said."""
         self._called_silent: set[str] = set()
+        for fact in heard:
+            if isinstance(fact, e.Progressed) and fact.clock == terms.stop.clocks:
+                self._await_end(_LAST_CLOCK, fact.at)
+            elif isinstance(fact, e.RolledBack):
+                self._effects.pop(_LAST_CLOCK, None)
 
     def tell(self, number: int, command: e.Tell) -> None:
         if number <= self._told:
@@ -197,6 +206,7 @@ class AgileMLTraining:
             case e.TellReleased():
                 yield from (a.MachineReleased(name) for name in self._gone(command.instances))
             case e.TellStop():
+                self._await_end(_STOP, command.at)
                 yield a.StopRequested()
             case _:
                 assert_never(command)
@@ -207,6 +217,10 @@ class AgileMLTraining:
             self._effects.pop(name, None)
         else:
             self._effects[name] = effect
+
+    def _await_end(self, why: str, since: Instant) -> None:
+        if not self._over:
+            self._effects[why] = ends(since, self._terms)
 
     def _gone(self, names: Sequence[str]) -> Sequence[str]:
         for name in names:
@@ -231,12 +245,15 @@ class AgileMLTraining:
                 self._effects.pop(message.machine, None)
                 return e.MachineGivenUp(now, message.machine)
             case c.Progressed():
+                if message.clock == self._terms.stop.clocks:
+                    self._await_end(_LAST_CLOCK, now)
                 return e.Progressed(now, message.clock, message.consistent)
             case ObjectiveAt():
                 return e.ObjectiveReported(now, message.clock, message.value)
             case c.StageChanged():
                 return e.StageEntered(now, int(message.stage))
             case c.RolledBack():
+                self._effects.pop(_LAST_CLOCK, None)
                 return e.RolledBack(now, message.to, message.redone)
             case c.Finished():
                 self._end()

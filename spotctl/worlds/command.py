@@ -21,7 +21,7 @@ from spotctl.control import events as e
 from spotctl.control.terms import Terms
 from spotctl.models import NotKept
 from spotctl.timesource import Effect, pause, stopwatch
-from spotctl.worlds.training import joins, made_safe, notice_s
+from spotctl.worlds.training import ends, joins, made_safe, notice_s
 
 JOIN_FLOOR_S: Final = 120.0
 """Real seconds that a machine may take for the job's files and ``setup``, however fast time runs."""
@@ -31,6 +31,8 @@ SILENCE_S: Final = 20.0
 """Real seconds after which a machine whose agent shows no sign of life is taken for hung, and ended."""
 FIRST_SIGN_S: Final = 120.0
 """As ``SILENCE_S``, of a machine whose agent has shown none yet: it takes its time to start."""
+_STOP: Final = "/stop"
+"""The name of the effect that the program ends, beside those of machines."""
 _LOOK_EVERY_S: Final = 0.02
 _LOOK_FOR_LIFE_EVERY_S: Final = 1.0
 
@@ -187,6 +189,8 @@ class CommandTraining:
                     self._effects.pop(name, None)
                 yield m.Gone(command.instances)
             case e.TellStop():
+                if not self._state.over:
+                    self._effects[_STOP] = ends(command.at, self._terms)
                 yield m.Stop(STOP_S)
             case e.TellRestart():
                 raise ValueError("a command is begun again by its supervisor, not by the core")

@@ -108,7 +108,7 @@ class TraceWorld:
                 self._terminate(command)
             case e.WakeAt():
                 self._alarm = command.when
-            case e.Decided() | e.Close():
+            case e.Decided() | e.StopGivenUp() | e.Close():
                 pass  # a record; its effects are commands of their own
             case _:
                 self._training.tell(next(self._tells), command)

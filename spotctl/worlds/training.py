@@ -7,10 +7,15 @@ from typing import Final, Protocol, get_args
 
 from pricing_data.units import Instant, Seconds, later
 from spotctl.control.events import Entry, Fact, Tell, TellJoin, TellWarning
+from spotctl.control.terms import Terms
 from spotctl.timesource import Effect
 
 NOTICE_FLOOR_S: Final = 10.0
 """Real seconds of notice that a training of real processes gets at least, however fast time runs."""
+
+
+END_FLOOR_S: Final = 300.0
+"""Real seconds that a training of real processes gets at least to end and save its model."""
 
 
 class Training(Protocol):
@@ -64,6 +69,11 @@ def joins(machine: str, told: TellJoin, sigma_s: Seconds, floor_s: float) -> Eff
 def made_safe(machine: str, told: TellWarning) -> Effect:
     """Nothing would be lost with the machine, which is still there while time holds."""
     return Effect(f"{machine} is safe to kill", Instant(told.ends_at - 1), NOTICE_FLOOR_S)
+
+
+def ends(since: Instant, terms: Terms) -> Effect:
+    """It has stopped, and saved its model, before it is given up; ``since`` when it should."""
+    return Effect("the training ends", Instant(later(since, terms.end_within_s) - 1), END_FLOOR_S)
 
 
 def notice_s(told: TellWarning, speed: float) -> float:

@@ -1,6 +1,6 @@
 """Machines that hang, and do not end: nobody pays for them for long, and the model is the same.
 
-``pytest --campaign tests/scenarios/test_hangs.py``: silence takes its 20 or 60 seconds.
+``pytest --campaign tests/scenarios/test_hangs.py``: silence takes its 20 or 60 seconds, a stop five minutes.
 """
 
 from __future__ import annotations
@@ -65,5 +65,43 @@ def test_a_job_whose_controllers_machine_hangs_begins_again(model: bytes, job: P
     assert (final["state"], final["exit_code"], final["clocks"]) == ("done", 0, CLOCKS), job.chatter
     assert final["restarts"] == 1
     assert job.model.read_bytes() == model
+    job.check_nothing_left()
+    job.check_record(final)
+
+
+_STUCK = """\
+import time
+
+from agileml.apps.mf import MatrixFactorization
+
+
+class Stuck(MatrixFactorization):
+    def process(self, shard, values, seed):
+        if seed[1] > 5:
+            time.sleep(1e6)
+        return super().process(shard, values, seed)
+"""
+
+
+def test_a_cancelled_job_whose_application_never_comes_back_is_ended(campaign: bool, job: Product) -> None:
+    if not campaign:
+        pytest.skip(
+            "only with --campaign: five minutes are waited for; what follows is tested without processes"
+        )
+    job.patience_s = 420.0
+    (job.folder / "stuck.py").write_text(_STUCK)
+    described = (job.folder / "scenario.yaml").read_text()
+    (job.folder / "scenario.yaml").write_text(
+        described.replace("agileml.apps.mf:MatrixFactorization", "stuck.py:Stuck")
+    )
+    job.launch()
+    job.wait(lambda entry: isinstance(entry, e.Progressed) and entry.clock == 5)
+    assert job.command("cancel", "scenario").returncode in (0, 7), job.chatter
+    final = job.end()
+    assert (final["state"], final["exit_code"], final["clocks"]) == ("cancelled", 7, 5), job.chatter
+    assert "its training had not ended" in final["why"]
+    (given_up,) = job.all(e.StopGivenUp)
+    (stopped,) = job.all(e.TellStop)
+    assert given_up.at == stopped.at + job.run.state().terms.end_within_s
     job.check_nothing_left()
     job.check_record(final)

@@ -37,6 +37,8 @@ class Fault(StrEnum):
     SPOT_REFUSED = "acquisitions are refused for a while"
     RELIABLE_REFUSED = "the reliable machines are refused"
     TRAINING_FAILS = "the training fails"
+    STOP_HANGS = "cancel, which the training never carries out"
+    SAVE_HANGS = "the training never comes to an end"
     CONTROLLER_DOWN = "spotctl is away for a while"
     CANCEL = "cancel"
     DOWN = "down"
@@ -65,6 +67,7 @@ class RandomWorld:
         self._clock = 0
         self._stored_by: str | None = None
         self._training_over = False
+        self._hangs = False
         self._attempt = 0
         """Restarts that training was told of: what it still had to say before is lost."""
         self._kept = 0
@@ -98,7 +101,7 @@ class RandomWorld:
             case e.WakeAt():
                 self._alarm = command.when
                 self._at(command.when, self._wake)
-            case e.Decided() | e.Close():
+            case e.Decided() | e.StopGivenUp() | e.Close():
                 pass
             case _:
                 self._tells += 1
@@ -230,6 +233,7 @@ class RandomWorld:
                 self._after(self._delay(1, 30), self._of_this_attempt(self._finish))
             case e.TellRestart():
                 self._attempt, self._training_over, self._stored_by = command.number, False, None
+                self._hangs = False
                 self._joined.clear()
                 self._clock = self._kept
                 self._after(0, self._resume(self._clock))
@@ -281,7 +285,7 @@ class RandomWorld:
         return lambda at: () if self._training_over else (e.SafeToKill(at, name),)
 
     def _progress(self, at: Instant) -> Iterator[e.Fact]:
-        if self._training_over:
+        if self._training_over or self._hangs:
             return
         self._clock += 1
         yield e.Progressed(at, self._clock, max(0, self._clock - 1))
@@ -300,7 +304,7 @@ class RandomWorld:
             self._after(self._delay(20, 120), self._of_this_attempt(self._progress), since=at)
 
     def _roll_back(self, at: Instant) -> Iterator[e.Fact]:
-        if self._training_over or self._clock <= self._kept:
+        if self._training_over or self._hangs or self._clock <= self._kept:
             return
         self._clock -= 1
         yield e.RolledBack(at, self._clock, 1)
@@ -312,7 +316,9 @@ class RandomWorld:
             yield e.TrainingFailed(at, "no copy is left")
 
     def _finish(self, at: Instant) -> Iterator[e.Fact]:
-        if not self._training_over:
+        if self._fault is Fault.SAVE_HANGS:
+            self._hangs = self.fault_struck = True
+        if not (self._training_over or self._hangs):
             self._training_over = True
             yield e.TrainingFinished(at, self._clock, "model.npz")
 
@@ -354,6 +360,11 @@ class RandomWorld:
                     yield e.TrainingFailed(at, "it cannot compute")
             case Fault.CONTROLLER_DOWN:
                 yield from self._controller_down(at)
+            case Fault.STOP_HANGS:
+                self._hangs = not self._training_over
+                yield e.Asked(at, e.Ask.CANCEL)
+            case Fault.SAVE_HANGS:
+                pass  # it comes when it should end
             case Fault.CANCEL:
                 yield e.Asked(at, e.Ask.CANCEL)
             case Fault.DOWN:

@@ -147,6 +147,8 @@ class Checks:
                     assert not state.instances[name].live
             case e.TellStop():
                 self._once("stop", "")
+            case e.StopGivenUp():
+                self._once("stop given up", "")
             case e.TellRestart():
                 self._once("restart", str(command.number))
                 assert not list(state.live()), "begun again while machines of before live"
@@ -215,6 +217,8 @@ ENDS = {
     Fault.CONTROLLER_HANGS: (e.Outcome.FAILED, 1),
     Fault.RELIABLE_REFUSED: (e.Outcome.FAILED, 5),
     Fault.TRAINING_FAILS: (e.Outcome.FAILED, 1),
+    Fault.STOP_HANGS: (e.Outcome.CANCELLED, 7),
+    Fault.SAVE_HANGS: (e.Outcome.FAILED, 1),
     Fault.CANCEL: (e.Outcome.CANCELLED, 7),
     Fault.DOWN: (e.Outcome.TAKEN_DOWN, 7),
 }
@@ -228,7 +232,7 @@ def check_end(outcome: Outcome, fault: Fault) -> None:
     assert closed is not None
     missed = closed.exit_code == 6 and outcome.state.terms.deadline_s is not None  # nobody promised it here
     ending = (closed.outcome, 0 if missed else closed.exit_code)
-    too_late = fault is Fault.CANCEL and outcome.state.work_left == 0
+    too_late = fault in (Fault.CANCEL, Fault.STOP_HANGS) and outcome.state.work_left == 0
     survived = fault in (Fault.RELIABLE_DIES, Fault.CONTROLLER_HANGS) and outcome.state.restarts > 0
     if too_late or survived:
         assert ending == DONE

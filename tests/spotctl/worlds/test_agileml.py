@@ -68,6 +68,27 @@ def test_a_warning_is_waited_for_until_its_machine_was_safe_to_kill(resumed: Res
     assert waits_for(safe) == []
 
 
+def test_the_end_is_waited_for_from_its_last_clock_or_a_stop_until_it_has_come(resumed: Resumed) -> None:
+    """However fast time runs: saving takes its real seconds."""
+    clocks = terms().stop.clocks
+    assert clocks is not None
+    last, back = e.Progressed(START, clocks, clocks - 1), e.RolledBack(START, clocks - 1, 1)
+    finished, failed = (
+        e.TrainingFinished(START, clocks, "model.npz"),
+        e.TrainingFailed(START, "no copy is left"),
+    )
+    known = [(), (last,), (last, back), (last, finished), (last, failed)]
+    told_now = [waits_for(resumed(*heard)) for heard in known]
+    assert told_now == [[], ["the training ends"], [], [], []]
+    for heard in known:
+        training = resumed(*heard)
+        training.tell(1, e.TellStop(WARN.at))
+        over = heard[-1:] in [(finished,), (failed,)]
+        assert set(waits_for(training)) == (set() if over else {"the training ends"})
+    (effect,) = (effect for effect in resumed(last).unfinished())
+    assert effect.due == START + terms().end_within_s - 1, "just before the core gives it up"
+
+
 # ---- machines that hang ----------------------------------------------------------------------------
 
 

@@ -110,3 +110,17 @@ def test_a_machine_has_longer_to_show_that_it_lives_for_the_first_time(tmp_path:
             now += 1.0
             training.poll(0.0)
     assert FIRST_SIGN_S < now - 100.0 < FIRST_SIGN_S + 5.0
+
+
+def test_the_end_is_waited_for_from_a_stop_until_it_has_come(tmp_path: Path) -> None:
+    def waits_for(training: CommandTraining) -> list[str]:
+        return [effect.name for effect in training.unfinished()]
+
+    with said(tmp_path / "runs", m.Ready(), m.Began(1, 0)) as training:
+        training.poll(0.0)
+        assert waits_for(training) == []
+        training.tell(2, e.TellStop(START))
+        assert waits_for(training) == ["the training ends"]
+    with ended(tmp_path / "over", str) as training:
+        training.tell(2, e.TellStop(START))
+        assert waits_for(training) == []
