@@ -16,8 +16,11 @@ from agileml.heldback import Asked
 from agileml.messages import Answer, Behind, Moved, ReadDone, ReadPart, UpdateDone, UpdatePart
 
 _AHEAD_OF_CONTROLLER: Final = 8
-"""Clocks that a server without a backup may run ahead of what it was told all have completed, beyond the lag,
-since it keeps what undoes them. Enough for the controller's word to come round in clocks of milliseconds."""
+_MOST_AHEAD_OF_CONTROLLER: Final = 24
+_UNDO_BYTES: Final = 2**26
+"""A server without a backup may run that many clocks ahead of what it was told all have completed, beyond the
+lag, since it keeps what undoes them: the more where that much memory certainly holds it. Enough for the
+controller's word to come round in clocks of a millisecond, as only small partitions have them."""
 
 
 class Unanswered(Enum):
@@ -56,10 +59,16 @@ def _read(held: Held, asked: Asked, part: ReadPart, setup: Setup) -> Answer | Li
         return Behind(asked.request, over)
     if state.clock < asked.clock - setup.staleness - 1:
         return WAIT
-    ahead = setup.lag if held.backup is not None else setup.lag + _AHEAD_OF_CONTROLLER
-    if held.backed < asked.clock - ahead:
+    ahead = 0 if held.backup is not None else _ahead_of_controller(state.values.nbytes)
+    if held.backed < asked.clock - setup.lag - ahead:
         return WAIT  # so that a failure costs at most that many clocks, and undo has an end
     return ReadDone(asked.request, part.partition, state.read(part.rows, asked.clock))
+
+
+def _ahead_of_controller(size: int) -> int:
+    """``size``: bytes of the partition, which one clock's undo may take at most."""
+    held = _UNDO_BYTES // max(1, size)
+    return min(max(held, _AHEAD_OF_CONTROLLER), _MOST_AHEAD_OF_CONTROLLER)
 
 
 def _update(held: Held, asked: Asked, part: UpdatePart) -> UpdateDone:

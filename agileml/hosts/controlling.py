@@ -28,7 +28,7 @@ from agileml.wire import Control, control_to_json, decode_packet, encode_packet
 
 _GOODBYE_S: Final = 2.0
 """For agents to confirm that the job is over; those that do not hear of it end by lease."""
-_CLIENT_EVERY_S: Final = 0.01
+_CLIENT_EVERY_S: Final = 0.02
 """Between two packets for the client, whom every clock sends a word that it acts on seldom."""
 _AT_ONCE: Final = 256
 """Packets taken before anybody is answered: who hears nothing repeats all it has, which would never end."""
@@ -148,8 +148,10 @@ class ControllerProcess:
         self._listener.socket.send_multipart([name.encode(), encode_packet(packet)])
 
     def _say_goodbye(self) -> None:
-        """What the client missed goes to a file; every agent is told to end."""
+        """What the client missed goes to a file; every agent is told to end, also if it was not heard yet."""
         self._write_last_words()
+        for machine in self._core.cluster.machines:
+            self._core.link(agent(machine))
         agents, limit_s = self._core.agents(), self._timing.silence_s
         alive = [link for name, link in agents.items() if self._listening.silent_s(name) < limit_s]
         for name, link in agents.items():

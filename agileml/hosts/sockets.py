@@ -26,7 +26,7 @@ _LOOK_AGAIN_MS: Final = 50
 """For the file in which the controller of a job on a network says where it listens."""
 _CAN_WAIT: Final = (ClockCompleted, ObjectiveReport)
 """News that nobody waits for, and that short clocks bring by the thousand."""
-_NEWS_EVERY_S: Final = 0.005
+_NEWS_EVERY_S: Final = 0.01
 """Between two packets of nothing but such news; the first after a pause goes at once."""
 CONFIRM_WITHIN_S: Final = 0.02
 """For a confirmation that has nothing to go with. Well below the time after which anything is repeated."""

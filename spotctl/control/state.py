@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
@@ -200,6 +200,10 @@ class State:
     def of(self, allocation: str) -> tuple[Instance, ...]:
         """The instances of an allocation, in the order they were granted."""
         return tuple(self.instances[name] for name in self.allocations[allocation].instances)
+
+    def with_instances(self, *changed: Instance) -> State:
+        """These instead of those of the same names, or beside the others."""
+        return replace(self, instances={**self.instances, **{i.name: i for i in changed}})
 
     def live(self) -> Iterator[Instance]:
         return (instance for instance in self.instances.values() if instance.live)

@@ -146,7 +146,8 @@ class Fabric:
         return [event.clock for event in done if event.partition == partition]
 
     def model(self) -> Matrix:
-        """What was saved, put together."""
+        """What was saved, put together. All of it: fresh memory may hold an earlier model."""
+        assert self.saved.keys() == set(range(self.setup.partitions))
         model = np.empty((SHAPE.rows, SHAPE.columns), np.float32)
         for partition, values in self.saved.items():
             model[partition :: self.setup.partitions] = values

@@ -7,8 +7,23 @@ import pytest
 
 from agileml.commands import Advance, Create, Forget, Handover, Restore, Rollback, SaveModel
 from agileml.events import BackedUp, Drained, Setup
-from agileml.held import Role
-from agileml.messages import Install, Moved, Patch, ProtocolError, Push, PushDone, Read, ReadPart, Reply, Send
+from agileml.held import Held, Role
+from agileml.heldback import Asked
+from agileml.messages import (
+    Install,
+    Moved,
+    Patch,
+    ProtocolError,
+    Push,
+    PushDone,
+    Read,
+    ReadDone,
+    ReadPart,
+    Reply,
+    Send,
+)
+from agileml.partition import PartitionState
+from agileml.requests import WAIT, answered
 from tests.agileml.fabric import Fabric, assignment, peer, serial
 
 SETUP = Setup(partitions=2, shards=4, clocks=6)
@@ -58,18 +73,19 @@ def hand_over(
 
 def advance(fabric: Fabric, generation: int = 0) -> int:
     """Play the controller's part of working out B from what is backed up; returns it."""
-    backed = [event for event in fabric.events if isinstance(event, BackedUp)]
+    said = [event for event in fabric.events if isinstance(event, BackedUp)]
+    backed = [event for event in said if event.generation == generation]
     consistent = min(max((e.clock for e in backed if e.partition == p), default=0) for p in range(2))
     for name in fabric.servers:
         fabric.command(Advance(name, generation, consistent))
     return consistent
 
 
-def run_to_the_end(fabric: Fabric) -> None:
+def run_to_the_end(fabric: Fabric, generation: int = 0) -> None:
     """Bit for bit the plain loop's model."""
     for _ in range(SETUP.clocks):
         fabric.run()
-        advance(fabric)
+        advance(fabric, generation)
     for partition in range(SETUP.partitions):
         roles = {name: server.role(partition) for name, server in fabric.servers.items()}
         backups = [name for name, role in roles.items() if role is Role.BACKUP]
@@ -161,6 +177,8 @@ def on_two_actives() -> Fabric:
 def test_a_lost_active_costs_the_clocks_since_b_and_no_bit(consistent: int, new_owner: str) -> None:
     fabric = on_two_actives()
     assert fabric.completed(0) == [1, 2]  # no further: clock 3 is not read before clock 1 is known backed up
+    for name in fabric.servers:
+        fabric.command(Advance(name, 0, consistent))
     del fabric.servers["b"]
     fabric.command(Restore("r", 1, new_owner, peer(new_owner).endpoint, 3, 1, consistent))
     start(fabric, ("a", new_owner), (2, 3), version=2, generation=1, clock=consistent + 1)
@@ -169,7 +187,7 @@ def test_a_lost_active_costs_the_clocks_since_b_and_no_bit(consistent: int, new_
     fabric.deliver()
     if new_owner == "r":  # partition 1 has no backup any more: what it completed counts
         fabric.events += [BackedUp("r", 1, 1, clock) for clock in range(SETUP.clocks + 1)]
-    run_to_the_end(fabric)
+    run_to_the_end(fabric, generation=1)
 
 
 def test_a_backup_returns_to_b_when_the_first_push_of_a_generation_says_so() -> None:
@@ -177,7 +195,7 @@ def test_a_backup_returns_to_b_when_the_first_push_of_a_generation_says_so() -> 
     for partition, active in enumerate(("a", "b")):
         fabric.command(Rollback(active, partition, 2, 1, 1))
     start(fabric, ("a", "b"), (2, 2), version=2, generation=1, clock=2)
-    run_to_the_end(fabric)
+    run_to_the_end(fabric, generation=1)
 
 
 def test_a_dead_workers_half_pushed_clock_is_not_counted_twice() -> None:
@@ -397,3 +415,16 @@ def test_a_read_goes_on_while_shards_come_and_go() -> None:
         for version, shards in enumerate(changes, 1)
     ]
     assert [len(worker.assign(assign)) for assign in orders] == [1, 0, 0]
+
+
+@pytest.mark.parametrize(("mib", "ahead"), [(1, 24), (4, 16), (64, 8)])
+def test_reads_go_as_far_without_the_controllers_word_as_undo_may_take(mib: int, ahead: int) -> None:
+    values = np.zeros((1, mib * 2**18), np.float32)
+    answers = []
+    for clock in (SETUP.lag + ahead, SETUP.lag + ahead + 1):
+        state = PartitionState(values, clock - 1, SETUP.shards, SETUP.staleness)
+        held = Held(0, state, Role.SERVING, 1, generation=0, base=0, backed=0)
+        part = ReadPart(0, 1, np.array([0]))
+        answers.append(answered(Asked("w", 1, 0, clock, False, part), held, 0, SETUP))
+    assert isinstance(answers[0], ReadDone)
+    assert answers[1] is WAIT

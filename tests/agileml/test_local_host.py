@@ -29,6 +29,17 @@ def test_undisturbed_to_the_last_clock(tmp_path: Path) -> None:
         assert job.redone == []
 
 
+def test_a_job_that_is_over_in_a_moment_ends_machines_that_have_not_spoken_yet(tmp_path: Path) -> None:
+    """They call again at growing intervals until there is a controller, and would else end by their lease."""
+    with running_job(tmp_path, clock_s=0.0, timing=replace(QUICK, lease_s=60.0)) as job:
+        job.start("r1", "t1", "t2")
+        job.reach(1)
+        job.stop()
+        ended = time.monotonic()
+        job.check_nothing_left()
+        assert time.monotonic() - ended < 30.0
+
+
 def test_through_the_stages_and_back_with_nothing_redone(tmp_path: Path) -> None:
     with running_job(tmp_path, stage3_above=2.0) as job:
         job.start("r1", "t1")
