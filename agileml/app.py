@@ -17,6 +17,7 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, fields, is_dataclass
 from difflib import get_close_matches
 from enum import StrEnum
+from importlib.abc import ExecutionLoader
 from numbers import Integral, Real
 from pathlib import Path
 from types import ModuleType
@@ -149,14 +150,17 @@ class HasLargest(Protocol):
         """Values of the largest model of any input with at most ``words`` numbers and words."""
 
 
-def load_application(reference: str, arguments: Mapping[str, Any]) -> Application:
-    """Make the application that ``reference`` names. Raises ApplicationError with what was wrong."""
+def load_application(reference: str, arguments: Mapping[str, Any], kept: Path | None = None) -> Application:
+    """Make the application that ``reference`` names. Raises ApplicationError with what was wrong.
+
+    ``kept``: a copy of its file, which is loaded in the file's place and told by the file's name.
+    """
     place, _, name = reference.rpartition(":")
     if not place:
         raise ApplicationError(
             f"{reference!r} does not name an application; write module:Class or file.py:Class"
         )
-    module = _module_of_file(Path(place)) if place.endswith(".py") else _module(place)
+    module = _module_of_file(Path(place), kept) if place.endswith(".py") else _module(place)
     kind = getattr(module, name, None)
     if not isinstance(kind, type):
         near = get_close_matches(
@@ -206,7 +210,7 @@ def _place(error: BaseException, ours: int = 2) -> str:
 
 def _loads(file: str) -> bool:
     """Whether Python's own loading of modules is meant."""
-    return file.startswith("<frozen ") or file == importlib.__file__
+    return file.startswith("<frozen ") or Path(file).parent == Path(importlib.__file__).parent
 
 
 def _check_parts(reference: str, made: object) -> None:
@@ -240,13 +244,32 @@ def _module(name: str) -> ModuleType:
         return importlib.import_module(name)
 
 
-def _module_of_file(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None or not path.is_file():
-        raise ApplicationError(f"there is no application file {path}")
-    module = importlib.util.module_from_spec(spec)
+class _FileLoader(ExecutionLoader):
+    """Loads what is in ``content`` as the module in ``path``."""
+
+    def __init__(self, path: Path, content: bytes) -> None:
+        self._path = path
+        self._content = content
+
+    def get_filename(self, fullname: str) -> str:
+        return str(self._path)
+
+    def get_source(self, fullname: str) -> str:
+        return importlib.util.decode_source(self._content)
+
+
+def _module_of_file(path: Path, kept: Path | None) -> ModuleType:
+    """Known by a name of its own while it runs, where a dataclass looks for it; it hides no other module."""
+    try:
+        loader = _FileLoader(path, (kept or path).read_bytes())
+    except OSError as error:
+        raise ApplicationError(f"there is no application file {path}") from error
+    name = f"_application_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
+    assert spec is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
     with _imported(f"the application file {path}"):
-        spec.loader.exec_module(module)
+        loader.exec_module(module)
     return module
 
 

@@ -135,7 +135,9 @@ def state_gone(cluster: Cluster, name: str) -> Cluster:
     """The server of ``name`` is no more, nor any copy it held, nor what it was writing."""
     attempt = cluster.attempt
     if attempt is not None and name in attempt.writing:
-        cluster = replace(cluster, attempt=None)
+        cluster = replace(cluster, attempt=None, checkpoint_due=True)
+    elif attempt is not None and name == attempt.sealer:
+        cluster = replace(cluster, attempt=replace(attempt, sealer=None))
     involved = (partition for partition in cluster.partitions if name in partition.holders)
     if cluster.phase is Phase.STARTING:  # nothing was learned since: it can be made again
         return cluster.with_partitions(Partition.absent(p.number, cluster.stored.clock) for p in involved)

@@ -26,7 +26,7 @@ _MORE_THAN_EVER: Final = 2.0
 
 
 class Doing:
-    """Of one thread, which alone calls ``turned`` and ``named``; others look at ``now``."""
+    """Of one thread, which alone calls ``turned``, ``at`` and ``named``; others look at ``now``."""
 
     def __init__(self, what: str) -> None:
         """``what``: it is at before it first turns; empty where it waits for work, which it may for ever."""
@@ -42,6 +42,11 @@ class Doing:
     def turned(self) -> None:
         """Of a loop that waits for messages, but never for long: it begins anew."""
         self._what = ("handling messages", ())
+        self._turns += 1
+
+    def at(self, what: str, *about: object) -> None:
+        """Until it says otherwise: of one that waits, for something that is not sure to come."""
+        self._what = (what, about)
         self._turns += 1
 
     @contextmanager

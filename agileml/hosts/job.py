@@ -1,6 +1,7 @@
 """A job's folder: everything its processes share, and what they agree on before they talk.
 
     job.json              the Job
+    application.py        what the application's file was when the job began, where it names one
     input/                the cut input (``input.Input``), unless the job keeps it elsewhere
     machines/NAME/        a machine's lock, process group, logs, and what its processes are overdue with
     controller/           the elasticity controller's journal and last words, and where it listens
@@ -28,7 +29,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from agileml.app import Application, load_application
+from agileml.app import Application, ApplicationError, load_application
+from agileml.cluster import Cluster
 from agileml.events import Setup
 from agileml.hosts.keys import Keys
 from agileml.hosts.stored import begun_again, with_places
@@ -69,6 +71,7 @@ class Timing:
 class Job:
     """``application``: ``module:Class`` or ``file.py:Class``, made from ``arguments`` (JSON values).
 
+    ``program``: a copy of that file, which is edited while jobs run: all processes of a job run the same.
     ``core_seconds_per_clock``: what one clock takes one core at the least, in real seconds; 0 lets it run.
     ``stop``: what may end it before the last clock.
     ``input_bytes``: how much of the input a worker keeps in memory; None is all that it ever read.
@@ -89,9 +92,12 @@ class Job:
     input_bytes: int | None = None
     stop: Stop = field(default_factory=Stop)
     restarts: int = 0
+    program: str = ""
 
     def make_application(self) -> Application:
-        return load_application(self.application, self.arguments)
+        return load_application(
+            self.application, self.arguments, Path(self.program) if self.program else None
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +112,8 @@ class JobFolder:
 
         ``resume``: a checkpoint, or a folder of checkpoints whose newest whole one is meant; training goes on
         after its clock, and with the same input ends as if it had never stopped. What an attempt that was
-        killed has left is replaced. Raises ApplicationError, CheckpointError, or OSError where temporary
-        names are too long for sockets.
+        killed has left is replaced. Raises ApplicationError, CheckpointError, ValueError for a setup that
+        describes no job, or OSError where temporary names are too long for sockets.
         """
         folder = cls(path.resolve())
         folder.path.mkdir(parents=True, exist_ok=True)
@@ -115,9 +121,15 @@ class JobFolder:
         folder._link.unlink(missing_ok=True)
         folder._keys.unlink(missing_ok=True)
         folder._controller_address.unlink(missing_ok=True)
-        place, colon, name = job.application.rpartition(":")
-        if place.endswith(".py"):
-            job = replace(job, application=f"{Path(place).resolve()}{colon}{name}")
+        Cluster.start(job.setup)
+        try:
+            json.dumps(dict(job.arguments))
+        except (TypeError, ValueError) as error:
+            raise ApplicationError(
+                f"{job.application} cannot have the arguments {dict(job.arguments)}: {error}; machines get "
+                f"them as JSON, which has numbers, texts, lists and mappings"
+            ) from error
+        job = folder._with_program(job)
         from agileml.cutting import cut_input  # brings DuckDB, which no process of the job needs
 
         job = replace(
@@ -128,6 +140,14 @@ class JobFolder:
         job = replace(job, setup=with_places(job.setup, resume, shape, timed=timed))
         folder._make_sockets(job)
         return cls.set_up(folder.path, job, Keys.make() if job.network else None)
+
+    def _with_program(self, job: Job) -> Job:
+        place, colon, name = job.application.rpartition(":")
+        file = Path(place).resolve()
+        if not place.endswith(".py") or not file.is_file():
+            return job  # a module, or nothing, as loading it will say
+        shutil.copyfile(file, self.program)
+        return replace(job, application=f"{file}{colon}{name}", program=str(self.program))
 
     @classmethod
     def set_up(cls, path: Path, job: Job, keys: Keys | None) -> JobFolder:
@@ -174,6 +194,10 @@ class JobFolder:
         content["timing"] = Timing(**content["timing"])
         content["stop"] = Stop(**content["stop"])
         return Job(**content)
+
+    @property
+    def program(self) -> Path:
+        return self.path / "application.py"
 
     @property
     def input(self) -> Path:

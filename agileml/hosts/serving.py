@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterable
+from typing import Final
 
 import numpy as np
 import zmq
@@ -44,6 +46,9 @@ from agileml.saved import partition_file
 from agileml.server import Server
 from agileml.wire import Control
 
+_SAVE_AGAIN_S: Final = 5.0
+"""After a model could not be written: what is on this machine may be all that the training has left."""
+
 
 class ServerProcess:
     def __init__(self, folder: JobFolder, machine: str, incarnation: int, doings: Doings) -> None:
@@ -55,6 +60,9 @@ class ServerProcess:
         self._meter = ServerMeter(machine, incarnation, time.monotonic()) if job.setup.automatic else None
         self._ask_after_s = job.timing.ask_after_s
         self._look_back_at = time.monotonic() + self._ask_after_s
+        self._saving = doings.new("")
+        self._save_again: list[SaveModel] = []
+        self._save_again_at = 0.0
         self._poller = zmq.Poller()
         context = zmq.Context(1)
         name = f"server/{machine}/{incarnation}"
@@ -90,6 +98,10 @@ class ServerProcess:
                     if self._meter is not None:
                         self._meter.received(message)
                     self._carry_out(self._core.handle(sender, message))
+            if self._save_again and time.monotonic() >= self._save_again_at:
+                again, self._save_again = self._save_again, []
+                for command in again:
+                    self._command(command)
             if time.monotonic() >= self._look_back_at:
                 self._look_back_at = time.monotonic() + self._ask_after_s
                 self._carry_out(self._core.look_back())
@@ -118,7 +130,7 @@ class ServerProcess:
                 case Send() | Reply():
                     self._data.put(item)
                 case Save():
-                    self._control.tell(self._save(item))
+                    self._save(item)
                 case Snapshot():
                     self._writer.take(item)
                 case event:
@@ -128,12 +140,23 @@ class ServerProcess:
         with self._at.named("reading partition {} of {}", partition, folder):
             return read_partition(folder, partition)
 
-    def _save(self, save: Save) -> ModelSaved:
-        """Whole files only."""
-        for partition, values in save.partitions:
-            with (
-                self._at.named("writing partition {} of the model to {}", partition, self._model),
-                self._model.writing(partition_file(partition)) as out,
-            ):
-                np.save(out, values)
-        return ModelSaved(self._machine, save.generation, str(self._model))
+    def _save(self, save: Save) -> None:
+        """Whole files only. Where that cannot be done, as on a full disk, the order is taken anew later."""
+        try:
+            for partition, values in save.partitions:
+                with (
+                    self._at.named("writing partition {} of the model to {}", partition, self._model),
+                    self._model.writing(partition_file(partition)) as out,
+                ):
+                    np.save(out, values)
+        except Exception as error:  # file systems have kinds of their own
+            why = f"{type(error).__name__}: {error}"
+            print(f"the model cannot be written yet: {why}", file=sys.stderr, flush=True)
+            if not self._saving.now[1]:
+                self._saving.at("writing the model to {}, which failed: {}", self._model, why)
+            self._save_again_at = time.monotonic() + _SAVE_AGAIN_S
+            numbers = tuple(number for number, _ in save.partitions)
+            self._save_again.append(SaveModel(self._machine, save.generation, save.clock, numbers))
+            return
+        self._saving.at("")
+        self._control.tell(ModelSaved(self._machine, save.generation, str(self._model)))

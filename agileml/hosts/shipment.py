@@ -27,21 +27,13 @@ class Shipment:
         job, keys = folder.job(), folder.keys()
         if keys is None:
             raise ValueError(f"the job in {folder.path} is not on a network; prepare it with network=True")
-        program, _ = _file_of(job)
-        return cls(job, keys, None if program is None else program.read_bytes())
+        return cls(job, keys, Path(job.program).read_bytes() if job.program else None)
 
     def unpack(self, path: Path) -> JobFolder:
         """Make a job's folder of it on this machine, for its owner's eyes only; again is harmless."""
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        job = self.job
-        program, name = _file_of(job)
-        if program is not None and self.program is not None:
-            here = path / program.name
+        job, here = self.job, JobFolder(path).program
+        if self.program is not None:
             here.write_bytes(self.program)
-            job = replace(job, application=f"{here}:{name}")
+            job = replace(job, program=str(here))
         return JobFolder.set_up(path, job, self.keys)
-
-
-def _file_of(job: Job) -> tuple[Path | None, str]:
-    place, _, name = job.application.rpartition(":")
-    return (Path(place) if place.endswith(".py") else None), name

@@ -15,7 +15,7 @@ from agileml.events import Stage, StopRequested, Tier
 from agileml.hosts.client import TrainingClient
 from agileml.hosts.local import LocalHost
 from agileml.telemetry import MachineGivenUp, ObjectiveAt
-from tests.agileml.real_jobs import QUICK, running_job
+from tests.agileml.real_jobs import PATIENCE_S, QUICK, running_job
 
 pytestmark = pytest.mark.process
 
@@ -93,6 +93,22 @@ def test_a_stop_saves_the_model_as_a_later_client_learns(tmp_path: Path) -> None
         assert Path(finished.path) == job.folder.model
         shards_of_the_model = sorted(path.name for path in job.folder.model.iterdir())
         assert shards_of_the_model == [f"partition-{p:05}.npy" for p in range(job.setup.partitions)]
+        job.check_nothing_left()
+
+
+def test_a_model_that_cannot_be_written_is_kept_until_it_can(tmp_path: Path) -> None:
+    """Before, the server that held it died of that, and the training was lost with it."""
+    with running_job(tmp_path, clock_s=0.0) as job:
+        job.start("r1")
+        job.reach(1)
+        job.folder.model.write_text("in the way")
+        job.client.tell(StopRequested())
+        until = time.monotonic() + PATIENCE_S
+        while "the model cannot be written yet: FileExistsError" not in job.logs():
+            assert time.monotonic() < until
+            job.listen(0.1)
+        job.folder.model.unlink()
+        job.check_result()
         job.check_nothing_left()
 
 

@@ -42,9 +42,13 @@ def test_labelled_nodes_get_machines_reliable_ones_first() -> None:
     assert joined == MachineJoined("a1-tttttttttttt", Tier.TRANSIENT, 2)
 
 
-def test_a_tier_that_there_is_not_is_said() -> None:
+def test_a_tier_that_there_is_not_is_said_and_its_node_left_alone() -> None:
+    """Such a node may join a cluster on which others train."""
+    strange = Node("n1", 1, {"tier": "spot"})
     with pytest.raises(ValueError, match="node n1 is labelled tier=spot; a tier is reliable or transient"):
-        Roster().seat([Node("n1", 1, {"tier": "spot"})], 0.0)
+        assert strange.tier is None
+    _, new = Roster().seat([strange, Node("n2", 1, RELIABLE)], 0.0)
+    assert [seat.node.id for seat in new] == ["n2"]
 
 
 def test_nodes_that_drain_by_the_same_time_are_warned_of_together_and_once() -> None:

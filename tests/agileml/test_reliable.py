@@ -175,6 +175,30 @@ def test_a_sealer_that_dies_is_replaced() -> None:
     assert again.machine != seal.machine
 
 
+def test_a_sealer_that_was_started_again_is_asked_anew() -> None:
+    """What it was asked before went with its process, and both are heard of at once."""
+    job = Job(checkpoints="place", checkpoint_clocks=1)
+    job.up("r0", "r1", "t1", "t2", "t3")
+    job.complete(1)
+    written = [word for word in job.answers if isinstance(word, CheckpointWritten)]
+    (seal,) = only(SealCheckpoint, job.tell(*written))
+    again = job.tell_together(ServerLost(seal.machine, 1), ServerReady(seal.machine, 2, "anew"))
+    assert [(order.attempt, order.folder) for order in only(SealCheckpoint, again)] == [
+        (seal.attempt, seal.folder)
+    ]
+
+
+def test_a_checkpoint_that_a_writers_death_cut_short_is_made_again_at_once() -> None:
+    job = Job(checkpoints="place", checkpoint_clocks=5)
+    job.up("r0", "t1", "t2")
+    for clock in range(1, 6):
+        commands = job.complete(clock)
+    assert [part.clock for part in only(WriteCheckpoint, commands)] == [5]
+    job.answers.clear()
+    assert only(WriteCheckpoint, job.tell(ServerLost("r0", 1), ServerReady("r0", 2, "anew"))) == []
+    assert [part.clock for part in only(WriteCheckpoint, job.settle())] == [5]
+
+
 def test_a_full_disk_is_told_and_tried_again_when_the_next_is_due() -> None:
     job = kept()
     job.complete(3)

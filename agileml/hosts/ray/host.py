@@ -6,11 +6,12 @@ Nothing here knows about training.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any, Final
 
 import ray
-from ray.exceptions import ActorUnschedulableError, RayActorError, RayError
+from ray.exceptions import ActorUnschedulableError, RayActorError, RayError, RayTaskError
 
 from agileml.events import Tier
 from agileml.hosts.agent import GAVE_UP
@@ -53,6 +54,7 @@ class RayHost:
         self._shipment = shipment
         self._machines: dict[str, _Machine] = {}
         self._ended: set[str] = set()
+        self._any_came_up = False
         self._endpoint = ""
         self._controllers = 0
         self._controller: Any = None
@@ -111,19 +113,20 @@ class RayHost:
             name for name, machine in self._machines.items() if not machine.up and _is_there(machine.ready)
         ]
         for name in new:
-            self._machines[name].up = True
+            self._machines[name].up = self._any_came_up = True
         return new
 
     def ended(self) -> list[Ended]:
-        """The machines that came to an end since this was asked last. Raises RayError if one cannot be made.
+        """The machines that came to an end since this was asked last. Raises RayError if none can be made.
 
-        Where an actor's process or node dies, that is an end; where our own code fails in it, it is an error.
+        Where an actor's process or node dies, that is an end. Where our own code fails in it, as for want of
+        room on its disk, it is one as well once some machine has come up: the others may fare better.
         """
         over = {machine.over: name for name, machine in self._machines.items()}
         if not over:
             return []
         done, _ = ray.wait(list(over), num_returns=len(over), timeout=0)
-        ends = [Ended(over[one], _status(one) == GAVE_UP) for one in done]
+        ends = [Ended(over[one], self._status(over[one], one) == GAVE_UP) for one in done]
         for end in ends:
             self._forget(end.machine)
         return ends
@@ -167,6 +170,23 @@ class RayHost:
             if left:
                 raise TimeoutError(f"{len(left)} actors survived being killed for {_GONE_WITHIN_S} s")
 
+    def _status(self, machine: str, over: Any) -> int | None:
+        """What the agent returned; None where it was not there to return anything."""
+        try:
+            status: int = ray.get(over)
+        except ActorUnschedulableError:
+            return None  # its node went before it started
+        except RayError as error:
+            ours = isinstance(error, RayTaskError) or (
+                isinstance(error, RayActorError) and error.actor_init_failed
+            )
+            if ours and not self._any_came_up:
+                raise
+            if ours:
+                warnings.warn(f"machine {machine} failed: {error}", stacklevel=2)
+            return None
+        return status
+
     def _forget(self, machine: str) -> None:
         """Its actor has nothing to do any more; without its handle Ray ends its process."""
         ray.kill(self._machines.pop(machine).actor, no_restart=True)
@@ -186,16 +206,3 @@ def _is_there(reference: Any) -> bool:
     except RayError:
         return False
     return True
-
-
-def _status(over: Any) -> int | None:
-    """What the agent returned; None where it was not there to return anything."""
-    try:
-        status: int = ray.get(over)
-    except RayActorError as error:
-        if error.actor_init_failed:
-            raise
-        return None
-    except ActorUnschedulableError:
-        return None  # its node went before it started
-    return status

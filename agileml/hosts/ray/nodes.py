@@ -38,14 +38,18 @@ class Node:
     @property
     def tier(self) -> Tier | None:
         """None for a node that is not meant for training. Raises ValueError for a tier that there is not."""
+        if self.mistake is not None:
+            raise ValueError(self.mistake)
         named = self.labels.get("tier")
-        if named is None:
-            return _MARKETS.get(self.labels.get("ray.io/market-type", ""))
-        try:
-            return Tier(named)
-        except ValueError:
-            known = " or ".join(Tier)
-            raise ValueError(f"node {self.id} is labelled tier={named}; a tier is {known}") from None
+        return _MARKETS.get(self.labels.get("ray.io/market-type", "")) if named is None else Tier(named)
+
+    @property
+    def mistake(self) -> str | None:
+        """What is wrong with its label, if anything."""
+        named = self.labels.get("tier")
+        if named is None or named in list(Tier):
+            return None
+        return f"node {self.id} is labelled tier={named}; a tier is {' or '.join(Tier)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +75,15 @@ class Roster:
     short_lives: Mapping[str, int] = field(default_factory=dict)
 
     def seat(self, nodes: Iterable[Node], now: float) -> tuple[Roster, tuple[Seat, ...]]:
-        """Give every node that can compute and has no machine a new one; reliable ones come first."""
+        """Give every node that can compute and has no machine a new one; reliable ones come first.
+
+        One with a mistaken label is left alone: whoever started it may have meant something else.
+        """
         taken = {seat.node.id for seat in self.seats.values()}
         new = [
             Seat(self._name(node, tier), node, tier, now)
             for node in nodes
-            if (tier := node.tier) is not None and node.cores > 0
+            if node.mistake is None and (tier := node.tier) is not None and node.cores > 0
             if node.drains_at is None and node.id not in taken
             if self.short_lives.get(node.id, 0) < _MOST_SHORT_LIVES
         ]

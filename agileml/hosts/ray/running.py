@@ -16,6 +16,7 @@ from agileml.events import Setup
 from agileml.hosts.job import Job, JobFolder, Timing
 from agileml.hosts.ray.cluster import living_nodes
 from agileml.hosts.ray.training import RayTraining, home_of_the_controller
+from agileml.hosts.stored import newest
 from agileml.stopping import Stop
 from agileml.telemetry import Upward
 from agileml.trained import Trained, summary
@@ -57,8 +58,8 @@ def run(
     :param arguments: of the application
     :param staleness: the SSP bound s in clocks; 0 is BSP, and the same model bit for bit whatever happens
     :param machines: the most nodes that may ever take part (default: twice those there now)
-    :param partitions: into which the model is cut (default: half of ``machines``)
-    :param shards: into which the input is cut (default: four times ``machines``)
+    :param partitions: into which the model is cut (default: as that to ``resume``, or half of ``machines``)
+    :param shards: into which the input is cut (default: as that to ``resume``, or four times ``machines``)
     :param checkpoint_clocks: how many lie between two checkpoints below ``output``; 0 for none
     :param resume: a checkpoint, or a folder with checkpoints, to go on from; of the same input, cut the same
     :param core_seconds_per_clock: that a clock takes one core at the least, in seconds
@@ -66,6 +67,7 @@ def run(
     :param progress: is called with everything that the job tells (see ``agileml.telemetry.Upward``)
     :raises agileml.trained.TrainingFailed: where the model cannot be trained to its end
     :raises agileml.hosts.stored.CheckpointError: where there is none to resume, or nowhere to keep them
+    :raises ValueError: where the numbers describe no job
     :raises agileml.app.ApplicationError: where the application or its input is not what it should be
     :raises ConnectionError: where there is no Ray cluster
     """
@@ -73,6 +75,9 @@ def run(
     name = secrets.token_hex(6)
     with connected(), tempfile.TemporaryDirectory(prefix=f"agileml-{name}-") as here:
         home = home_of_the_controller()
+        whole = newest(str(resume)) if resume else None
+        if whole is not None:  # which has to be cut as it was, whatever nodes there are now
+            partitions, shards = partitions or whole.manifest.partitions, shards or whole.manifest.shards
         most = machines or max(2, 2 * sum(node.tier is not None for node in living_nodes()))
         setup = Setup(
             partitions or max(1, most // 2),

@@ -8,6 +8,7 @@ and its node gets another.
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Iterator
 from typing import Final
 
@@ -99,13 +100,16 @@ class RayTraining:
 
     def _follow_nodes(self) -> None:
         nodes = living_nodes()
+        for node in nodes:
+            if node.mistake is not None:
+                warnings.warn(f"{node.mistake}; it takes no part in the training", stacklevel=2)
         if self._home.id not in {node.id for node in nodes}:
             self._client.tell(MachineLost(self._home.id))  # which makes the client say what is left
         self._roster, new = self._roster.seat(nodes, time.time())
         for seat in new:
             self._host.start_machine(seat.machine, seat.tier, seat.node.cores, seat.node)
-        self._roster, warnings = self._roster.warn(nodes, time.time())
-        self._client.tell(*warnings)
+        self._roster, warned = self._roster.warn(nodes, time.time())
+        self._client.tell(*warned)
 
     def _follow_machines(self) -> None:
         for machine in [name for name, until in self._given_up.items() if time.monotonic() > until]:
