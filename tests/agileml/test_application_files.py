@@ -65,8 +65,8 @@ def test_arguments_and_numbers_that_no_job_can_have_are_said_before_the_input_is
     mine = tmp_path / "mine.py"
     mine.write_text(PROGRAM)
     nowhere = tmp_path / "nowhere.csv"
+    odd = Job(f"{mine}:Mine", {"rank": np.int64(4)}, Setup(1, 2, 3))
     with pytest.raises(ApplicationError, match=r"cannot have the arguments .*int64.* as JSON"):
-        odd = Job(f"{mine}:Mine", {"rank": np.int64(4)}, Setup(1, 2, 3))
         JobFolder.prepare(tmp_path / "job", odd, nowhere)
     with pytest.raises(ValueError, match="clocks"):
         JobFolder.prepare(tmp_path / "job", Job(f"{mine}:Mine", {}, Setup(1, 2, 0)), nowhere)

@@ -96,6 +96,14 @@ def test_a_thread_that_waits_for_work_may_do_so_for_ever(looking: Looking) -> No
     assert list(looking.through(1000.0)) == []
 
 
+def test_what_is_not_sure_to_come_is_told_until_it_has(looking: Looking) -> None:
+    saving = looking.doings.new("")
+    saving.at("writing the model, which failed: {}", "no room")
+    assert [one.what for one in looking.through(100.0)][:1] == ["writing the model, which failed: no room"]
+    saving.at("")
+    assert list(looking.through(1000.0)) == []
+
+
 def test_what_is_told_is_kept_beside_the_process_while_it_lasts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

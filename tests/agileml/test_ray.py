@@ -100,8 +100,6 @@ def test_a_job_that_lost_its_controllers_node_goes_on_from_its_checkpoint(
         MatrixFactorization,
         write_small_ratings(tmp_path),
         output=tmp_path / "out",
-        partitions=PARTITIONS,
-        shards=SHARDS,
         timing=QUICK,
     )
 
@@ -115,7 +113,7 @@ def test_a_job_that_lost_its_controllers_node_goes_on_from_its_checkpoint(
     # Which of the two is known first hangs on how fast Ray sees that the controller's actor has gone.
     why = "the elasticity controller is gone|no reliable machine is left"
     with pytest.raises(TrainingFailed, match=why) as failed:
-        train(clocks=10_000, checkpoint_clocks=5, progress=kill)
+        train(clocks=10_000, partitions=PARTITIONS, shards=SHARDS, checkpoint_clocks=5, progress=kill)
     cluster.add("r2")
     clocks = int(Path(failed.value.checkpoint).name.partition("-")[0]) + 10
     trained = train(clocks=clocks, resume=failed.value.checkpoint)

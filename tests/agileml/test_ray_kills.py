@@ -11,6 +11,7 @@ import itertools
 import os
 import random
 import signal
+import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -171,6 +172,29 @@ def test_a_machine_that_hangs_is_ended_and_its_node_gets_another(cluster: RayClu
         os.kill(job.find("actor", "t1", PATIENCE_S), signal.SIGSTOP)
         job.wait(lambda said: said == MachineGivenUp(hung))
         job.wait(lambda said: said == JoinedTraining(f"{hung}.2"))
+        job.stop_soon()
+        job.check_result()
+    job.check_nothing_left()
+
+
+def test_a_machine_that_cannot_start_and_a_strange_node_end_no_training(
+    cluster: RayCluster, tmp_path: Path
+) -> None:
+    """Before, the first error of one node's disk, and a label of somebody else's, ended it for all."""
+    cluster.add("r1")
+    name = f"odd-{os.getpid()}"
+    with ray_job(cluster, tmp_path, name, timing=STEADY) as job:
+        job.reach(1)
+        cluster.add("odd", tier="gpu")
+        cluster.add("t1")
+        machine = f"transient-{cluster.id('t1')[:12]}"
+        in_the_way = Path(tempfile.gettempdir()) / f"agileml-{name}-{machine}" / "machines" / machine
+        in_the_way.mkdir(parents=True)
+        with pytest.warns(match="takes no part|failed") as warned:
+            job.wait(lambda said: said == JoinedTraining(f"{machine}.2"))
+        told = " ".join(str(warning.message) for warning in warned)
+        assert f"machine {machine} failed" in told
+        assert f"node {cluster.id('odd')} is labelled tier=gpu" in told
         job.stop_soon()
         job.check_result()
     job.check_nothing_left()

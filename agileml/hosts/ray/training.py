@@ -46,6 +46,8 @@ class RayTraining:
         self._roster = Roster()
         self._look_at = 0.0
         self._over = False
+        self._strange: set[str] = set()
+        """Nodes that were told to be left alone."""
         self._given_up: dict[str, float] = {}
         """Machines that the controller has lost, and until when they may end by themselves."""
         self._host = RayHost(name, Shipment.of(folder))
@@ -101,7 +103,8 @@ class RayTraining:
     def _follow_nodes(self) -> None:
         nodes = living_nodes()
         for node in nodes:
-            if node.mistake is not None:
+            if node.mistake is not None and node.id not in self._strange:
+                self._strange.add(node.id)
                 warnings.warn(f"{node.mistake}; it takes no part in the training", stacklevel=2)
         if self._home.id not in {node.id for node in nodes}:
             self._client.tell(MachineLost(self._home.id))  # which makes the client say what is left
