@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -52,10 +53,17 @@ class Whole:
 
 
 def write_partition(folder: str, partition: int, values: Matrix) -> None:
+    """What cannot be written whole is removed: no later attempt would have room on a disk that is full."""
     files, path = _open(folder)
     files.makedirs(path, exist_ok=True)
-    with files.open(_file(path, partition), "wb") as out:
-        np.savez(out, values=values)
+    file = _file(path, partition)
+    try:
+        with files.open(file, "wb") as out:
+            np.savez(out, values=values)
+    except Exception:  # of any file system's own kind
+        with suppress(Exception):
+            files.rm_file(file)
+        raise
 
 
 def read_partition(folder: str, partition: int) -> Matrix:

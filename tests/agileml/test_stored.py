@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import resource
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -82,6 +86,26 @@ def test_a_torn_file_is_not_believed(tmp_path: Path) -> None:
     file.write_bytes(bytes(content))
     with pytest.raises(CheckpointError, match="partition 0 of"):
         read_partition(folder, 0)
+
+
+@contextmanager
+def files_no_larger_than(size: int) -> Iterator[None]:
+    """Writing beyond fails, as on a disk that is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+
+
+def test_what_could_not_be_written_whole_takes_no_room(tmp_path: Path) -> None:
+    folder = tmp_path / "run" / "0000000004-1"
+    with files_no_larger_than(100_000), pytest.raises(OSError, match="File too large"):
+        write_partition(str(folder), 0, np.zeros((100_000, 1), np.float32))
+    assert list(folder.iterdir()) == []
 
 
 def test_a_job_starts_after_the_checkpoint_and_writes_below_a_folder_of_its_own(tmp_path: Path) -> None:
