@@ -18,7 +18,7 @@ from agileml.controller import CLIENT
 from agileml.events import Event, MachineJoined, MachineLost, Tier
 from agileml.hosts.job import JobFolder
 from agileml.hosts.sockets import ControlEnd
-from agileml.hosts.stored import newest
+from agileml.hosts.stored import CheckpointError, newest
 from agileml.link import Link
 from agileml.listening import Listening
 from agileml.telemetry import Upward
@@ -110,9 +110,12 @@ class TrainingClient:
         if not self._bereft or self._ended:
             return []
         setup = self._folder.job().setup
-        whole = newest(setup.checkpoints) if setup.checkpoints else None
         why = f"the elasticity controller is gone with its machine {self._folder.controller_machine}"
         why += ", of which nothing was heard any more" if self._was_silent else ""
+        try:
+            whole = newest(setup.checkpoints) if setup.checkpoints else None
+        except CheckpointError as error:
+            return [Failed(f"{why}; {error}", setup.resume)]
         return [Failed(why, whole.folder if whole else setup.resume)]
 
     def _last_words(self) -> list[Upward]:

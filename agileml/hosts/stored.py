@@ -112,15 +112,21 @@ def forget(place: str) -> None:
 
 
 def newest(place: str) -> Whole | None:
-    """The whole checkpoint of the highest clock in, or below, ``place``; None where there is none."""
-    files, path = _open(place)
-    files.invalidate_cache()
-    found = [
-        Whole(_located(files, name[: -len(_MANIFEST) - 1]), manifest)
-        for depth in ("", "*/", "*/*/")
-        for name in files.glob(f"{path}/{depth}{_MANIFEST}")
-        if (manifest := _manifest(files.cat_file(name))) is not None
-    ]
+    """The whole checkpoint of the highest clock in, or below, ``place``; None where there is none.
+
+    Raises CheckpointError where the place cannot be read.
+    """
+    try:
+        files, path = _open(place)
+        files.invalidate_cache()
+        found = [
+            Whole(_located(files, name[: -len(_MANIFEST) - 1]), manifest)
+            for depth in ("", "*/", "*/*/")
+            for name in files.glob(f"{path}/{depth}{_MANIFEST}")
+            if (manifest := _manifest(files.cat_file(name))) is not None
+        ]
+    except Exception as error:  # of any file system's own kind
+        raise CheckpointError(f"checkpoints in {place} cannot be read: {_told(error)}") from error
     return max(found, key=lambda whole: (whole.manifest.clock, whole.folder), default=None)
 
 
@@ -128,7 +134,7 @@ def with_places(setup: Setup, resume: str, shape: Shape, *, timed: bool) -> Setu
     """``setup`` with a run's own folder for checkpoints, starting from the newest one in ``resume`` if given.
 
     ``timed``: whether checkpoints are due by time as well. Raises CheckpointError where the place cannot
-    be written, no time was set, or the checkpoint is of another model or another cut of it.
+    be written, no time was set, or the checkpoint cannot be read or is of another model or another cut of it.
     """
     if setup.checkpoints:
         if not (setup.checkpoint_clocks or timed):
@@ -160,10 +166,7 @@ def begun_again(setup: Setup) -> Setup:
 
     Raises CheckpointError where the checkpoints cannot be read or the place not be written.
     """
-    try:
-        whole = newest(setup.checkpoints)
-    except Exception as error:  # of any file system's own kind
-        raise CheckpointError(f"checkpoints in {setup.checkpoints} cannot be read: {_told(error)}") from error
+    whole = newest(setup.checkpoints)
     again = replace(setup, checkpoints=_own_folder(setup.checkpoints.rpartition("/")[0]))
     return again if whole is None else replace(again, start=whole.manifest.clock, resume=whole.folder)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -108,3 +109,15 @@ def test_none_is_waited_for_before_its_machine_is_there_or_after_it_is_gone(play
     assert isinstance(failed, Failed)
     assert failed.why.endswith("is gone with its machine r1, of which nothing was heard any more")
     assert played.client.hanging is None
+
+
+def test_a_job_whose_checkpoints_cannot_be_read_has_failed_all_the_same(played: Played) -> None:
+    job = played.folder.job()
+    setup = replace(job.setup, checkpoints="foo://bucket/states", resume="/kept/4-1", start=4)
+    JobFolder.set_up(played.folder.path, replace(job, setup=setup), None)
+    played.client.tell(MachineLost("r1"))
+    (failed,) = played.client.poll(0.0)
+    assert isinstance(failed, Failed)
+    assert failed.checkpoint == "/kept/4-1"
+    assert "is gone with its machine r1; checkpoints in foo://bucket/states cannot be read: " in failed.why
+    assert played.client.poll(0.0) == []

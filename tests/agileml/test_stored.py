@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import numpy as np
 import pytest
 
@@ -106,6 +107,24 @@ def test_what_could_not_be_written_whole_takes_no_room(tmp_path: Path) -> None:
     with files_no_larger_than(100_000), pytest.raises(OSError, match="File too large"):
         write_partition(str(folder), 0, np.zeros((100_000, 1), np.float32))
     assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("place", ["foo://bucket/states", "refusing://states"])
+def test_a_place_that_cannot_be_read_is_named_with_the_cause(place: str) -> None:
+    """Of a protocol that nobody knows, or without credentials."""
+    refusing = type("Refusing", (fsspec.AbstractFileSystem,), {"protocol": "refusing", "info": refuse})
+    fsspec.register_implementation("refusing", refusing, clobber=True)
+    told = f"checkpoints in {place} cannot be read: (ValueError: Protocol not known|RuntimeError: Unable to)"
+    with pytest.raises(CheckpointError, match=told):
+        newest(place)
+    with pytest.raises(CheckpointError, match=told):
+        with_places(SETUP, place, SHAPE, timed=False)
+    with pytest.raises(CheckpointError, match=told):
+        begun_again(replace(SETUP, checkpoints=place))
+
+
+def refuse(*_: object, **__: object) -> None:
+    raise RuntimeError("Unable to locate credentials")
 
 
 def test_a_job_starts_after_the_checkpoint_and_writes_below_a_folder_of_its_own(tmp_path: Path) -> None:
