@@ -9,6 +9,7 @@ when a checkpoint is due, or which one is the newest of a running job: that is f
 
 from __future__ import annotations
 
+import glob
 import json
 import re
 import secrets
@@ -122,7 +123,7 @@ def newest(place: str) -> Whole | None:
         found = [
             Whole(_located(files, name[: -len(_MANIFEST) - 1]), manifest)
             for depth in ("", "*/", "*/*/")
-            for name in files.glob(f"{path}/{depth}{_MANIFEST}")
+            for name in files.glob(f"{glob.escape(path)}/{depth}{_MANIFEST}")
             if (manifest := _manifest(files.cat_file(name))) is not None
         ]
     except Exception as error:  # of any file system's own kind
@@ -178,6 +179,8 @@ def _own_folder(place: str) -> str:
         files.makedirs(path, exist_ok=True)
     except Exception as error:  # of any file system's own kind
         raise CheckpointError(f"checkpoints cannot be kept at {place}: {_told(error)}") from error
+    if not _is_local(files) and glob.has_magic(path):  # fsspec moves and removes what would match
+        raise CheckpointError(f"checkpoints cannot be kept at {place}: name a place without *, ? and [")
     return folder
 
 
@@ -196,7 +199,11 @@ def _open(place: str) -> tuple[Any, str]:
 
 def _located(files: Any, path: str) -> str:
     """A local path as it is, and else a URL: the name under which it was written."""
-    return path if "file" in files.protocol else str(files.unstrip_protocol(path))
+    return path if _is_local(files) else str(files.unstrip_protocol(path))
+
+
+def _is_local(files: Any) -> bool:
+    return "file" in files.protocol
 
 
 def _file(path: str, partition: int) -> str:

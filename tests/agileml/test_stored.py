@@ -109,6 +109,17 @@ def test_what_could_not_be_written_whole_takes_no_room(tmp_path: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.parametrize("name", ["run [v2]", "what*", "why?"])
+def test_a_place_is_no_pattern(name: str, tmp_path: Path) -> None:
+    folder = checkpoint(str(tmp_path / name), 4, 1)
+    whole = newest(str(tmp_path / name))
+    assert whole is not None
+    assert whole.folder == folder
+    of = replace(SETUP, checkpoints=f"memory:///{tmp_path.name}/{name}", checkpoint_clocks=2)
+    with pytest.raises(CheckpointError, match=r"cannot be kept at memory.* without \*, \? and \["):
+        with_places(of, "", SHAPE, timed=False)
+
+
 @pytest.mark.parametrize("place", ["foo://bucket/states", "refusing://states"])
 def test_a_place_that_cannot_be_read_is_named_with_the_cause(place: str) -> None:
     """Of a protocol that nobody knows, or without credentials."""
