@@ -9,6 +9,7 @@ kinds, and refuses to know shards or models.
 from __future__ import annotations
 
 import csv
+import glob
 import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -222,7 +223,9 @@ class Table:
         return connection
 
     def _duck(self, file: str) -> str:
-        return file if _is_local(self._filesystem) else str(self._filesystem.unstrip_protocol(file))
+        """DuckDB takes every name for a pattern."""
+        local = _is_local(self._filesystem)
+        return glob.escape(file if local else str(self._filesystem.unstrip_protocol(file)))
 
     def _npy(self, file: str) -> Iterator[Mapping[str, Any]]:
         with self._filesystem.open(file, "rb") as raw:
@@ -246,10 +249,10 @@ class Table:
 
 
 def _find(location: str) -> tuple[Any, list[str]]:
-    """The file system, and the files in the order of their names."""
+    """The file system, and the files in the order of their names. What is there is no pattern."""
     try:
         filesystem, path = url_to_fs(location)
-        if any(sign in path for sign in "*?["):
+        if glob.has_magic(path) and not filesystem.exists(path):
             found = [file for file in filesystem.glob(path) if filesystem.isfile(file)]
         elif filesystem.isdir(path):
             found = [file for file in filesystem.find(path) if _suffix(file)]

@@ -144,6 +144,20 @@ def test_many_files_are_one_input_in_the_order_of_their_names(tmp_path: Path) ->
     assert everything(Table(tmp_path / "in" / "*.csv*", COLUMNS))["value"] == VALUE[:3000].tolist()
 
 
+def test_a_file_whose_name_looks_like_a_pattern_is_itself(tmp_path: Path) -> None:
+    write_csv(tmp_path / "data[1].csv", 0, 1000)
+    write_csv(tmp_path / "data1.csv", 1000, 2000)
+    assert everything(Table(tmp_path / "data[1].csv", COLUMNS))["value"] == VALUE[:1000].tolist()
+    assert everything(Table(tmp_path / "data[0-9].csv", COLUMNS))["value"] == VALUE[1000:2000].tolist()
+    write_parquet(tmp_path / "data[2].parquet")
+    assert everything(Table(tmp_path / "data[2].parquet", COLUMNS))["value"] == VALUE[:200].tolist()
+    memory = fsspec.filesystem("memory")
+    for file in tmp_path.iterdir():
+        memory.pipe_file(f"{tmp_path.name}/{file.name}", file.read_bytes())
+    there = Table(f"memory://{tmp_path.name}/data[1].csv", COLUMNS)
+    assert everything(there)["value"] == VALUE[:1000].tolist()
+
+
 # ---- where it is kept ----------------------------------------------------------------------------
 
 
