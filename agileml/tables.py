@@ -40,7 +40,7 @@ _FROM_TEXT: Final[Mapping[Kind, str]] = {
 }
 """What is none becomes null. DuckDB by itself would round 1.5 to a whole number."""
 _EXPECTED: Final[Mapping[Kind, str]] = {
-    Kind.INTEGER: "a whole number",
+    Kind.INTEGER: "a whole number (int64)",
     Kind.NUMBER: "a finite number",
     Kind.TEXT: "text",
 }
@@ -154,7 +154,7 @@ class Table:
         converted = found.astype(np.float64)
         fits = np.isfinite(converted)
         if kind is Kind.INTEGER:
-            fits &= converted == np.floor(converted)
+            fits &= _fits_int64(found)
         wrong = ~fits.reshape(len(found), -1).all(axis=1)
         if wrong.any():
             row = int(np.argmax(wrong))
@@ -265,6 +265,17 @@ def _find(location: str) -> tuple[Any, list[str]]:
     for file in found:
         _format(file)
     return filesystem, sorted(found)
+
+
+def _fits_int64(values: Column) -> npt.NDArray[np.bool_]:
+    """Whether each stays the same number; NumPy would wrap those that do not, without a word."""
+    fits: npt.NDArray[np.bool_]
+    if values.dtype.kind == "f":
+        wide = values.astype(np.float64)
+        fits = (wide == np.floor(wide)) & (wide >= -(2.0**63)) & (wide < 2.0**63)
+    else:
+        fits = values <= np.iinfo(np.int64).max
+    return fits
 
 
 def _suffix(file: str) -> str | None:

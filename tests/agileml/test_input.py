@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import duckdb
 import fsspec
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -293,6 +294,45 @@ def test_parquet_is_checked_like_the_rest(tmp_path: Path) -> None:
         everything(Table(file, Columns({"user": Kind.INTEGER})))
     with pytest.raises(ApplicationError, match=r"column v holds object, expected a finite number"):
         everything(Table(file, Columns({"v": Kind.NUMBER})))
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        (np.array([7, 2**63 + 5], np.uint64), "found 9223372036854775813,"),
+        (np.array([7.0, 1e19]), r"found 1e\+19,"),
+        (np.array([7.0, 2.0**63]), r"found 9\.22"),
+        (np.array([7.0, -1e19]), r"found -1e\+19,"),
+    ],
+)
+def test_a_number_that_int64_has_no_room_for_is_refused_and_not_wrapped(
+    values: np.ndarray[Any, Any], told: str, tmp_path: Path
+) -> None:
+    np.savez(tmp_path / "a.npz", user=values)
+    np.save(tmp_path / "a.npy", values)
+    with duckdb.connect() as connection:
+        connection.register("t", pd.DataFrame({"user": values}))
+        connection.execute(f"copy t to '{tmp_path / 'a.parquet'}' (format parquet)")
+    for file in ("a.npz", "a.npy", "a.parquet"):
+        with pytest.raises(ApplicationError, match=rf"row 2, column user: {told}.* whole number \(int64\)"):
+            everything(Table(tmp_path / file, NUMBERS))
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        np.array([0, 2**63 - 1]),
+        np.array([0, 2**63 - 1], np.uint64),
+        np.array([0.0, 2.0**63 - 1024]),
+        np.array([0, 65504], np.float16),
+        np.array([0, 1], np.bool_),
+    ],
+)
+def test_the_largest_number_of_each_kind_that_int64_has_room_for_is_kept(
+    kept: np.ndarray[Any, Any], tmp_path: Path
+) -> None:
+    np.savez(tmp_path / "a.npz", user=kept)
+    assert everything(Table(tmp_path / "a.npz", NUMBERS))["user"] == kept.tolist()
 
 
 def test_arrays_of_unequal_length_and_cut_short_are_refused(tmp_path: Path) -> None:
