@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
+from operator import index
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +25,8 @@ from agileml.tables import Table
 
 _NUMBERS: Final = ""
 """The column of the rows' numbers, on their way; no column of an input is called so."""
+_TAKEN: Final = frozenset({"model", "file", "allow_pickle"})
+"""What no array of an index is called: the model beside it is, and NumPy's savez takes the others itself."""
 _TRIED: Final = 3
 """Rows of the model whose start values are looked at before anything starts."""
 
@@ -37,6 +41,10 @@ def cut_input(app: Application, source: str | Path, shards: int, place: str | Pa
     with asked("survey"):
         survey = app.survey(table, shards)
     _require(survey, Survey, "survey")
+    survey = replace(survey, shape=_whole(survey.shape))
+    meanings = _arrays(survey.index, "survey, as index,")
+    if taken := sorted(_TAKEN & meanings.keys()):
+        raise ApplicationFault(f"survey, as index, gave {', '.join(taken)}; call these arrays otherwise")
     first_rows = np.arange(min(_TRIED, survey.shape.rows), dtype=np.int64)
     with asked("initial"):
         values = app.initial(first_rows, survey.shape)
@@ -51,7 +59,7 @@ def cut_input(app: Application, source: str | Path, shards: int, place: str | Pa
             first += len(numbers)
         for shard in range(shards):
             _put(app, spill.take(shard), survey, shard, out)
-    out.finish(survey.shape, survey.index)
+    out.finish(survey.shape, meanings)
     return survey.shape
 
 
@@ -60,8 +68,8 @@ def _put(
 ) -> None:
     numbers = rows.pop(_NUMBERS)
     with asked(f"prepare, of shard {shard},"):
-        arrays = app.prepare(rows, numbers, survey)
-    _require(arrays, Mapping, "prepare")
+        prepared = app.prepare(rows, numbers, survey)
+    arrays = _arrays(prepared, "prepare")
     with asked(f"rows, of shard {shard},"):
         read = app.rows(arrays)
     _check_rows(read, survey.shape)
@@ -73,15 +81,58 @@ def _shard_of(
 ) -> npt.NDArray[np.integer[Any]]:
     if survey.key is None:
         return rows * shards // total
-    if survey.splits is None or len(survey.splits) != shards - 1:
-        raise ApplicationFault(f"survey: to cut the input by {survey.key} takes {shards - 1} splits")
-    return np.searchsorted(survey.splits, batch[survey.key], side="left")
+    if not isinstance(survey.key, str) or survey.key not in batch:
+        raise ApplicationFault(f"survey gave the key {survey.key!r}, expected one of {', '.join(batch)}")
+    keys = batch[survey.key]
+    if keys.dtype.hasobject or keys.ndim != 1:
+        raise ApplicationFault(f"survey gave the key {survey.key}, expected the name of a column of numbers")
+    splits = _array(survey.splits, "survey, as splits, gave")
+    if splits.dtype.kind not in "iuf" or splits.shape != (shards - 1,) or np.any(splits[1:] < splits[:-1]):
+        raise ApplicationFault(
+            f"survey gave the splits {shown(splits)}; to cut the input by {survey.key} into {shards} shards "
+            f"takes {shards - 1} numbers in ascending order"
+        )
+    return np.searchsorted(splits, keys, side="left")
 
 
 def _require(found: object, kind: type, said_by: str) -> None:
     """Raises ApplicationFault where what was found is not of that kind."""
     if not isinstance(found, kind):
         raise ApplicationFault(f"{said_by} gave {type(found).__name__}, expected {kind.__name__}")
+
+
+def _whole(shape: Shape) -> Shape:
+    """Of Python's own numbers, which JSON takes. Raises ApplicationFault where it is no model's shape."""
+    _require(shape, Shape, "survey, as shape,")
+    try:
+        whole = Shape(index(shape.rows), index(shape.columns))
+    except TypeError:
+        whole = Shape(0, 0)
+    if whole.rows < 1 or whole.columns < 1:
+        raise ApplicationFault(f"survey gave {shape}, expected whole numbers of at least 1")
+    return whole
+
+
+def _arrays(given: object, said_by: str) -> Arrays:
+    """Raises ApplicationFault where these are no arrays by name, or such as only pickling could keep."""
+    _require(given, Mapping, said_by)
+    named = cast(Mapping[Any, Any], given)
+    if unnamed := [name for name in named if not isinstance(name, str)]:
+        raise ApplicationFault(f"{said_by} gave an array called {unnamed[0]!r}, expected text")
+    arrays = {name: _array(values, f"{said_by} gave {name}:") for name, values in named.items()}
+    if objects := [name for name, array in arrays.items() if array.dtype.hasobject]:
+        raise ApplicationFault(
+            f"{said_by} gave {', '.join(objects)}: arrays of Python objects cannot be kept, "
+            "expected numbers or NumPy's own text"
+        )
+    return arrays
+
+
+def _array(given: object, told: str) -> npt.NDArray[Any]:
+    try:
+        return np.asarray(given)
+    except Exception as error:  # lists of unequal length, or a library's own that cannot be converted
+        raise ApplicationFault(f"{told} {type(error).__name__}: {error}; expected an array") from error
 
 
 def _check_rows(rows: Rows, shape: Shape) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from agileml.app import ApplicationError, ApplicationFault, Outcome, asked, checked, load_application
 from agileml.cutting import cut_input
+from agileml.input import Input
 from agileml.messages import Patch
 from agileml.partition import Shape
 from agileml.telemetry import ObjectiveReport, Objectives, ShardObjective
@@ -106,7 +107,9 @@ def test_a_file_that_is_no_application_is_told_from_one(
         ),
         ('{"y": rows["y"]}', 'rows["x"]', r"^prepare, of shard 0, failed: KeyError: 'x' \(.*line 18\)$"),
         ('{"y": rows["y"]}', 'rows["y"]', "^prepare gave ndarray, expected Mapping$"),
-        ('{"y": rows["y"]}', '{"y": np.array([{}])}', "^y: arrays of Python objects cannot be kept"),
+        ('{"y": rows["y"]}', '{"y": np.array([{}])}', "^prepare gave y: arrays of Python objects "),
+        ('{"y": rows["y"]}', '{"y": [[1, 2], [3]]}', "^prepare gave y: ValueError: .*; expected an array$"),
+        ('{"y": rows["y"]}', "{0: rows['y']}", "^prepare gave an array called 0, expected text$"),
         (
             "(len(rows), 1), np.float32",
             "(1, len(rows)), np.float32",
@@ -134,6 +137,62 @@ def test_code_that_fails_before_anything_starts_is_its_authors(
 ) -> None:
     with pytest.raises(ApplicationFault, match=told):
         cut(tmp_path, before, after)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("(3, 1), {}, {}", "^survey, as shape, gave tuple, expected Shape$"),
+        ("Shape(3.0, 1), {}, {}", r"^survey gave Shape\(rows=3.0, columns=1\), expected whole numbers of at"),
+        ("Shape(3, 0), {}, {}", "columns=0.*, expected whole numbers of at least 1$"),
+        ("Shape(3, 1), None, {}", "^survey, as index, gave NoneType, expected Mapping$"),
+        ("Shape(3, 1), {'a': [[1, 2], [3]]}, {}", "^survey, as index, gave a: ValueError"),
+        (
+            "Shape(3, 1), {'a': [{}]}, {}",
+            "^survey, as index, gave a: arrays of Python objects cannot be kept",
+        ),
+        (
+            "Shape(3, 1), {'file': [1], 'model': [1]}, {}",
+            "^survey, as index, gave file, model; call",
+        ),
+        ("Shape(3, 1), {}, {}, 'usr', [1, 2, 3]", "^survey gave the key 'usr', expected one of y$"),
+        ("Shape(3, 1), {}, {}, ['y'], [1, 2, 3]", r"^survey gave the key \['y'\], expected one of y$"),
+        ("Shape(3, 1), {}, {}, 'y'", r"^survey gave the splits None; .* by y into 4 shards takes 3 numbers"),
+        ("Shape(3, 1), {}, {}, 'y', [1, 2]", r"^survey gave the splits \[1, 2\]; .* takes 3 numbers"),
+        ("Shape(3, 1), {}, {}, 'y', [1, 3, 2]", r"^survey gave the splits \[1, 3, 2\]; .* ascending order$"),
+        ("Shape(3, 1), {}, {}, 'y', list('abc')", r"^survey gave the splits \['a', 'b', 'c'\]; "),
+    ],
+)
+def test_a_survey_of_the_wrong_kind_is_told_before_a_shard_is_prepared(
+    given: str, told: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ApplicationFault, match=told):
+        cut(tmp_path, "Survey(Shape(3, 1), {}, {})", f"Survey({given})")
+    assert not (tmp_path / "cut").exists()
+
+
+@pytest.mark.parametrize("kind", ["TEXT", "NUMBER"])
+def test_a_key_is_a_column_of_numbers(kind: str, tmp_path: Path) -> None:
+    """Neither of text nor a block of columns."""
+    values = {"TEXT": np.array(["a", "b"]), "NUMBER": np.zeros((2, 3))}[kind]
+    (tmp_path / "mean.py").write_text(
+        MEAN.replace("Kind.NUMBER", f"Kind.{kind}").replace("1), {}, {})", "1), {}, {}, 'y', [1, 2, 3])")
+    )
+    np.savez(tmp_path / "y.npz", y=values)
+    with pytest.raises(ApplicationFault, match="the key y, expected the name of a column of numbers"):
+        cut_input(load_application(f"{tmp_path}/mean.py:Mean", {}), tmp_path / "y.npz", 4, tmp_path / "cut")
+
+
+def test_whole_numbers_of_numpy_are_whole_numbers(tmp_path: Path) -> None:
+    cut(tmp_path, "Shape(3, 1)", "Shape(np.int64(3), np.uint8(1))")
+    assert Input(tmp_path / "cut").shape == Shape(3, 1)
+
+
+def test_an_array_of_a_shard_has_any_name(tmp_path: Path) -> None:
+    cut(tmp_path, '{"y": rows["y"]}', '{"file": rows["y"], "allow_pickle": [1, 2], "": "text"}')
+    shard = Input(tmp_path / "cut").shard(1)
+    assert shard["file"].tolist() == list(range(10, 20))
+    assert (shard["allow_pickle"].tolist(), shard[""].tolist()) == ([1, 2], "text")
 
 
 def test_what_the_input_lacks_is_not_the_applications_fault(tmp_path: Path) -> None:
