@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -131,21 +131,41 @@ class Told:
         self._file = machine / f"{process}{_SUFFIX}"
         self._file.unlink(missing_ok=True)
         self._kept: list[str] = []
+        self._refused = False
 
     def tell(self, overdue: Sequence[Overdue], now: float) -> None:
-        """In the log what is news, in the file all of it. ``now``: seconds since the epoch."""
+        """In the log what is news, in the file all of it. ``now``: seconds since the epoch.
+
+        What a full disk refuses is tried again the next time; the log says so once.
+        """
         for one in overdue:
             if one.news:
-                print(f"still at it after {one.seconds:.0f} s: {one.what}", file=sys.stderr, flush=True)
+                _log(f"still at it after {one.seconds:.0f} s: {one.what}")
+        try:
+            self._keep(overdue, now)
+        except OSError as error:
+            if not self._refused:
+                _log(f"what it is at cannot be kept: {error}")
+            self._refused = True
+        else:
+            self._refused = False
+
+    def _keep(self, overdue: Sequence[Overdue], now: float) -> None:
         if (kept := [one.what for one in overdue]) == self._kept:
             return
-        self._kept = kept
-        if not overdue:
+        if overdue:
+            part = self._file.with_suffix(".part")
+            part.write_text(json.dumps([{"what": one.what, "since": now - one.seconds} for one in overdue]))
+            part.replace(self._file)
+        else:
             self._file.unlink(missing_ok=True)
-            return
-        part = self._file.with_suffix(".part")
-        part.write_text(json.dumps([{"what": one.what, "since": now - one.seconds} for one in overdue]))
-        part.replace(self._file)
+        self._kept = kept
+
+
+def _log(line: str) -> None:
+    """The log may be on the disk that is full."""
+    with suppress(OSError):
+        print(line, file=sys.stderr, flush=True)
 
 
 def watch(doings: Doings, told: Told, every_s: float, after_s: float) -> None:

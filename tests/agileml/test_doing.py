@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -115,6 +117,37 @@ def test_what_is_told_is_kept_beside_the_process_while_it_lasts(
     assert capsys.readouterr().err == "still at it after 64 s: reading\n"
     told.tell((), now=1090.0)
     assert list(waits(tmp_path)) == []
+
+
+def test_a_disk_that_refuses_to_keep_what_is_told_is_tried_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told, reading = Told(tmp_path / "r1", "server"), Overdue("reading", 64.0, news=False)
+    told.tell((reading,), now=1064.0)
+    told.tell((reading,), now=1064.0)
+    log = capsys.readouterr().err
+    assert log.startswith("what it is at cannot be kept: ")
+    assert len(log.splitlines()) == 1
+    (tmp_path / "r1").mkdir()
+    told.tell((reading,), now=1064.0)
+    assert list(waits(tmp_path)) == [Wait("r1", "server", "reading", 1000.0)]
+    (tmp_path / "r1").rename(tmp_path / "r2")
+    (tmp_path / "r1").write_text("no folder")
+    told.tell((), now=1070.0)
+    (tmp_path / "r1").unlink()
+    (tmp_path / "r2").rename(tmp_path / "r1")
+    told.tell((), now=1075.0)
+    assert list(waits(tmp_path)) == []
+
+
+def test_a_log_that_is_full_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr(sys, "stderr", full)
+        Told(tmp_path, "server").tell((Overdue("reading", 64.0, news=True),), now=1064.0)
+        monkeypatch.undo()
+        with suppress(OSError):
+            full.close()
+    assert (tmp_path / "server.waits").exists()
 
 
 def test_what_a_killed_process_was_at_is_forgotten_by_the_next(tmp_path: Path) -> None:
