@@ -67,6 +67,7 @@ class Fabric:
         self.slow_backups = False
         self.late: list[tuple[str, Send | Reply]] = []
         self.loses: tuple[type, ...] = ()
+        self.sent: list[object] = []
 
     def add_worker(self, machine: str) -> Worker:
         rows = shard_rows
@@ -81,6 +82,8 @@ class Fabric:
 
     def take(self, origin: str, outgoing: tuple[Outgoing, ...]) -> None:
         for item in outgoing:
+            if isinstance(item, Send):
+                self.sent.append(item.message)
             if isinstance(item, Send | Reply) and isinstance(item.message, self.loses):
                 continue
             if self.slow_backups and isinstance(item, Send) and isinstance(item.message, Push):

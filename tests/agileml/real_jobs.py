@@ -123,19 +123,24 @@ class RunningJob:
 
     def kill_role(self, role: str, machine: str) -> None:
         """SIGKILL to one process of a machine; its agent (or, of an agent, nobody) notices by itself."""
-        self.signal_role(role, machine, signal.SIGKILL)
+        until = time.monotonic() + PATIENCE_S
+        while not self.signal_role(role, machine, signal.SIGKILL):
+            assert time.monotonic() < until, f"no {role} on {machine}"
+            self.listen(0.05)
 
-    def signal_role(self, role: str, machine: str, number: signal.Signals) -> None:
-        """To whatever plays the role there now, if anything."""
+    def signal_role(self, role: str, machine: str, number: signal.Signals) -> int:
+        """To whatever plays the role there now, if anything. Returns how many that were."""
+        hit = 0
         module = "agileml.hosts.agent" if role == "agent" else f"agileml.hosts.roles\0{role}"
         wanted = f"\0{module}\0{self.folder.path}\0{machine}\0".encode()
         for process in Path("/proc").glob("[0-9]*"):
             try:
-                command = (process / "cmdline").read_bytes()
+                if wanted in (process / "cmdline").read_bytes():
+                    os.kill(int(process.name), number)
+                    hit += 1
             except (FileNotFoundError, ProcessLookupError):
                 continue  # it ended meanwhile
-            if wanted in command:
-                os.kill(int(process.name), number)
+        return hit
 
     def poll(self, seconds: float) -> list[Upward]:
         """What was said, waited for up to so long."""

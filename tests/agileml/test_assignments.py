@@ -76,17 +76,16 @@ def test_what_nobody_can_compute_any_more_does_not_wait_for_loading() -> None:
     assert owned(job, "r0") | owned(job, "t2") == set(range(6))
 
 
-def test_lost_input_goes_to_those_who_have_it_in_memory() -> None:
+@pytest.mark.parametrize("share", [0, 1, 2])
+def test_lost_input_goes_to_those_who_have_it_in_memory(share: int) -> None:
+    """One of three to t3, which has that one; the others to t2."""
     job = Job(shards=9, stage3_above=1.5)
     job.up("r0", "t1", "t2", "t3")
-    gone = owned(job, "t1")
-    job.tell(
-        Loaded("t3", 1, tuple(sorted(gone | owned(job, "t3")))), Loaded("t2", 1, tuple(owned(job, "t2")))
-    )
-    before = owned(job, "t3")
+    gone, before = sorted(owned(job, "t1")), {name: owned(job, name) for name in ("t2", "t3")}
+    has = {"t3": {gone[share]}, "t2": {*gone} - {gone[share]}}
+    job.tell(*(Loaded(name, 1, tuple(sorted(before[name] | has[name]))) for name in ("t2", "t3")))
     job.tell(MachineLost("t1"))
-    assert len(owned(job, "t3") - before) >= len(gone) // 2
-    assert owned(job, "t3") - before <= gone
+    assert {name: owned(job, name) - before[name] for name in has} == has
 
 
 def test_transient_machines_load_what_reliable_ones_compute_before_stage_three() -> None:

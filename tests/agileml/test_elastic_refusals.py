@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 from typing import get_args
 
@@ -165,6 +166,6 @@ def test_a_setup_that_describes_no_job_is_refused(setup: Setup) -> None:
 
 def test_step_leaves_its_input_alone() -> None:
     before = two_actives().cluster
-    copy = replace(before)
+    copy = deepcopy(before)
     step(before, (MachineLost("t1"),))
     assert before == copy

@@ -114,15 +114,14 @@ def test_memory_is_bounded_and_reading_comes_to_an_end(
 
 
 class Reader:
-    """Counts what is read; ``gate`` holds reading back."""
+    """Counts what is read; ``gates`` hold reading back."""
 
     def __init__(self) -> None:
         self.read: Counter[int] = Counter()
-        self.gate = threading.Event()
-        self.gate.set()
+        self.gates: dict[int, threading.Event] = {}
 
     def __call__(self, number: int) -> Arrays:
-        assert self.gate.wait(60)
+        assert number not in self.gates or self.gates[number].wait(60)
         self.read[number] += 1
         return arrays(number)
 
@@ -131,7 +130,8 @@ class Reader:
 def loading(reader: Reader, room: int | None = None) -> Iterator[Loading]:
     made = Loading(reader, Shelf(room), threads=2)
     yield made
-    reader.gate.set()
+    for gate in reader.gates.values():
+        gate.set()
     made.close()
 
 
@@ -161,12 +161,15 @@ def test_taking_over_what_was_preloaded_costs_no_read() -> None:
 
 def test_computing_waits_only_for_what_it_needs() -> None:
     reader = Reader()
-    reader.gate.clear()
+    first, rest = threading.Event(), threading.Event()
+    reader.gates = {3: first, 4: rest, 5: rest}
     with loading(reader) as made:
         made.want([3], [4, 5])
         assert made.collect() is None
-        threading.Timer(0.1, reader.gate.set).start()
-        assert made.get([3])[0]["x"][0] == 3
+        threading.Timer(0.1, first.set).start()
+        assert made.get([3])[0]["x"][0] == 3, "while nothing else can be read"
+        assert not reader.read.keys() & {4, 5}
+        rest.set()
         collect(made, {3, 4, 5})
         assert reader.read[3] == 1, "what is being read already is not read again"
 

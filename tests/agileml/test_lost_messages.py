@@ -126,13 +126,17 @@ def test_a_clock_goes_on_whatever_of_it_is_lost(lost: type) -> None:
     assert fabric.model().tobytes() == serial(SETUP, 6).tobytes()
 
 
-@pytest.mark.parametrize("lost", [Push, PushDone])
-def test_a_range_that_was_lost_is_sent_again_and_one_that_came_is_not(lost: type) -> None:
+@pytest.mark.parametrize(("lost", "sent"), [(Push, [(0, 1), (1, 2)]), (PushDone, [(1, 2)])])
+def test_a_range_that_was_lost_is_sent_again_and_one_that_came_is_not(
+    lost: type, sent: list[tuple[int, int]]
+) -> None:
     fabric = training(("a", "b"), (2, 2))
     fabric.loses = (lost,)
     fabric.run()
-    fabric.loses = ()
+    fabric.loses, fabric.sent = (), []
     fabric.look_back()
+    pushes = [message for message in fabric.sent if isinstance(message, Push) and message.partition == 0]
+    assert [(push.since, push.clock) for push in pushes] == sent
     backed = [event.clock for event in fabric.events if isinstance(event, BackedUp) and event.partition == 0]
     assert backed == [1, 2]
 

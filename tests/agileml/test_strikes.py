@@ -45,7 +45,7 @@ class Strikes:
     chance: random.Random
     machines: list[str]
     done: list[str] = field(default_factory=list)
-    asleep: list[Callable[[], None]] = field(default_factory=list)
+    asleep: list[Callable[[], object]] = field(default_factory=list)
     bereft: bool = False
     """Of the controller's machine."""
 
@@ -60,7 +60,7 @@ class Strikes:
         if role == "agent":
             self.kill_machine(machine, role)
         else:
-            self.job.kill_role(role, machine)
+            self.job.signal_role(role, machine, signal.SIGKILL)
 
     def stop_role(self, machine: str, role: str) -> None:
         if (role, machine) == ("agent", "r1"):
@@ -74,7 +74,7 @@ class Strikes:
     def kill_machine(self, machine: str, role: str) -> None:
         self.done.append(f"kill {machine}" if role != "agent" else f"kill {machine} by its agent")
         if role == "agent":
-            self.job.kill_role("agent", machine)
+            self.job.signal_role("agent", machine, signal.SIGKILL)
         else:
             self.job.host.kill(machine)
         self.machines.remove(machine)
@@ -93,7 +93,7 @@ class Strikes:
         self._wakes(lambda: self.job.host.thaw(machine))
         self.machines.remove(machine)
 
-    def _wakes(self, wake: Callable[[], None]) -> None:
+    def _wakes(self, wake: Callable[[], object]) -> None:
         if self.chance.random() < 0.7:
             self.asleep.append(wake)
 

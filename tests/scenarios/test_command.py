@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -16,7 +17,7 @@ import pytest
 
 from pricing_data.units import format_instant
 from spotctl.control import events as e
-from tests.scenarios.command import CommandProduct, command, result, spikes
+from tests.scenarios.command import STEPS, CommandProduct, command, result, spikes
 from tests.scenarios.market import SPIKE, START, ZONES
 from tests.scenarios.product import ROOT
 
@@ -82,11 +83,18 @@ def test_a_move_to_another_region_is_billed_for_what_was_carried(tmp_path: Path)
 def test_a_program_that_ignores_the_warning_loses_what_came_after_its_newest_checkpoint(
     tmp_path: Path,
 ) -> None:
-    with command(tmp_path, spikes(after=1800), EVERY="7", IGNORE="yes") as job:
+    """It has ten real seconds to leave, and needs longer than that."""
+    with command(tmp_path, spikes(after=1800), EVERY="7", IGNORE="yes", PAUSE="0.4") as job:
         job.launch()
         final = job.check_done()
         assert (final["evictions"], final["failures"]) == (1, 0)
-        assert all(back.to % 7 == 0 for back in job.all(e.RolledBack))
+        first, second = (int(step) for step in re.findall(r"begins after step (\d+)", job.log()))
+        assert first == 0 < second < STEPS
+        assert second % 7 == 0
+        evicted_at = min(entry.at for entry in job.all(e.InstancesEnded))
+        reported = max(entry.clock for entry in job.all(e.Progressed) if entry.at < evicted_at)
+        assert {back.to for back in job.all(e.RolledBack)} <= {second}
+        assert final["clocks_redone"] >= reported - second
 
 
 def test_a_program_that_fails_is_tried_again_and_then_its_last_words_are_told(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from pricing_data.units import HOUR_S, Seconds, UsdPerHour
 from spotctl.control import events as e
 from spotctl.control.deciding import observation, promised
 from spotctl.control.evolve import begin, evolve
+from spotctl.control.learning import unmeasured
 from spotctl.control.spending import spent
 from spotctl.control.state import State
 from spotctl.control.terms import Terms, Tradable
@@ -66,6 +67,8 @@ def test_a_run_that_measures_is_decided_again_alike(seed: int) -> None:
     first = entries[0]
     assert isinstance(first, e.JobStarted)
     assert reduce(evolve, entries[1:], begin(first, trace)).measured == state.measured
+    assert state.measured != unmeasured(of)
+    assert redecided(entries, trace) == list(entries)
 
 
 # ---- how fast each type is -------------------------------------------------------------------------

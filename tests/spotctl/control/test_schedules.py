@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import reduce
 from typing import get_args
 
 import numpy as np
@@ -18,7 +19,7 @@ from pricing_data.rules import AWS, AWS_2016, GCP
 from pricing_data.units import Instant, Seconds
 from spotctl.codec import decode, encode
 from spotctl.control import events as e
-from spotctl.control.drive import drive, fold, start, unexecuted
+from spotctl.control.drive import drive, start, unexecuted
 from spotctl.control.evolve import begin, evolve
 from spotctl.control.lifecycle import Life
 from spotctl.control.spending import spent
@@ -100,13 +101,13 @@ def run_schedule(seed: int, fault: Fault, plan: Plan = plan, evolve: Evolve = ev
             executed = int(np.random.default_rng(seed).integers(len(commands)))
             for command in commands[:executed]:
                 world.execute(command)
-            state = fold(entries, PAST)
+            state = reduce(evolve, entries[1:], begin(first, PAST))
             world.restart(entries, state.alarm, unexecuted(entries, state))
         else:
             for command in commands:
                 world.execute(command)
     assert state.phase is Phase.CLOSED, f"the run does not end; it has seen {entries[-8:]}"
-    same(fold(entries, PAST), state)
+    same(reduce(evolve, entries[1:], begin(first, PAST)), state)
     assert evolve(state, e.Asked(Instant(state.now + 1), e.Ask.DOWN)) is state
     assert plan(state) == ()
     return Outcome(state, tuple(entries), world.fault_struck)
@@ -118,6 +119,7 @@ class Checks:
     def __init__(self, world: RandomWorld) -> None:
         self._world = world
         self._said: set[tuple[str, str]] = set()
+        self._given_up: set[str] = set()
 
     def command(self, state: State, command: e.Command) -> None:
         """``state``: before the command."""
@@ -181,7 +183,9 @@ class Checks:
             wanted = sum(1 for a in mine for i in state.of(a.name) if i.stays)
             wanted += sum(a.count for a in mine if a.unanswered)
             assert wanted <= state.terms.limits.max_instances, "more machines than the job allows"
-        useless = [i for i in state.live() if i.given_up and i.warned_at is None]
+        said = (x for x in entries if isinstance(x, e.MachineGivenUp | e.ControllerSilent))
+        self._given_up |= {word.instance for word in said}
+        useless = [i for i in state.live() if i.name in self._given_up and i.warned_at is None]
         if state.phase is not Phase.CLOSING:  # where paid hours may be waited out
             assert all(i.life is Life.ENDING for i in useless), "paid for, and of no use any more"
         waits = (
