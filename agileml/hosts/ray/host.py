@@ -176,16 +176,19 @@ class RayHost:
             status: int = ray.get(over)
         except ActorUnschedulableError:
             return None  # its node went before it started
-        except RayError as error:
-            ours = isinstance(error, RayTaskError) or (
-                isinstance(error, RayActorError) and error.actor_init_failed
-            )
-            if ours and not self._any_came_up:
-                raise
-            if ours:
-                warnings.warn(f"machine {machine} failed: {error}", stacklevel=2)
+        except RayActorError as error:
+            if error.actor_init_failed:
+                self._failed(machine, error)
+            return None
+        except RayTaskError as error:
+            self._failed(machine, error)
             return None
         return status
+
+    def _failed(self, machine: str, error: RayError) -> None:
+        if not self._any_came_up:
+            raise error
+        warnings.warn(f"machine {machine} failed: {error}", stacklevel=2)
 
     def _forget(self, machine: str) -> None:
         """Its actor has nothing to do any more; without its handle Ray ends its process."""
