@@ -6,7 +6,7 @@ remember whom to tell.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from agileml.cluster import Cluster, Result
@@ -146,6 +146,7 @@ def give_orders(cluster: Cluster) -> Result:
             drain=machine.leaving,
             notice_s=machine.notice_s,
             preload=cluster.ahead.get(machine.name, ()) if last is None or anew else last.preload,
+            delivered=tuple(_delivered(cluster, shards[machine.name])),
         )
         if not _is_news(machine, last, orders):
             continue
@@ -159,6 +160,14 @@ def give_orders(cluster: Cluster) -> Result:
         version=cluster.version + len(told),
         planned=cluster.planned or cluster.settled,
     ), tuple(commands)
+
+
+def _delivered(cluster: Cluster, shards: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """What is known to be pushed of clocks that are not complete."""
+    for number in shards:
+        generation, clock = cluster.shards[number].delivered
+        if generation == cluster.generation and clock > cluster.completed:
+            yield number, clock
 
 
 def _is_stranger(machine: Machine) -> bool:
@@ -179,9 +188,12 @@ def _for_all(cluster: Cluster) -> Assign:
 
 
 def _is_news(machine: Machine, last: Assign | None, orders: Assign) -> bool:
-    """Whether ``orders`` say anything the worker needs. Progress is nothing: it knows its own clock."""
+    """Whether ``orders`` say anything the worker needs. Progress is nothing: it knows its own clock.
+
+    Nor is what others delivered, where it got none of their shards.
+    """
     if last is None:
         return not machine.leaving
     if not orders.shards and (machine.leaving or not last.shards):
         return not machine.leaving and orders.preload != last.preload
-    return replace(last, clock=orders.clock) != orders
+    return replace(last, clock=orders.clock, delivered=orders.delivered) != orders

@@ -134,6 +134,7 @@ class Assign:
     deltas that servers already have are dropped there, so starting too early is harmless. ``until``: the
     last clock of the job. ``drain``: finish the clock in hand within ``notice_s``, push it, answer Drained.
     ``preload``: shards to load next, for they may become yours; answered by Loaded, as all loading is.
+    ``delivered``: of some shards the last clock that an owner before pushed everywhere, ``clock`` or later.
     """
 
     machine: str
@@ -146,6 +147,7 @@ class Assign:
     drain: bool = False
     notice_s: float = 0.0
     preload: tuple[int, ...] = ()
+    delivered: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

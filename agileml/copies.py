@@ -228,7 +228,7 @@ class Copies:
             self._out.append(BackedUp(self._me.machine, held.partition, held.generation, clock))
 
     def _serve(self, held: Held, epoch: int, backup: Peer | None) -> None:
-        held.role, held.epoch, held.backup = Role.SERVING, epoch, backup
+        held.serve(epoch, backup)
         self._out.append(Installed(self._me.machine, held.partition, epoch, held.state.clock))
         if backup is not None:
             self._out += held.next_push()

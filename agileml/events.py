@@ -142,10 +142,15 @@ class MachineReleased:
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """A leaving worker has pushed its last deltas and computes no more."""
+    """A leaving worker has pushed its last deltas and computes no more.
+
+    ``delivered``: of each of its shards the last clock that all servers of ``generation`` have.
+    """
 
     machine: str
     incarnation: int
+    generation: int
+    delivered: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)

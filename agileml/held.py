@@ -61,6 +61,11 @@ class Held:
     """Clocks not complete yet that shall end a range."""
     pushed_lately: bool = False
     """Since time last passed."""
+    served_from: int = 0
+    """The clock it was at when serving it began here, or its generation did."""
+    alone: int = 0
+    """The last clock that the backup can get as a range of its own only: it held all before, and nobody
+    else has pushed it."""
 
     @classmethod
     def received(cls, message: Install, backed: int, setup: Setup) -> Held:
@@ -127,6 +132,7 @@ class Held:
 
     def push_until(self, clock: int) -> Send:
         push = self._push(self.sent, clock)
+        self.alone = clock if self.acked == self.sent == clock - 1 >= self.served_from else 0
         self.sent = clock
         return push
 
@@ -155,6 +161,14 @@ class Held:
     def follow_from(self, clock: int) -> None:
         """Whoever is pushed to holds ``clock``, or will before anything else comes."""
         self.sent = self.acked = clock
+        self._begin()
+
+    def serve(self, epoch: int, backup: Peer | None) -> None:
+        self.role, self.epoch, self.backup = Role.SERVING, epoch, backup
+        self._begin()
+
+    def _begin(self) -> None:
+        self.served_from, self.alone = self.state.clock, 0
 
     def _push(self, since: int, clock: int) -> Send:
         if self.backup is None:
@@ -190,7 +204,7 @@ class Held:
         )
 
     def end_of_life(self, epoch: int) -> EndOfLife:
-        """What the backup lacks beside the ranges."""
+        """What the backup lacks beside the ranges; what it overwrote for a range, it knows itself."""
         state = self.state
         return EndOfLife(
             self.partition,
@@ -199,6 +213,6 @@ class Held:
             self.base,
             state.clock,
             tuple(sorted(self.cuts)),
-            state.undo[-1:],
+            () if self.alone == state.clock else state.undo[-1:],
             state.pending,
         )

@@ -7,7 +7,7 @@ table of edges is all that may ever happen to it. Nothing here knows a machine b
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, Self
 
@@ -121,13 +121,17 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One of the S cuts of the input. Its previous owners may have it in memory still."""
+    """One of the S cuts of the input. Its previous owners may have it in memory still.
+
+    ``delivered``: in which generation one of them pushed everything before it left, and up to which clock.
+    """
 
     owner: str | None = None
     previous: tuple[str, ...] = ()
+    delivered: tuple[int, int] = (0, 0)
 
     def given_to(self, owner: str | None) -> Shard:
         if owner == self.owner:
             return self
         earlier = (self.owner, *self.previous) if self.owner is not None else self.previous
-        return Shard(owner, tuple(name for name in earlier if name != owner))
+        return replace(self, owner=owner, previous=tuple(name for name in earlier if name != owner))

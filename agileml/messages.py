@@ -224,7 +224,8 @@ class Install:
 class EndOfLife:
     """The last message from an ActivePS to its backup: serve at ``clock``, with these deltas pending.
 
-    ``undo``: what the last clock alone overwrote, since it may have come within a range and be read for.
+    ``undo``: what the last clock alone overwrote, where it may have come within a longer range: it may be
+    read for.
     """
 
     partition: int

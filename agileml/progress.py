@@ -94,7 +94,14 @@ def drained(cluster: Cluster, event: Drained) -> Result:
         return cluster, ()
     if not machine.leaving:
         raise InvalidTransition(cluster.told(f"{event}, which was never asked to drain"))
-    return cluster.with_machine(replace(machine, worker=replace(machine.worker, drained=True))), ()
+    shards = list(cluster.shards)
+    for number, clock in event.delivered if _current(cluster, event.generation) else ():
+        if not 0 <= number < len(shards):
+            raise InvalidTransition(cluster.told(f"there is no shard {number}"))
+        if shards[number].owner == machine.name:
+            shards[number] = replace(shards[number], delivered=(event.generation, clock))
+    machine = replace(machine, worker=replace(machine.worker, drained=True))
+    return replace(cluster.with_machine(machine), shards=tuple(shards)), ()
 
 
 def stop_requested(cluster: Cluster, event: StopRequested) -> Result:  # noqa: ARG001 - one signature for all

@@ -114,7 +114,7 @@ class Worker:
         self._over = 0  # clocks up to here are complete everywhere
         self._delivered: dict[int, int] = {}  # shard -> last clock acknowledged, in this generation
         self._task: _Task | None = None
-        self._ahead: _Task | None = None  # the next one, which reads while the one in hand pushes
+        self._ahead: _Task | None = None  # the next one, which reads while the one in hand ends
         self._numbers = 0
         self._drained = False
         self._behind: dict[int, bool] = {}  # partition -> what its server said last
@@ -138,6 +138,8 @@ class Worker:
             self._behind.clear()
         self._assigned = assign
         self._over = max(self._over, assign.clock - 1)
+        for shard, clock in assign.delivered:
+            self._delivered[shard] = max(clock, self._delivered.get(shard, 0))
         self._routes = {route.partition: route for route in assign.routes}
         if not assign.drain:
             self._drained = False
@@ -168,16 +170,19 @@ class Worker:
 
     @property
     def uncomputed(self) -> int:
-        """How many shards of the clock in hand can be computed now."""
+        """How many shards of the clock in hand are not computed yet."""
         task = self._task
-        if task is None or task.asked or task.pushing:
-            return 0
-        return len(set(task.shards) - task.deltas.keys())
+        return 0 if task is None or task.pushing else len(set(task.shards) - task.deltas.keys())
+
+    @property
+    def computable(self) -> int:
+        """How many of them can be computed now: all, once they are read."""
+        return 0 if self._task is None or self._task.asked else self.uncomputed
 
     def work(self, at_most: int | None = None) -> tuple[Work, ...]:
         """What can be computed now, in the order of shards."""
         task = self._task
-        if task is None or not self.uncomputed:
+        if task is None or not self.computable:
             return ()
         shards = [shard for shard in task.shards if shard not in task.deltas][:at_most]
         return tuple(Work(task.number, shard, task.clock, self._values(task, shard)) for shard in shards)
@@ -215,14 +220,16 @@ class Worker:
             case UpdateDone(partition=partition, behind=behind):
                 del task.asked[partition]
                 self._behind[partition] = behind
-            case ReadDone() if task is self._ahead and self._unacknowledged(answer.partition):
+            case ReadDone() if self._overtakes(task, answer.partition):
                 asked.route, asked.request, asked.again = None, 0, True
             case ReadDone():
                 del task.asked[answer.partition]
                 self._put(task, answer)
 
-    def _unacknowledged(self, partition: int) -> bool:
-        return self._task is not None and partition in self._task.asked
+    def _overtakes(self, ahead: _Task, partition: int) -> bool:
+        """Whether what is read may lack an earlier clock that is being pushed there."""
+        task = self._task
+        return task is not None and task.pushing and task.clock < ahead.clock and partition in task.asked
 
     def _drop(self, task: _Task) -> None:
         if task is self._task:
@@ -236,12 +243,14 @@ class Worker:
         Machines that join or leave one by one change assignments many times in a clock. So a read goes on for
         those shards that stay, and gained ones make a task of their own after this one; and deltas that were
         computed are pushed, although their shards are somebody else's by now, who may still have to begin.
-        Not so the first shard's: its owner alone says where ranges for the backups end.
+        Not so the first shard's: its owner alone says where ranges for the backups end. Who drains goes on
+        reading where all clocks before are over, but waits for nobody: those it would wait for may drain too.
         """
         task = self._task
         if task is None or task.pushing:
             return
-        if task.reading and (assign.drain or task.clock != self._due_clock()):
+        waits = assign.drain and task.clock > self._over + 1
+        if task.reading and (waits or task.clock != self._due_clock()):
             self._task = None
         elif not assign.drain:
             wanted = {*assign.shards, *(task.deltas.keys() - {0})}
@@ -265,13 +274,13 @@ class Worker:
         if task is not None and task.pushing and not task.asked:
             for shard in task.shards:
                 self._delivered[shard] = max(task.clock, self._delivered.get(shard, 0))
-            self._task, self._ahead = self._ahead, None
+            self._task = None
         elif task is not None and not task.pushing and task.deltas.keys() >= set(task.shards):
             self._start_push(task)
         if self._task is None:
-            self._task = self._next_task()
+            self._task, self._ahead = self._ahead or self._next_task(), None
             self._say_drained()
-        elif self._task.pushing and self._ahead is None:
+        if self._task is not None and not self._task.reading and self._ahead is None:
             self._ahead = self._next_task()
         for some in (self._task, self._ahead):
             if some is not None:
@@ -279,9 +288,13 @@ class Worker:
         out, self._out = tuple(self._out), []
         return out
 
+    def _done(self, shard: int) -> int:
+        """The last clock that all servers have of the shard, as far as is known here."""
+        return max(self._over, self._delivered.get(shard, 0))
+
     def _next(self, shard: int) -> int:
         """The first clock that the shard lacks when all that is under way is delivered."""
-        done = max(self._over, self._delivered.get(shard, 0))
+        done = self._done(shard)
         if self._task is not None and self._task.pushing and shard in self._task.shards:
             done = max(done, self._task.clock)
         return done + 1
@@ -291,11 +304,15 @@ class Worker:
         return min((self._next(shard) for shard in shards), default=None)
 
     def _next_task(self) -> _Task | None:
-        """To be read from now on, if anything is due."""
-        assign, clock = self._assigned, self._due_clock()
+        """To be read from now on, if anything is due that is not in hand."""
+        assign, clock, task = self._assigned, self._due_clock(), self._task
         if assign is None or assign.drain or clock is None or clock > assign.until:
             return None
-        shards = tuple(shard for shard in sorted(assign.shards) if self._next(shard) == clock)
+        in_hand = () if task is None or task.pushing else task.shards
+        due = (shard for shard in sorted(assign.shards) if self._next(shard) == clock)
+        shards = tuple(shard for shard in due if shard not in in_hand)
+        if not shards:
+            return None
         plan = self._planner.plan(shards)
         self._numbers += 1
         task = _Task(self._numbers, clock, shards, plan)
@@ -304,8 +321,10 @@ class Worker:
         return task
 
     def _say_drained(self) -> None:
-        if self._task is None and self._assigned is not None and self._assigned.drain and not self._drained:
-            self._out.append(Drained(self._machine, self._incarnation))
+        assign = self._assigned
+        if self._task is None and assign is not None and assign.drain and not self._drained:
+            delivered = tuple((shard, self._done(shard)) for shard in assign.shards)
+            self._out.append(Drained(self._machine, self._incarnation, assign.generation, delivered))
             self._drained = True
 
     def _put(self, task: _Task, answer: ReadDone) -> None:
@@ -343,7 +362,7 @@ class Worker:
             route = self._routes.get(partition)
             if route is None or route is asked.route or route == asked.route:
                 continue
-            if not (asked.again and task is self._ahead and self._unacknowledged(partition)):
+            if not (asked.again and self._overtakes(task, partition)):
                 asked.route, asked.again = route, False
                 batches.setdefault(Peer(route.machine, route.endpoint), []).append(asked)
         for peer, batch in batches.items():

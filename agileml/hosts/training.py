@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -43,6 +44,8 @@ class WorkerProcess:
         self._loading = Loading(self._input.shard, Shelf(job.input_bytes), self._cores)
         self._held: list[tuple[Work, Patch]] = []
         self._release_at = 0.0
+        self._goes_on = False  # computing, without a pause since the last release
+        self._finish_by = math.inf  # what it has begun, where it drains
         self._found: list[ShardObjective] = []
         self._meter = WorkerMeter(machine, incarnation, time.monotonic()) if job.setup.automatic else None
         self._ask_after_s = job.timing.ask_after_s
@@ -78,8 +81,12 @@ class WorkerProcess:
             if time.monotonic() >= self._look_back_at:
                 self._look_back_at = time.monotonic() + self._ask_after_s
                 self._carry_out(self._core.look_back())
-            if not self._held and self._core.uncomputed:
+            if self._core.uncomputed:
+                self._abandon_what_comes_too_late()
+            if not self._held and self._core.computable:
                 self._compute()
+            elif not self._held:
+                self._goes_on = False
             if self._held and time.monotonic() >= self._release_at:
                 self._release()
             if self._meter is not None and (load := self._meter.report(time.monotonic())) is not None:
@@ -89,7 +96,7 @@ class WorkerProcess:
         if self._held:
             until_release = int(1000 * (self._release_at - time.monotonic())) + 1
             return max(0, min(until_release, self._control.wait_ms()))
-        return 0 if self._core.uncomputed else self._control.wait_ms()
+        return 0 if self._core.computable else self._control.wait_ms()
 
     def _tell_loaded(self) -> None:
         loaded = self._loading.collect()
@@ -100,14 +107,27 @@ class WorkerProcess:
         self._loading.want(assign.shards, assign.preload)
         self._carry_out(self._core.assign(assign))
         self._data.keep_only({route.endpoint for route in assign.routes})
-        remaining_s = self._core.uncomputed * self._shard_s
-        if assign.drain and remaining_s > assign.notice_s * _DRAIN_MARGIN:
+        if not assign.drain:
+            self._finish_by = math.inf
+        elif self._finish_by == math.inf:
+            self._finish_by = time.monotonic() + assign.notice_s * _DRAIN_MARGIN
+
+    def _abandon_what_comes_too_late(self) -> None:
+        """The clock in hand, as soon as it cannot be computed in time any more, or its rows do not come."""
+        now, to_begin = time.monotonic(), self._core.uncomputed - len(self._held)
+        holds_s = max(0.0, self._release_at - now) if self._held else 0.0
+        if now + holds_s + to_begin * self._shard_s > self._finish_by:
             self._held, self._found = [], []
             self._carry_out(self._core.abandon())
 
     def _compute(self) -> None:
-        """As many shards as there are cores."""
+        """As many shards as there are cores.
+
+        The nominal time of one batch begins where that of the last one ended: a process that is woken up
+        late to release what it held loses nothing by it.
+        """
         began = time.monotonic()
+        nominally = self._release_at if self._goes_on else began
         batch = self._core.work(self._cores)
         shards = [work.shard for work in batch]
         with self._at.named("computing shards {} in clock {}", shards, batch[0].clock):
@@ -115,7 +135,7 @@ class WorkerProcess:
                 self._held.append((work, checked(outcome, self._input.shape)))
                 self._found.append(ShardObjective(work.shard, float(outcome.total), float(outcome.count)))
         self._shard_s = max(self._nominal_s, (time.monotonic() - began) / len(batch))
-        self._release_at = began + self._nominal_s * len(batch)
+        self._release_at = max(time.monotonic(), nominally + self._nominal_s * len(batch))
         if self._meter is not None:
             self._meter.computed(len(batch), self._shard_s * len(batch) * self._cores)
 
@@ -137,6 +157,7 @@ class WorkerProcess:
         self._control.flush()
         for work, delta in held:
             self._carry_out(self._core.computed(work, delta))
+        self._goes_on = self._core.computable > 0
 
     def _carry_out(self, outgoing: Iterable[Outgoing]) -> None:
         for item in outgoing:

@@ -128,7 +128,8 @@ class Job:
                 return Installed(target, partition, epoch, clock)
             case Assign(machine=machine, drain=True):
                 worker = self.cluster.machines[machine].worker
-                return None if worker is None else Drained(machine, worker.incarnation)
+                generation = self.cluster.generation
+                return None if worker is None else Drained(machine, worker.incarnation, generation, ())
             case Assign(machine=machine, shards=shards, preload=preload):
                 worker = self.cluster.machines[machine].worker
                 if worker is None or worker.loaded >= {*shards, *preload}:

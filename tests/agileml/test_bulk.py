@@ -125,6 +125,27 @@ def test_machines_that_are_warned_together_leave_together(many: int) -> None:
     assert {job.shards(machine) for machine in RELIABLE_NAMES} == {many + 4}
 
 
+def test_whoever_gets_the_input_of_the_drained_is_told_what_they_have_delivered() -> None:
+    job = four_machines(2)
+    join(job, 2)
+    job.tell(EvictionWarned(("t0", "t1"), 120.0))
+    clock = job.cluster.completed + 1
+    pushed, abandoned = (
+        [number for number, shard in enumerate(job.cluster.shards) if shard.owner == machine]
+        for machine in ("t0", "t1")
+    )
+    words = [word for word in job.answers if not isinstance(word, Drained)]
+    orders = only(Assign, job.tell(*words, drained("t0", pushed, clock), drained("t1", abandoned, clock - 1)))
+    last = {order.machine: order for order in orders if order.machine in RELIABLE_NAMES}
+    assert {number for order in last.values() for number in order.shards} > {*pushed, *abandoned}
+    assert sorted(pair for order in last.values() for pair in order.delivered) == [(n, clock) for n in pushed]
+    assert all(number in order.shards for order in last.values() for number, _ in order.delivered)
+
+
+def drained(machine: str, shards: Sequence[int], clock: int) -> Drained:
+    return Drained(machine, 1, 0, tuple((number, clock) for number in shards))
+
+
 def test_a_machine_that_has_drained_is_safe_although_another_one_hangs() -> None:
     job = four_machines(12)
     join(job, 12)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from agileml.commands import Failed
-from agileml.events import Stage, StopRequested, Tier
+from agileml.commands import Failed, SafeToKill
+from agileml.events import EvictionWarned, Stage, StopRequested, Tier
 from agileml.hosts.client import TrainingClient
 from agileml.hosts.local import LocalHost
 from agileml.telemetry import MachineGivenUp, ObjectiveAt
@@ -141,6 +141,30 @@ def test_a_hanging_machine_is_lost_and_ends_when_it_wakes(tmp_path: Path) -> Non
         job.stop()
         job.check_result()
         job.check_nothing_left()
+
+
+def test_who_drains_gives_up_a_read_that_does_not_come_in_half_of_the_notice(tmp_path: Path) -> None:
+    """Reads stop where the backup does; of three workers two hold nothing that would have to reach it."""
+    with running_job(tmp_path, clock_s=0.0, partitions=1, timing=replace(QUICK, silence_s=30.0)) as job:
+        job.train_on("r1", "t1", "t2", "t3")
+        job.reach_stage(Stage.TWO)
+        job.reach(job.clock + 1)
+        assert job.signal_role("server", "r1", signal.SIGSTOP) == 1
+        before = -1
+        while job.clock > before:  # as long as anybody still reads
+            before = job.clock
+            job.listen(1.0)
+        warned_at = time.monotonic()
+        job.client.tell(EvictionWarned(("t1", "t2", "t3"), 8.0))
+        first, second = (job.wait(lambda said: isinstance(said, SafeToKill)) for _ in range(2))
+        assert first != second
+        assert 3.0 < time.monotonic() - warned_at < 8.0
+        job.signal_role("server", "r1", signal.SIGCONT)
+        job.wait(lambda said: isinstance(said, SafeToKill))
+        job.reach(before + 5)
+        job.stop()
+        assert job.redone == []
+        job.check_result()
 
 
 def test_a_laptop_that_sleeps_loses_nothing(tmp_path: Path) -> None:

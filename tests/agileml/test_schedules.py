@@ -302,6 +302,12 @@ def tells_routes_before_arrival(cluster: Cluster) -> Result:
     return replace(after, partitions=cluster.partitions), commands
 
 
+def believes_what_was_delivered_before_a_rollback(cluster: Cluster) -> Result:
+    shards = tuple(replace(s, delivered=(cluster.generation, s.delivered[1])) for s in cluster.shards)
+    after, commands = assignments.give_orders(replace(cluster, shards=shards))
+    return replace(after, shards=cluster.shards), commands
+
+
 WRONG: Sequence[tuple[Step, Sequence[Fault]]] = [
     (keeps_the_generation, (server_dies,)),
     (spares_the_survivors, (server_dies,)),
@@ -317,6 +323,7 @@ WRONG: Sequence[tuple[Step, Sequence[Fault]]] = [
     (_with_rule(admission.admit, keeps_waiting_who_is_needed), (lose_reliable, reliable_server_dies)),
     (_with_rule(assignments.share_input, leaves_input_with_the_drained), GENTLE),
     (_with_rule(assignments.give_orders, gives_orders_between_clocks_only), FAULTS),
+    (_with_rule(assignments.give_orders, believes_what_was_delivered_before_a_rollback), FAULTS),
 ]
 
 
