@@ -74,12 +74,15 @@ def test_automatic_stages_leave_a_stage_that_turns_out_longer_than_it_promised(f
     assert settles_on(RATIOS["7:1"], first) is Stage.TWO
 
 
-@pytest.mark.parametrize("warned_within", [0.1, 0.8])
+@pytest.mark.parametrize("warned_within", [0.0, 0.8])
 def test_sixty_machines_join_unnoticed_and_leave_with_a_small_blip(warned_within: float) -> None:
-    """Fig. 4.15: 4 machines, 60 more, 4 again. The clock of the bulk eviction is 13 % longer in the paper."""
+    """Fig. 4.15: 4 machines, 60 more, 4 again. The clock of the bulk eviction is 13 % longer in the paper.
+
+    Here it ends what the 60 have begun, and the next is as long as any other of 4 machines.
+    """
     told = elasticity(clocks=2, warned_within=warned_within)
     assert told.joining <= NOISE
-    assert told.blip <= 0.13
+    assert told.blip <= 0.02
     assert told.safe_s < 30.0
     assert told.steps < 10 * MACHINES, "of the controller: a few for each machine, and for each clock"
 

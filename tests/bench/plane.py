@@ -2,8 +2,8 @@
 
 Real worker and server processes of a job whose application hands back what it read. The job is frozen while
 the references run, and all take turns; figures are medians. Aim: half of bare pyzmq or more. Bare pyzmq
-neither looks at the arrays nor waits for other workers; so one that adds them, in the one round trip that a
-clock takes, is told beside it.
+neither looks at the arrays nor waits for other workers; so one that adds them, and answers when all those
+have sent theirs for whom a clock waits (none, where staleness is allowed), is told beside it.
 
 On a machine that others use, who waits for whom decides what the clock says; so the processor time of the
 workers and the server is told as well, beside that of the reference: their ratio for the same bytes.
@@ -38,7 +38,7 @@ def main() -> None:
             setup = Setup(partitions=1, shards=workers, clocks=10_000_000, staleness=staleness)
             echo = Job("tests.bench._echo:Echo", {"kib": kib}, setup)
             with measured(echo, numbered(workers), ("r1", "t1")[:workers]) as job:
-                turns = [turn(job, workers, kib) for _ in range(TURNS)]
+                turns = [turn(job, workers, kib, 1 if staleness else workers) for _ in range(TURNS)]
             ours, bare, sums, copied = (
                 Moved(*(statistics.median(values) for values in zip(*moved, strict=True)))
                 for moved in zip(*turns, strict=True)
@@ -71,28 +71,31 @@ def numbered(shards: int) -> str:
     return "x\n" + "".join(f"{shard}\n" for shard in range(shards))
 
 
-def turn(job: MeasuredJob, workers: int, kib: int) -> tuple[Moved, Moved, Moved, Moved]:
-    """Of ours, of bare pyzmq, of bare pyzmq that sums, and of memcpy."""
+def turn(job: MeasuredJob, workers: int, kib: int, together: int) -> tuple[Moved, Moved, Moved, Moved]:
+    """Of ours, of bare pyzmq, of bare pyzmq that sums for so many ``together``, and of memcpy."""
     moved = workers * 2 * kib * 1024
     rate, busy = job.clocks(TURN_S)
     with job.frozen():
         bare, copied = bare_pyzmq("copies", workers, kib * 1024), memcpy(kib * 1024)
     with job.frozen():  # again: a machine that stands still for too long is taken for lost
-        sums = bare_pyzmq("sums", workers, kib * 1024)
+        sums = bare_pyzmq("sums", workers, kib * 1024, together)
     return Moved(rate * moved, busy / moved), bare, sums, copied
 
 
-def bare_pyzmq(way: str, workers: int, size: int) -> Moved:
+def bare_pyzmq(way: str, workers: int, size: int, together: int = 1) -> Moved:
     with tempfile.TemporaryDirectory() as folder:
         endpoint = f"ipc://{folder}/bare"
         base = [sys.executable, "-m", "tests.bench._bare"]
-        server = subprocess.Popen([*base, "serve", way, endpoint, str(size)])
+        server = subprocess.Popen([*base, "serve", way, endpoint, str(size), str(together)], text=True)
         ask = [*base, "ask", way, endpoint, str(size), str(TURN_S)]
         askers = [subprocess.Popen(ask, stdout=subprocess.PIPE, text=True) for _ in range(workers)]
-        said = [asker.communicate()[0].split() for asker in askers]
-        server_s = processor_s(server.pid)
-        server.kill()
-        server.wait()
+        try:
+            said = [asker.communicate()[0].split() for asker in askers]
+            server_s = processor_s(server.pid)
+        finally:
+            for process in (server, *askers):
+                process.kill()
+                process.wait()
     moved = sum(int(words[0]) for words in said)
     rate = sum(int(words[0]) / float(words[1]) for words in said)
     return Moved(rate, (server_s + sum(float(words[2]) for words in said)) / moved)
