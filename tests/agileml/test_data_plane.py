@@ -156,6 +156,16 @@ def test_a_drained_worker_pushes_the_clock_in_hand_and_starts_no_other() -> None
     run_to_the_end(fabric)
 
 
+def one_has_delivered() -> Fabric:
+    """Clock 1 of its shards, which the other one has only read for."""
+    fabric = created()
+    start(fabric)
+    fabric.deliver()
+    while fabric.compute_one("w1"):
+        pass
+    return fabric
+
+
 def test_who_drains_goes_on_reading_what_is_there_already() -> None:
     fabric = created()
     start(fabric)  # both have asked for clock 1, and the wire is full
@@ -168,22 +178,14 @@ def test_who_drains_goes_on_reading_what_is_there_already() -> None:
 
 def test_who_drains_waits_for_nobody() -> None:
     """Others may leave as well, and compute nothing any more."""
-    fabric = created()
-    start(fabric)
-    fabric.deliver()
-    while fabric.compute_one("w1"):
-        pass
+    fabric = one_has_delivered()
     assert fabric.workers["w1"].clock == 2, "it reads what is there when the other one has pushed"
     fabric.assign(assignment(fabric, "w1", (0, 2), ("r", "r"), version=2, drain=True))
     assert [event.delivered for event in drained(fabric)] == [((0, 1), (2, 1))]
 
 
 def test_what_another_has_delivered_is_not_read_again() -> None:
-    fabric = created()
-    start(fabric)
-    fabric.deliver()
-    while fabric.compute_one("w1"):
-        pass
+    fabric = one_has_delivered()
     whole = assignment(fabric, "w2", (0, 1, 2, 3), ("r", "r"), version=2)
     fabric.sent.clear()
     fabric.assign(replace(whole, delivered=((0, 1), (2, 1))))
