@@ -57,8 +57,8 @@ class ControllerProcess:
         folder.tell_controller_endpoint(self._listener.endpoint)
 
     def run(self) -> None:
-        """Until the job is over and its client knows (or is not heard of for a lease)."""
-        while not self._over():
+        """Until the job is over and its client knows (or is silent for a lease), or nobody claims it."""
+        while not (self._over() or self._unclaimed()):
             self._exchange()
             self._notice_silence()
             self._notice_time()
@@ -72,6 +72,12 @@ class ControllerProcess:
         if self._ending_at is None:
             self._ending_at = time.monotonic() + self._timing.lease_s
         return not self._core.link(CLIENT).unconfirmed or time.monotonic() > self._ending_at
+
+    def _unclaimed(self) -> bool:
+        """Whether whoever started this machine has not said so for so long that it must have died before."""
+        if self._core.link(CLIENT).received:
+            return False
+        return self._listening.silent_s(CLIENT) > self._timing.unclaimed_s
 
     def _exchange(self) -> None:
         """Wait for packets, act on them, and send what is new or due for repetition.

@@ -55,6 +55,7 @@ class Timing:
     long without its controller, and a finished controller after so long without its client; ``ask_after_s``:
     what a worker or a server has had no answer to for so long, up to twice that, is asked after;
     ``first_word_s``: what a controller has beyond its leases to start and read its journal;
+    ``unclaimed_s``: a controller ends after so long, if its client has never told it of a machine;
     ``told_after_s``: what a worker or a server is at for so long is told (``hosts/doing.py``).
     """
 
@@ -64,6 +65,7 @@ class Timing:
     checkpoint_s: float = 0.0
     ask_after_s: float = 2.0
     first_word_s: float = 300.0
+    unclaimed_s: float = 1800.0
     told_after_s: float = 60.0
 
 

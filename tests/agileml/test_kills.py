@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ import pytest
 
 from agileml.commands import Failed
 from agileml.events import MachineLost, Stage
-from tests.agileml.real_jobs import QUICK, RunningJob, running_job
+from tests.agileml.real_jobs import PATIENCE_S, QUICK, RunningJob, running_job
 
 pytestmark = [pytest.mark.process, pytest.mark.campaign]
 
@@ -140,6 +141,28 @@ def test_losing_the_only_reliable_machine_ends_the_job_by_lease(tmp_path: Path) 
         job.start("r1", "t1")
         job.reach(2)
         job.host.kill("r1")
+        job.check_nothing_left()
+
+
+def test_machines_that_nobody_claims_end_by_themselves(tmp_path: Path) -> None:
+    """Their client has died between starting them and telling the controller of the first."""
+    with running_job(tmp_path, timing=replace(QUICK, lease_s=4.0, unclaimed_s=3.0)) as job:
+        for machine in ("r1", "t1"):
+            job.start_agent(machine)
+        until = time.monotonic() + PATIENCE_S
+        while job.host.leftovers():
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        job.check_nothing_left()
+
+
+def test_a_claimed_job_trains_on_without_its_client(tmp_path: Path) -> None:
+    with running_job(tmp_path, timing=replace(QUICK, unclaimed_s=3.0)) as job:
+        job.start("r1", "t1")
+        job.reach(1)
+        time.sleep(2 * job.folder.job().timing.unclaimed_s)
+        job.stop()
+        job.check_result()
         job.check_nothing_left()
 
 
