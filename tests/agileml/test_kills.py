@@ -146,13 +146,14 @@ def test_losing_the_only_reliable_machine_ends_the_job_by_lease(tmp_path: Path) 
 
 def test_machines_that_nobody_claims_end_by_themselves(tmp_path: Path) -> None:
     """Their client has died between starting them and telling the controller of the first."""
-    with running_job(tmp_path, timing=replace(QUICK, lease_s=4.0, unclaimed_s=3.0)) as job:
+    with running_job(tmp_path, timing=replace(QUICK, unclaimed_s=3.0)) as job:
         for machine in ("r1", "t1"):
             job.start_agent(machine)
         until = time.monotonic() + PATIENCE_S
         while job.host.leftovers():
             assert time.monotonic() < until
             time.sleep(0.05)
+        assert job.folder.last_words.exists()  # the controller ended, and no agent before it by lease
         job.check_nothing_left()
 
 
