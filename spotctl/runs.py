@@ -135,6 +135,9 @@ class Run:
 
     def discard(self) -> None:
         """Forget the run: it was refused before any machine was asked for."""
+        from agileml.hosts.job import JobFolder  # only who refuses needs it
+
+        JobFolder(self.training).remove_sockets()  # which are not below the run's folder
         shutil.rmtree(self.folder)
 
     def save_history(self, history: PriceHistory, capacity: Observations = UNWATCHED) -> None:

@@ -224,3 +224,14 @@ def test_where_runs_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     monkeypatch.delenv("XDG_STATE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert default_root() == tmp_path / ".local" / "state" / "spotctl"
+
+
+def test_a_run_that_is_discarded_leaves_no_folder_of_sockets(runs: Runs, tmp_path: Path) -> None:
+    """The elastic trainer's have short names elsewhere, and a link to them in its own folder."""
+    run, sockets = runs.create("refused"), tmp_path / "short"
+    for folder in (sockets, run.training):
+        folder.mkdir()
+    (run.training / "sockets").symlink_to(sockets)
+    run.discard()
+    assert not sockets.exists()
+    assert not run.folder.exists()
