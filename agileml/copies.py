@@ -99,6 +99,11 @@ class Copies:
         held = self._held.get(partition)
         return None if held is None else held.role
 
+    def clock(self, partition: int) -> int | None:
+        """The completed clock of its copy here."""
+        held = self._held.get(partition)
+        return None if held is None else held.state.clock
+
     @property
     def partitions(self) -> Iterable[int]:
         """Those of which there is a copy here."""

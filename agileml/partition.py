@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from agileml.ahead import Ahead
 from agileml.messages import Matrix, Patch, PendingDelta, ProtocolError, Rows, ShardDelta, Undo
 from agileml.rows import added, index, merge, overlay, union
 from agileml.stale import StaleView
@@ -50,6 +51,7 @@ class PartitionState:
     """
 
     __slots__ = (
+        "_ahead",
         "_given_out",
         "_loose",
         "_made_new",
@@ -79,6 +81,7 @@ class PartitionState:
         # Completed clocks that nobody may ask to return to:
         self._loose = {step.clock for step in self._undo if step.loose}
         self._pending: dict[int, dict[int, Patch]] = {}
+        self._ahead = Ahead()
         self._stale = StaleView() if staleness else None
         for late in pending:
             self.update(late.clock, (late.delta,))
@@ -110,7 +113,8 @@ class PartitionState:
         arrived, which is all of clock - s - 1 and read-your-writes.
         """
         if self._stale is not None:
-            found = self._stale.read(rows, self.values)
+            alone = self._ahead.alone(rows)
+            found = self._ahead.newest(rows) if alone else self._stale.read(rows, self.values)
             return self._take(rows) if found is None else found
         if clock == self.clock + 1:
             return self._take(rows)
@@ -170,6 +174,7 @@ class PartitionState:
             if delta.shard in known:
                 continue
             known[delta.shard] = delta.patch
+            self._ahead.arrived(clock, delta, self.values, self.clock)
             if self._stale is not None:
                 self._stale.arrived(delta.patch)
 
@@ -178,8 +183,15 @@ class PartitionState:
         if len(self._pending.get(self.clock + 1, ())) < self._shards:
             return False
         deltas = self._pending.pop(self.clock + 1)
-        after = added(self.values, [patch for _, patch in sorted(deltas.items())])
-        self._set(after, self.clock + 1, given_out=False)
+        after = self._ahead.take(self.clock + 1)
+        if after is not None:
+            self._set(after, self.clock + 1, given_out=True)
+        else:
+            after = added(self.values, [patch for _, patch in sorted(deltas.items())])
+            self._set(after, self.clock + 1, given_out=False)
+            self._ahead.learn(deltas, len(self.values))
+            for late in self.pending:
+                self._ahead.arrived(late.clock, late.delta, self.values, self.clock)
         if not keep:
             self._loose.add(self.clock)
         self._merge_loose()
@@ -257,6 +269,7 @@ class PartitionState:
 
     def drop_pending(self) -> None:
         self._pending.clear()
+        self._ahead.cleared()
         if self._stale is not None:
             self._stale.cleared()
 

@@ -75,7 +75,7 @@ def added(values: Matrix, deltas: Sequence[Patch]) -> Patch:
     Deltas of neighbouring runs, as of shards that have rows of their own, are added each to its part of the
     values in one pass. A new array; ``values`` holds no -0.0, so it is the same to the last bit.
     """
-    runs = _neighbours(deltas)
+    runs = neighbours(deltas)
     if runs is not None:
         rows = np.arange(runs[0].start, runs[-1].stop, dtype=np.int64)
         after = np.empty((len(rows), values.shape[1]), np.float32)
@@ -88,8 +88,8 @@ def added(values: Matrix, deltas: Sequence[Patch]) -> Patch:
     return Patch(total.rows, np.add(values[index(total.rows)], total.values, out=own))
 
 
-def _neighbours(deltas: Sequence[Patch]) -> list[slice] | None:
-    """Their runs in order, where each begins at the end of the last."""
+def neighbours(deltas: Sequence[Patch]) -> list[slice] | None:
+    """The runs of their rows, in order, where each begins at the end of the last; None elsewhere."""
     runs = [span(delta.rows) for delta in deltas if len(delta.rows)]
     known = sorted((run for run in runs if run is not None), key=lambda run: int(run.start))
     if not 1 < len(known) == len(deltas):

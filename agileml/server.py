@@ -10,7 +10,7 @@ Rule 2: whoever is asked after something answers from what is here now, or waits
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from agileml.commands import (
@@ -80,11 +80,8 @@ class Server:
     def handle(self, sender: str, message: Request | Transfer) -> tuple[Outgoing, ...]:
         """Take a message from a worker or another server. ``sender`` is where answers go."""
         match message:
-            case Read():  # nothing that anybody waits for changes by it
-                self._waiting.try_alone(self._waiting.ask(sender, message), self._attempt)
-                return self._said()
-            case Update():
-                return self._settle(partition for _, partition in self._waiting.ask(sender, message))
+            case Read() | Update():
+                return self._asked(self._waiting.ask(sender, message))
             case Push() | Install() | EndOfLife():
                 self._waiting.add(Came(sender, message))
             case Inquiry():
@@ -131,6 +128,13 @@ class Server:
     def role(self, partition: int) -> Role | None:
         """What this server is to a partition, for reports; None where it holds nothing of it."""
         return self._copies.role(partition)
+
+    def _asked(self, places: Sequence[tuple[int, int]]) -> tuple[Outgoing, ...]:
+        """What others wait for changes by it only where it completes a clock of a partition."""
+        before = {partition: self._copies.clock(partition) for _, partition in places}
+        self._waiting.try_alone(places, self._attempt)
+        moved = [partition for partition, clock in before.items() if self._copies.clock(partition) != clock]
+        return self._settle(moved) if moved else self._said()
 
     def _settle(self, partitions: Iterable[int]) -> tuple[Outgoing, ...]:
         """Try what waits for these ``partitions``, about which something was said."""

@@ -15,13 +15,16 @@ import sys
 import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Final
 
 import zmq
 
 from agileml.events import MachineLost, ServerLost, WorkerLost
+from agileml.hosts import roles
 from agileml.hosts.deaths import gave_up
+from agileml.hosts.forked import SAFE, Forked
 from agileml.hosts.job import JobFolder
 from agileml.hosts.sockets import ControlEnd
 from agileml.listening import Listening
@@ -43,7 +46,7 @@ _SHORT_LIFE_TO_AN_ERROR_S: Final = 300.0
 
 @dataclass(slots=True)
 class _Role:
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | Forked
     incarnation: int
     started_at: float
     deaths: int
@@ -53,7 +56,8 @@ class _Role:
 
 class Agent:
     """``held``: open files that every process of the machine is to hold. ``logs``: the roles' output goes to
-    files in the machine's folder; otherwise where the agent's own goes.
+    files in the machine's folder; otherwise where the agent's own goes. ``forks``: this process has one
+    thread, so that the roles may go on from what it has imported; those started again later never do.
     """
 
     def __init__(
@@ -61,21 +65,26 @@ class Agent:
         folder: JobFolder,
         machine: str,
         cores: int,
-        roles: tuple[str, ...],
+        plays: tuple[str, ...],
         held: tuple[int, ...] = (),
         *,
         logs: bool,
+        forks: bool = False,
     ) -> None:
         self._folder = folder
         self._machine = machine
         self._cores = cores
         self._held = held
         self._logs = logs
+        self._forks = forks
+        if forks:
+            roles.preload()
         self._gave_up = False
         self._timing = folder.job().timing
         self._poller = zmq.Poller()
         self._listening = Listening(time.monotonic(), 2 * self._timing.repeat_s, (_LINK,))
-        self._roles = {role: self._start(role, incarnation=1, deaths=0) for role in roles}
+        self._roles = {role: self._start(role, incarnation=1, deaths=0) for role in plays}
+        self._forks = False  # as there will be threads
         self._context = zmq.Context(1)
         self._control = ControlEnd(self._context, folder, f"agent/{machine}", self._timing.repeat_s)
         self._poller.register(self._control.socket, zmq.POLLIN)
@@ -157,14 +166,19 @@ class Agent:
         arguments = [role, str(self._folder.path), self._machine, str(incarnation), str(self._cores)]
         pulse, its_end = socket.socketpair()
         pulse.setblocking(False)
+        process: subprocess.Popen[bytes] | Forked
         with self._log(role) as log, its_end:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "agileml.hosts.roles", *arguments],
-                stdin=its_end.fileno(),
-                stdout=log,
-                stderr=log,
-                pass_fds=self._held,
-            )
+            if self._forks:
+                out = None if log is None else log.fileno()
+                process = Forked(partial(roles.main, *arguments), its_end.fileno(), out, self._held)
+            else:
+                process = subprocess.Popen(
+                    [sys.executable, "-m", "agileml.hosts.roles", *arguments],
+                    stdin=its_end.fileno(),
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=self._held,
+                )
         self._poller.register(pulse, zmq.POLLIN)  # its end wakes the agent as well
         self._listening.heard(role, self._timing.lease_s)  # one that starts has a lease to give the first
         return _Role(process, incarnation, time.monotonic(), deaths, pulse)
@@ -187,7 +201,8 @@ def main(folder: str, machine: str, cores: str, lock: str, *more: str) -> int:
     group = job.machine(machine) / "group"
     group.with_suffix(".part").write_text(str(os.getpgrp()))
     group.with_suffix(".part").replace(group)  # whoever kills the machine reads it whole, or not yet
-    return Agent(job, machine, int(cores), (*ROLES, *more), (int(lock),), logs=True).run()
+    plays, held = (*ROLES, *more), (int(lock),)
+    return Agent(job, machine, int(cores), plays, held, logs=True, forks=SAFE).run()
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """The processes of a machine, as its agent starts them.
 
-``python -m agileml.hosts.roles worker|server|controller FOLDER MACHINE INCARNATION CORES``. A role ends when
-its agent does: it sees the end of its standard input, which only the agent holds open. The other way it gives
-signs of life there, so that the agent notices one that hangs as a whole. One that hangs when its agent dies
-sees nothing, and is killed by Linux. What its main loop takes long over is told, and nobody is ended for it.
+``python -m agileml.hosts.roles worker|server|controller FOLDER MACHINE INCARNATION CORES``, or a fork of the
+agent; ``ps -o comm`` says which role it is. A role ends when its agent does: it sees the end of its standard
+input, which only the agent holds open. The other way it gives signs of life there, so that the agent notices
+one that hangs as a whole. One that hangs when its agent dies sees nothing, and is killed by Linux. What its
+main loop takes long over is told, and nobody is ended for it.
 """
 
 from __future__ import annotations
@@ -24,11 +25,14 @@ from agileml.hosts.job import JobFolder
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _KEPT_BYTES: Final = 2**28
 """Freed memory that a role keeps: arrays of every clock would else be mapped anew, page by page."""
+_PR_SET_NAME: Final = 15
+"""prctl(2): what ``ps -o comm`` and ``top`` call the process; Linux keeps 15 bytes of it."""
 _PR_SET_PDEATHSIG: Final = 1
 """prctl(2): the signal that a process gets when the thread that started it ends."""
 
 
 def main(role: str, folder: str, machine: str, incarnation: str, cores: str) -> None:
+    _be_called(role)
     _die_with_parent()
     _keep_freed_memory()
     job = JobFolder(Path(folder))
@@ -49,6 +53,19 @@ def main(role: str, folder: str, machine: str, incarnation: str, cores: str) -> 
         from agileml.hosts.controlling import ControllerProcess
 
         ControllerProcess(job, machine).run()
+
+
+def preload() -> None:
+    """Import what the roles need, for an agent that forks into them."""
+    import agileml.hosts.controlling
+    import agileml.hosts.serving
+    import agileml.hosts.training  # noqa: F401
+
+
+def _be_called(role: str) -> None:
+    """The command line of a role that its agent forked into is the agent's."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_NAME, f"agileml-{role}".encode())
 
 
 def _die_with_parent() -> None:

@@ -5,7 +5,7 @@ A function of the state, so the running job, its budget and the bill at the end 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -65,8 +65,12 @@ def bills(state: State) -> Iterator[InstanceBill]:
 
 def spent(state: State) -> Spending:
     """The sum of all bills, and of what left a region."""
+    return _summed(state, bills(state))
+
+
+def _summed(state: State, owed: Iterable[InstanceBill]) -> Spending:
     spot = on_demand = refunded = 0
-    for bill in bills(state):
+    for bill in owed:
         refunded += bill.refunded
         if bill.on_demand:
             on_demand += bill.amount
@@ -81,13 +85,13 @@ def sure(state: State) -> MicroUsd:
 
     A budget must not end a job over an hour that nobody will charge.
     """
-    free = 0
+    free, owed = 0, tuple(bills(state))
     if state.terms.rules.refund is Refund.EVICTED_HOUR:
-        for bill in bills(state):
+        for bill in owed:
             ends_at = bill.instance.ends_at
             if bill.instance.live and bill.instance.warned_at is not None and ends_at is not None:
                 free += sum(c.amount for c in bill.charges if c.start <= ends_at < c.start + HOUR_S)
-    return MicroUsd(spent(state).total - free)
+    return MicroUsd(_summed(state, owed).total - free)
 
 
 def _charges(state: State, instance: Instance, allocation: Allocation) -> tuple[Charge, ...]:

@@ -186,7 +186,7 @@ class Network:
         """Deliver one message or compute one shard, by chance; False when nothing is left to do."""
         deliveries = [(partial(self.deliver, *pair), self.pace[pair]) for pair in self.channels]
         computations = [
-            (partial(self.compute, name), 1.0) for name, worker in self.workers.items() if worker.work()
+            (partial(self.compute, name), 1.0) for name, worker in self.workers.items() if worker.computable
         ]
         repetitions = [(partial(self.repeat, *pair), 0.3) for pair in sorted(self.late)]
         times = [(partial(self.look_back, name), 0.05) for name in sorted(self.bereft) if self._waits(name)]

@@ -15,6 +15,7 @@ from agileml.hosts.job import Job, JobFolder, Timing
 from agileml.hosts.ray.nodes import Node
 from agileml.hosts.ray.training import RayTraining, home_of_the_controller
 from agileml.telemetry import Upward
+from tests.agileml.played import plays
 from tests.agileml.ray_cluster import RayCluster, processes, wait_until_none
 from tests.agileml.real_jobs import QUICK, RunningJob
 
@@ -73,7 +74,7 @@ class RayJob(RunningJob):
         return [
             process
             for process, command in processes(self.name).items()
-            if f"hosts.roles {role} " in command and place in command
+            if place in command and plays(Path(f"/proc/{process}"), role)
         ]
 
     def _actors(self, of: str) -> list[int]:

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +38,7 @@ from agileml.hosts.local import HERE, LocalHost, Where
 from agileml.input import Input
 from agileml.messages import Matrix
 from agileml.telemetry import ObjectiveAt, Upward
+from tests.agileml.played import plays
 from tests.agileml.segments import orphans, segments
 
 PATIENCE_S = 120.0
@@ -131,16 +132,20 @@ class RunningJob:
     def signal_role(self, role: str, machine: str, number: signal.Signals) -> int:
         """To whatever plays the role there now, if anything. Returns how many that were."""
         hit = 0
-        module = "agileml.hosts.agent" if role == "agent" else f"agileml.hosts.roles\0{role}"
-        wanted = f"\0{module}\0{self.folder.path}\0{machine}\0".encode()
-        for process in Path("/proc").glob("[0-9]*"):
-            try:
-                if wanted in (process / "cmdline").read_bytes():
-                    os.kill(int(process.name), number)
-                    hit += 1
-            except (FileNotFoundError, ProcessLookupError):
-                continue  # it ended meanwhile
+        for process in self.playing(role, machine):
+            with suppress(ProcessLookupError):  # it ended meanwhile
+                os.kill(process, number)
+                hit += 1
         return hit
+
+    def playing(self, role: str, machine: str) -> list[int]:
+        """The processes that play the role there now, by number."""
+        found, wanted = [], f"\0{self.folder.path}\0{machine}\0".encode()
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
+                if wanted in (process / "cmdline").read_bytes() and plays(process, role):
+                    found.append(int(process.name))
+        return found
 
     def poll(self, seconds: float) -> list[Upward]:
         """What was said, waited for up to so long."""

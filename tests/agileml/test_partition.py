@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agileml.messages import Patch, ProtocolError, ShardDelta
+from agileml.messages import Matrix, Patch, ProtocolError, ShardDelta
 from agileml.partition import PartitionState
 
 SHARDS, ROWS = 3, 5
@@ -210,3 +210,63 @@ def test_a_part_is_read_without_a_copy_where_clocks_make_new_arrays() -> None:
         state.complete()
         part = state.read(ALL[1:-1], clock + 1)
         assert np.shares_memory(part, state.values) is (len(touched) == ROWS)
+
+
+OWN = (np.array([0, 1]), np.array([2]), np.array([3, 4]))
+"""Rows of each shard, which are neighbours of the others' and together all."""
+
+
+@given(st.data(), st.sampled_from([0, 2]))
+@settings(max_examples=150, deadline=None)
+def test_where_shards_have_rows_of_their_own_nothing_is_different(
+    data: st.DataObject, staleness: int
+) -> None:
+    """They are added as they come; but sometimes one has others, or time goes back to the last clock."""
+    state, at = fresh(staleness), [0] * SHARDS
+    known, given_out = [state.values.copy()], []
+    arrived: dict[tuple[int, int], Patch] = {}
+    for _ in range(data.draw(st.integers(1, 30))):
+        shard = data.draw(st.sampled_from([one for one in range(SHARDS) if at[one] - min(at) <= staleness]))
+        at[shard] += 1
+        rows = data.draw(st.sampled_from([OWN[shard]] * 15 + [ALL, ALL[:0], ALL[1:3]]))
+        made = np.array(data.draw(st.lists(st.integers(-9, 9), min_size=len(rows), max_size=len(rows))))
+        arrived[at[shard], shard] = Patch(rows, made.astype(np.float32).reshape(-1, 1))
+        for _ in range(data.draw(st.integers(1, 2))):
+            state.update(at[shard], [ShardDelta(shard, arrived[at[shard], shard])])
+        while state.complete():
+            known.append(summed(known[-1], [arrived[state.clock, one] for one in range(SHARDS)]))
+        if data.draw(st.integers(0, 9)) == 9 and state.reaches(len(known) - 2):
+            known.pop()
+            state.rollback(len(known) - 1)
+            at = [state.clock] * SHARDS
+            arrived = {(clock, one): delta for (clock, one), delta in arrived.items() if clock <= state.clock}
+        assert state.values.tobytes() == known[-1].tobytes()
+        if data.draw(st.booleans()):
+            continue
+        rows = data.draw(st.sampled_from([*OWN, ALL, ALL[1:]]))
+        late = [delta for (clock, _), delta in sorted(arrived.items()) if clock > state.clock]
+        found, expected = state.read(rows, state.clock + 1), summed(known[-1], late if staleness else [])
+        assert found.tolist() == expected[rows].tolist()
+        given_out.append((found, found.copy()))
+    assert len(known) == min(at) + 1
+    assert all(np.array_equal(array, then) for array, then in given_out)
+
+
+def test_what_was_read_of_a_clock_to_come_is_not_written_to_when_it_is_past() -> None:
+    state, ones = fresh(staleness=1), [Patch(rows, np.ones((len(rows), 1), np.float32)) for rows in OWN]
+    for clock in (1, 2):
+        state.update(clock, [ShardDelta(1, ones[1])])
+        found = state.read(OWN[1], clock + 1)
+        state.update(clock, [ShardDelta(0, ones[0]), ShardDelta(2, ones[2])])
+        assert state.complete()
+    state.update(3, [ShardDelta(0, patch({})), ShardDelta(1, ones[1]), ShardDelta(2, ones[2])])
+    assert state.complete()
+    assert found.tolist() == [[4.0]]
+    assert state.values.ravel().tolist() == [2.0, 3.0, 5.0, 6.0, 7.0]
+
+
+def summed(values: Matrix, deltas: list[Patch]) -> Matrix:
+    values = values.copy()
+    for delta in deltas:
+        values[delta.rows] += delta.values
+    return values

@@ -133,11 +133,11 @@ def test_the_schedules_take_every_edge_and_reach_every_stage() -> None:
         return cluster, tuple(command for command in commands if has_addressee(cluster, command))
 
     everywhere = [(5, FAULTS, 0), (6, SEVERE, 2), *[(8, DEATHS, 2)] * 4]
-    for seed in range(3000):
+    for seed in range(540, 3000):  # from where the rarest come soon: they take a few hundred elsewhere
         faults, kinds, every = everywhere[seed % len(everywhere)]
         run_schedule(seed, faults, kinds, watch, every)
         if taken >= EDGES.keys() - HEARD_TOGETHER and len(stages) == 3:
-            break  # the rarest takes a few hundred
+            break
     assert len(stages) == 3
     assert taken == EDGES.keys() - HEARD_TOGETHER
 

@@ -15,6 +15,7 @@ from agileml.hosts.client import TrainingClient
 from agileml.hosts.job import Job, JobFolder
 from agileml.hosts.local import HERE, LocalHost, Where
 from agileml.telemetry import Upward
+from tests.agileml.played import plays
 
 PATIENCE_S = 180.0
 
@@ -74,11 +75,8 @@ class MeasuredJob:
         for process in Path("/proc").glob("[0-9]*"):
             with suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
                 words = (process / "cmdline").read_text().split("\0")
-                if (
-                    str(self.folder.path) in words
-                    and set(roles) & set(words)
-                    and {machine or ""} <= set(words)
-                ):
+                here = str(self.folder.path) in words and {machine or ""} <= set(words)
+                if here and any(plays(process, role) for role in roles):
                     found.append(int(process.name))
         return found
 

@@ -24,6 +24,7 @@ from pricing_data.units import format_instant
 from spotctl.control import events as e
 from spotctl.ledger import Ledger, Row
 from spotctl.runs import Run, Runs
+from tests.agileml.played import plays
 from tests.agileml.real_jobs import serial
 from tests.scenarios.market import START, Step, owed, write_prices
 from tests.spotctl.build import redecided
@@ -64,9 +65,7 @@ class Process:
 
     def plays(self, role: str, machine: str) -> bool:
         """``role``: worker, server, controller or agent."""
-        if role == "agent":
-            return self.command[0].endswith(".agent") and self.command[2] == machine
-        return self.command[:2] == ("agileml.hosts.roles", role) and self.command[3] == machine
+        return machine in self.command and plays(Path(f"/proc/{self.id}"), role)
 
 
 class Product:
