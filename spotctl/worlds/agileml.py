@@ -145,8 +145,7 @@ class AgileMLTraining:
         if self._silent is not None:
             facts.append(e.ControllerSilent(now, self._silent))
             self._silent = None
-        if facts and isinstance(facts[-1], e.TrainingFinished):
-            clock = facts[-1].clock
+        for clock in [fact.clock for fact in facts if isinstance(fact, e.TrainingFinished)]:
             why = self._end_checkpoints(clock)
             facts += [e.CheckpointFailed(now, clock, why)] if why else []
         return tuple(facts)

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from agileml.apps.planted import planted_ratings, write_ratings
+from agileml.commands import Finished, SafeToKill
 from agileml.events import Setup
 from agileml.hosts.client import TrainingClient
 from agileml.hosts.job import Job, JobFolder, Timing
-from agileml.telemetry import MachineGivenUp
+from agileml.telemetry import MachineGivenUp, Upward
 from agileml.wire import control_to_json
 from pricing_data.units import Instant
 from spotctl.control import events as e
@@ -37,9 +38,9 @@ def resumed(tmp_path: Path) -> Iterator[Resumed]:
     folder.controller_record.write_text("r1-1")
     made: list[AgileMLTraining] = []
 
-    def resume(*heard: e.Fact) -> AgileMLTraining:
+    def resume(*heard: e.Fact, end_checkpoints: Callable[[int], str] = lambda _: "") -> AgileMLTraining:
         client = TrainingClient(folder.path, told=0, heard=len(heard))
-        made.append(AgileMLTraining(client, terms(), 600.0, str, heard))
+        made.append(AgileMLTraining(client, terms(), 600.0, str, heard, end_checkpoints))
         return made[-1]
 
     yield resume
@@ -87,6 +88,21 @@ def test_the_end_is_waited_for_from_its_last_clock_or_a_stop_until_it_has_come(r
         assert set(waits_for(training)) == (set() if over else {"the training ends"})
     (effect,) = (effect for effect in resumed(last).unfinished())
     assert effect.due == START + terms().end_within_s - 1, "just before the core gives it up"
+
+
+def test_checkpoints_are_over_with_the_training_whatever_is_heard_together_with_its_end(
+    resumed: Resumed, tmp_path: Path
+) -> None:
+    said: list[Upward] = [Finished(40, "model.npz"), SafeToKill("s1-1")]
+    words = [{"number": number, "message": control_to_json(word)} for number, word in enumerate(said, 1)]
+    JobFolder(tmp_path / "training").last_words.write_text(json.dumps(words))
+    training = resumed(end_checkpoints="those of clock {} stay".format)
+    assert training.poll(0.0)
+    assert training.facts(WARN.at) == (
+        e.TrainingFinished(WARN.at, 40, "model.npz"),
+        e.SafeToKill(WARN.at, "s1-1"),
+        e.CheckpointFailed(WARN.at, 40, "those of clock 40 stay"),
+    )
 
 
 # ---- machines that hang ----------------------------------------------------------------------------
