@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Final, NoReturn
 
 SAFE: Final = sys.platform == "linux"
-"""Where the parent has one thread."""
+"""On this system, where the parent has one thread."""
 
 
 class Forked:
