@@ -43,22 +43,27 @@ FAILED = 1  # pytest's exit status where tests ran and some failed
 def main() -> int:
     """Run one of the two commands; the exit status of the first step that failed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    verbs = parser.add_subparsers(dest="verb", required=True)
-    verbs.add_parser("quickstart", help="train the example on spot machines of this computer")
-    test = verbs.add_parser("test", help="formatting, lint, types, import contracts and tests")
-    test.add_argument("pytest", nargs="*", help="only run pytest, with these arguments")
-    arguments, more = parser.parse_known_args()
+    parser.add_argument(
+        "verb",
+        choices=("quickstart", "test"),
+        help="train the example on spot machines of this computer; format, lint, types, contracts and tests",
+    )
+    parser.add_argument(
+        "more",
+        nargs=argparse.REMAINDER,
+        help="quickstart: passed to spotctl; test: run only pytest, with these",
+    )
+    arguments = parser.parse_args()
     if sys.version_info < (3, 11):  # noqa: UP036 - said before anything fails obscurely
         parser.error(f"Python 3.11 or newer is needed, this is {sys.version.split()[0]}")
     if arguments.verb == "quickstart":
         with installed("run"):
             pass
-        return run("spotctl", "launch", str(ROOT / "examples" / "quickstart.yaml"), "--yes", *more)
-    only = [*arguments.pytest, *more]
+        return run("spotctl", "launch", str(ROOT / "examples" / "quickstart.yaml"), "--yes", *arguments.more)
     with installed("dev"):
-        unfit = 0 if only else run_together(*CHECKS)
-    if only or unfit:
-        return unfit or run("pytest", *only)
+        unfit = 0 if arguments.more else run_together(*CHECKS)
+    if arguments.more or unfit:
+        return unfit or run("pytest", *arguments.more)
     status = run(*TESTS)
     return run(*ALONE) if status == FAILED else status
 
@@ -78,7 +83,7 @@ def installed(which: str) -> Iterator[None]:
     print(f"installing into {ENVIRONMENT} ...", file=sys.stderr, flush=True)
     if not executable("python").exists():
         venv.create(ENVIRONMENT, with_pip=True)
-    pip("install", "--require-hashes", "-r", str(requirements))
+    pip("install", "--require-hashes", "--no-deps", "-r", str(requirements))  # which names all that is needed
     pip("install", "--no-deps", "--no-build-isolation", "--editable", str(ROOT))
     with subprocess.Popen([str(executable("python")), *COMPILE, str(ENVIRONMENT), *map(str, OURS)]):
         yield
