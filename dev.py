@@ -43,27 +43,21 @@ FAILED = 1  # pytest's exit status where tests ran and some failed
 def main() -> int:
     """Run one of the two commands; the exit status of the first step that failed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "verb",
-        choices=("quickstart", "test"),
-        help="train the example on spot machines of this computer; format, lint, types, contracts and tests",
-    )
-    parser.add_argument(
-        "more",
-        nargs=argparse.REMAINDER,
-        help="quickstart: passed to spotctl; test: run only pytest, with these",
-    )
-    arguments = parser.parse_args()
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    verbs.add_parser("quickstart", help="train the example on spot machines of this computer")
+    checks = "formatting, lint, types, import contracts and tests"
+    verbs.add_parser("test", help=f"{checks}; with arguments: only pytest, with these")
+    arguments, more = parser.parse_known_args()
     if sys.version_info < (3, 11):  # noqa: UP036 - said before anything fails obscurely
         parser.error(f"Python 3.11 or newer is needed, this is {sys.version.split()[0]}")
     if arguments.verb == "quickstart":
         with installed("run"):
             pass
-        return run("spotctl", "launch", str(ROOT / "examples" / "quickstart.yaml"), "--yes", *arguments.more)
+        return run("spotctl", "launch", str(ROOT / "examples" / "quickstart.yaml"), "--yes", *more)
     with installed("dev"):
-        unfit = 0 if arguments.more else run_together(*CHECKS)
-    if arguments.more or unfit:
-        return unfit or run("pytest", *arguments.more)
+        unfit = 0 if more else run_together(*CHECKS)
+    if more or unfit:
+        return unfit or run("pytest", *more)
     status = run(*TESTS)
     return run(*ALONE) if status == FAILED else status
 
@@ -85,15 +79,16 @@ def installed(which: str) -> Iterator[None]:
         venv.create(ENVIRONMENT, with_pip=True)
     pip("install", "--require-hashes", "--no-deps", "-r", str(requirements))  # which names all that is needed
     pip("install", "--no-deps", "--no-build-isolation", "--editable", str(ROOT))
+    pip("check")  # that the pins are whole
     with subprocess.Popen([str(executable("python")), *COMPILE, str(ENVIRONMENT), *map(str, OURS)]):
         yield
     stamp.write_text(wanted)
 
 
-def pip(*arguments: str) -> None:
+def pip(verb: str, *arguments: str) -> None:
     """Without compiling: it would do so in the end, on one core, while everybody waits."""
-    quiet = ("--quiet", "--disable-pip-version-check", "--no-compile")
-    subprocess.run([str(executable("python")), "-m", "pip", *arguments, *quiet], check=True)
+    quiet = ("--quiet", "--disable-pip-version-check", *(("--no-compile",) if verb == "install" else ()))
+    subprocess.run([str(executable("python")), "-m", "pip", verb, *quiet, *arguments], check=True)
 
 
 def run(program: str, *arguments: str) -> int:
