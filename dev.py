@@ -87,8 +87,17 @@ def installed(which: str) -> Iterator[None]:
 
 def pip(verb: str, *arguments: str) -> None:
     """Without compiling: it would do so in the end, on one core, while everybody waits."""
-    quiet = ("--quiet", "--disable-pip-version-check", *(("--no-compile",) if verb == "install" else ()))
-    subprocess.run([str(executable("python")), "-m", "pip", verb, *quiet, *arguments], check=True)
+    options = ("--quiet", "--no-compile") if verb == "install" else ()
+    command = [
+        str(executable("python")),
+        "-m",
+        "pip",
+        verb,
+        "--disable-pip-version-check",
+        *options,
+        *arguments,
+    ]
+    subprocess.run(command, check=True)
 
 
 def run(program: str, *arguments: str) -> int:
