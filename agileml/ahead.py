@@ -33,7 +33,7 @@ class Ahead:
     def learn(self, deltas: Mapping[int, Patch], extent: int) -> None:
         """Those of a clock that is complete, by shard, in a partition of ``extent`` rows."""
         self.forget()
-        runs = neighbours(list(deltas.values()))
+        runs = neighbours(list(deltas.values())) if len(deltas) > 1 else None
         if runs is not None and runs[-1].stop - runs[0].start == extent:
             self._at = {run.start: run for run in runs}
             self._runs = {shard: self._at[int(patch.rows[0])] for shard, patch in deltas.items()}

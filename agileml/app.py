@@ -293,7 +293,9 @@ def checked(outcome: object, shape: Shape) -> Patch:
             f"the delta of process has rows {rows.dtype} {rows.shape} and values {values.dtype} "
             f"{values.shape}, expected int64 ({len(rows)},) and float32 ({len(rows)}, {shape.columns})"
         )
-    if len(rows) and not (rows[0] >= 0 and rows[-1] < shape.rows and bool((rows[1:] > rows[:-1]).all())):
+    if len(rows) and not (
+        rows[0] >= 0 and rows[-1] < shape.rows and np.count_nonzero(rows[1:] > rows[:-1]) == len(rows) - 1
+    ):
         raise ApplicationError(
             f"the delta of process has rows {shown(rows)}, expected rows of the model: sorted, unique, "
             f"from 0 to {shape.rows - 1}"

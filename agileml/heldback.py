@@ -70,27 +70,21 @@ class HeldBack:
             case move:
                 self._put(move.partition, move)
 
-    def ask(self, sender: str, request: Read | Update) -> list[tuple[int, int]]:
-        """A newer request of a worker replaces what of an older one still waits.
+    def ask(self, sender: str, request: Read | Update, attempt: Callable[[Asked], bool]) -> None:
+        """Try every part once, and keep those that are not done with.
 
-        Returns the number and the partition of each of its parts.
+        A newer request of a worker replaces what of an older one still waits.
         """
-        cut, places = isinstance(request, Update) and request.cut, []
+        cut = isinstance(request, Update) and request.cut
         for part in request.parts:
             asked = Asked(sender, request.request, request.generation, request.clock, cut, part)
-            older = self._asked.get(asked.place)
+            place = asked.place
+            older = self._asked.get(place)
             if older is not None:
                 self._drop(older, part.partition)
-            number = self._asked[asked.place] = self._put(part.partition, asked)
-            places.append((number, part.partition))
-        return places
-
-    def try_alone(self, places: Iterable[tuple[int, int]], attempt: Callable[[Item], bool]) -> None:
-        """As ``settle``, for these parts of a request and nothing else."""
+            if not attempt(asked):
+                self._asked[place] = self._put(part.partition, asked)
         self._untried = self._next
-        for number, partition in places:
-            if attempt(self._items[partition][number]):
-                self._drop(number, partition)
 
     def settle(self, partitions: Iterable[int], attempt: Callable[[Item | SaveModel], bool]) -> None:
         """Try what waits for these partitions until all that is left was tried in vain, and then every save.

@@ -18,7 +18,8 @@ from agileml.messages import Matrix, Rows
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Array: TypeAlias = np.ndarray[Any, Any]
 
-_KINDS: Final[dict[Any, tuple[str, int]]] = {Rows: ("<i8", 1), Matrix: ("<f4", 2)}
+_ROWS: Final = np.dtype("<i8")
+_KINDS: Final[dict[Any, tuple[np.dtype[Any], int]]] = {Rows: (_ROWS, 1), Matrix: (np.dtype("<f4"), 2)}
 """Type of a field -> what the bytes of its array are, and the number of dimensions."""
 _MOST_ROWS: Final = 2**32
 """Of one partition. Their numbers are made here, so a peer must not name as many as it likes."""
@@ -52,28 +53,31 @@ def from_plain(data: object, kind: Any) -> Any:
 
 
 def _leave_behind(arrays: list[Array], array: Array) -> list[int]:
-    if array.dtype == np.int64 and len(array) and _are_consecutive(array):
+    if array.dtype == _ROWS and len(array) and _are_consecutive(array):
         return [int(array[0]), int(array[-1]) + 1]
     arrays.append(np.ascontiguousarray(array))
     return list(array.shape)
 
 
 def _are_consecutive(rows: Rows) -> bool:
-    return int(rows[-1]) - int(rows[0]) == len(rows) - 1 and bool((rows[1:] > rows[:-1]).all())
+    last = len(rows) - 1
+    return int(rows[-1]) - int(rows[0]) == last and np.count_nonzero(rows[1:] > rows[:-1]) == last
 
 
 def _put_back(arrays: Iterator[Buffer], kind: Any, left: object) -> Array:
     dtype, dimensions = _KINDS[kind]
-    if not isinstance(left, list) or any(type(size) is not int or not 0 <= size < _MOST for size in left):
+    if not isinstance(left, list):
         raise WireError(f"{left!r} is no shape")
-    if kind == Rows and len(left) == 2:
+    size = dtype.itemsize
+    for extent in left:
+        if type(extent) is not int or not 0 <= extent < _MOST:
+            raise WireError(f"{left!r} is no shape")
+        size *= extent
+    if dtype is _ROWS and len(left) == 2:
         return _consecutive(*left)
     frame = next(arrays, None)
     if frame is None or len(left) != dimensions:
         raise WireError(f"an array of shape {left!r}")
-    size = np.dtype(dtype).itemsize
-    for extent in left:
-        size *= extent
     if len(frame) != size:
         raise WireError(f"an array of shape {left} in {len(frame)} bytes")
     return np.frombuffer(frame, dtype).reshape(left)

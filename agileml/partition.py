@@ -190,7 +190,7 @@ class PartitionState:
             after = added(self.values, [patch for _, patch in sorted(deltas.items())])
             self._set(after, self.clock + 1, given_out=False)
             self._ahead.learn(deltas, len(self.values))
-            for late in self.pending:
+            for late in self.pending if self._pending else ():
                 self._ahead.arrived(late.clock, late.delta, self.values, self.clock)
         if not keep:
             self._loose.add(self.clock)

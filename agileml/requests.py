@@ -16,7 +16,7 @@ from agileml.heldback import Asked
 from agileml.messages import Answer, Behind, Moved, ReadDone, ReadPart, UpdateDone, UpdatePart
 
 _AHEAD_OF_CONTROLLER: Final = 8
-_MOST_AHEAD_OF_CONTROLLER: Final = 24
+_MOST_AHEAD_OF_CONTROLLER: Final = 64
 _UNDO_BYTES: Final = 2**26
 """A server without a backup may run that many clocks ahead of what it was told all have completed, beyond the
 lag, since it keeps what undoes them: the more where that much memory certainly holds it. Enough for the

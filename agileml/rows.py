@@ -75,7 +75,7 @@ def added(values: Matrix, deltas: Sequence[Patch]) -> Patch:
     Deltas of neighbouring runs, as of shards that have rows of their own, are added each to its part of the
     values in one pass. A new array; ``values`` holds no -0.0, so it is the same to the last bit.
     """
-    runs = neighbours(deltas)
+    runs = neighbours(deltas) if len(deltas) > 1 else None
     if runs is not None:
         rows = np.arange(runs[0].start, runs[-1].stop, dtype=np.int64)
         after = np.empty((len(rows), values.shape[1]), np.float32)
@@ -85,7 +85,8 @@ def added(values: Matrix, deltas: Sequence[Patch]) -> Patch:
         return Patch(rows, after)
     total = sum_in_order(deltas, len(values))
     own = total.values if len(deltas) > 1 else None
-    return Patch(total.rows, np.add(values[index(total.rows)], total.values, out=own))
+    below = values if len(total.rows) == len(values) else values[index(total.rows)]
+    return Patch(total.rows, np.add(below, total.values, out=own))
 
 
 def neighbours(deltas: Sequence[Patch]) -> list[slice] | None:

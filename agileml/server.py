@@ -10,7 +10,7 @@ Rule 2: whoever is asked after something answers from what is here now, or waits
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 from agileml.commands import (
@@ -81,7 +81,7 @@ class Server:
         """Take a message from a worker or another server. ``sender`` is where answers go."""
         match message:
             case Read() | Update():
-                return self._asked(self._waiting.ask(sender, message))
+                return self._asked(sender, message)
             case Push() | Install() | EndOfLife():
                 self._waiting.add(Came(sender, message))
             case Inquiry():
@@ -129,10 +129,10 @@ class Server:
         """What this server is to a partition, for reports; None where it holds nothing of it."""
         return self._copies.role(partition)
 
-    def _asked(self, places: Sequence[tuple[int, int]]) -> tuple[Outgoing, ...]:
+    def _asked(self, sender: str, request: Read | Update) -> tuple[Outgoing, ...]:
         """What others wait for changes by it only where it completes a clock of a partition."""
-        before = {partition: self._copies.clock(partition) for _, partition in places}
-        self._waiting.try_alone(places, self._attempt)
+        before = {part.partition: self._copies.clock(part.partition) for part in request.parts}
+        self._waiting.ask(sender, request, self._copies.asked)
         moved = [partition for partition, clock in before.items() if self._copies.clock(partition) != clock]
         return self._settle(moved) if moved else self._said()
 

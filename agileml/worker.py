@@ -65,7 +65,8 @@ class Work:
     values: Matrix
 
 
-_Part: TypeAlias = ReadPart | UpdatePart
+_Content: TypeAlias = Rows | list[ShardDelta]
+"""What is read of a partition, or added to it."""
 
 
 @dataclass(slots=True)
@@ -76,7 +77,7 @@ class _Asked:
     again when what is pushed is acknowledged.
     """
 
-    part: _Part
+    content: _Content
     route: Route | None = None
     request: int = 0
     recent: bool = True
@@ -97,6 +98,10 @@ class _Task:
     @property
     def reading(self) -> bool:
         return not self.pushing and bool(self.asked)
+
+    @property
+    def uncomputed(self) -> list[int]:
+        return [shard for shard in self.shards if shard not in self.deltas]
 
 
 class Worker:
@@ -172,7 +177,7 @@ class Worker:
     def uncomputed(self) -> int:
         """How many shards of the clock in hand are not computed yet."""
         task = self._task
-        return 0 if task is None or task.pushing else len(set(task.shards) - task.deltas.keys())
+        return 0 if task is None or task.pushing else len(task.uncomputed)
 
     @property
     def computable(self) -> int:
@@ -182,9 +187,9 @@ class Worker:
     def work(self, at_most: int | None = None) -> tuple[Work, ...]:
         """What can be computed now, in the order of shards."""
         task = self._task
-        if task is None or not self.computable:
+        if task is None or task.pushing or task.asked:
             return ()
-        shards = [shard for shard in task.shards if shard not in task.deltas][:at_most]
+        shards = task.uncomputed[:at_most]
         return tuple(Work(task.number, shard, task.clock, self._values(task, shard)) for shard in shards)
 
     def computed(self, work: Work, delta: Patch) -> tuple[Outgoing, ...]:
@@ -275,7 +280,7 @@ class Worker:
             for shard in task.shards:
                 self._delivered[shard] = max(task.clock, self._delivered.get(shard, 0))
             self._task = None
-        elif task is not None and not task.pushing and task.deltas.keys() >= set(task.shards):
+        elif task is not None and not task.pushing and not task.uncomputed:
             self._start_push(task)
         if self._task is None:
             self._task, self._ahead = self._ahead or self._next_task(), None
@@ -305,10 +310,13 @@ class Worker:
 
     def _next_task(self) -> _Task | None:
         """To be read from now on, if anything is due that is not in hand."""
-        assign, clock, task = self._assigned, self._due_clock(), self._task
-        if assign is None or assign.drain or clock is None or clock > assign.until:
-            return None
+        assign, task = self._assigned, self._task
         in_hand = () if task is None or task.pushing else task.shards
+        if assign is None or assign.drain or set(in_hand).issuperset(assign.shards):
+            return None
+        clock = self._due_clock()
+        if clock is None or clock > assign.until:
+            return None
         due = (shard for shard in sorted(assign.shards) if self._next(shard) == clock)
         shards = tuple(shard for shard in due if shard not in in_hand)
         if not shards:
@@ -317,7 +325,7 @@ class Worker:
         self._numbers += 1
         task = _Task(self._numbers, clock, shards, plan)
         for share in plan.shares.values():
-            task.asked[share.partition] = _Asked(ReadPart(share.partition, 0, share.local))
+            task.asked[share.partition] = _Asked(share.local)
         return task
 
     def _say_drained(self) -> None:
@@ -351,35 +359,34 @@ class Worker:
         for shard in task.shards:
             for partition, patch in enumerate(self._planner.split(shard, task.deltas[shard])):
                 parts[partition].append(ShardDelta(shard, patch))
-        task.asked = {p: _Asked(UpdatePart(p, 0, tuple(deltas))) for p, deltas in parts.items()}
+        task.asked = {partition: _Asked(deltas) for partition, deltas in parts.items()}
 
     # ---- requests ------------------------------------------------------------------------------
 
     def _send(self, task: _Task) -> None:
         """Send every part that its present route has not been asked for, one message per server."""
-        batches: dict[Peer, list[_Asked]] = {}
+        batches: dict[str, list[tuple[Route, _Asked]]] = {}
         for partition, asked in task.asked.items():
             route = self._routes.get(partition)
             if route is None or route is asked.route or route == asked.route:
                 continue
             if not (asked.again and self._overtakes(task, partition)):
                 asked.route, asked.again = route, False
-                batches.setdefault(Peer(route.machine, route.endpoint), []).append(asked)
-        for peer, batch in batches.items():
+                batches.setdefault(route.endpoint, []).append((route, asked))
+        for endpoint, batch in batches.items():
             self._numbers += 1
-            for asked in batch:
+            for _, asked in batch:
                 asked.request, asked.recent = self._numbers, True
-            self._out.append(Send(peer, self._request(task, batch)))
+            self._out.append(Send(Peer(batch[0][0].machine, endpoint), self._request(task, batch)))
 
-    def _request(self, task: _Task, batch: list[_Asked]) -> Read | Update:
+    def _request(self, task: _Task, batch: list[tuple[Route, _Asked]]) -> Read | Update:
         generation = 0 if self._assigned is None else self._assigned.generation
         updates, reads = [], []
-        for asked in batch:
-            part, epoch = asked.part, self._routes[asked.part.partition].epoch
-            if isinstance(part, UpdatePart):
-                updates.append(UpdatePart(part.partition, epoch, part.deltas))
+        for route, asked in batch:
+            if isinstance(asked.content, list):
+                updates.append(UpdatePart(route.partition, route.epoch, tuple(asked.content)))
             else:
-                reads.append(ReadPart(part.partition, epoch, part.rows))
+                reads.append(ReadPart(route.partition, route.epoch, asked.content))
         if task.pushing:
             return Update(self._numbers, generation, task.clock, self._cuts(task), tuple(updates))
         return Read(self._numbers, generation, task.clock, tuple(reads))

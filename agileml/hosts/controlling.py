@@ -30,6 +30,8 @@ _GOODBYE_S: Final = 2.0
 """For agents to confirm that the job is over; those that do not hear of it end by lease."""
 _CLIENT_EVERY_S: Final = 0.02
 """Between two packets for the client, whom every clock sends a word that it acts on seldom."""
+_TOGETHER_S: Final = 0.005
+"""What comes within it is one step: short clocks bring news by the thousand."""
 _AT_ONCE: Final = 256
 """Packets taken before anybody is answered: who hears nothing repeats all it has, which would never end."""
 
@@ -46,7 +48,7 @@ class ControllerProcess:
         self._checkpoint_at = time.monotonic()
         self._listening = Listening(self._checkpoint_at, 2 * job.timing.repeat_s, self._core.agents())
         self._ending_at: float | None = None
-        self._repeat_at = self._client_at = 0.0
+        self._repeat_at = self._client_at = self._rests_until = 0.0
         self._client_waits = False
         self._unconfirmed: set[str] = set()
         self._confirm_at = math.inf
@@ -86,12 +88,14 @@ class ControllerProcess:
         """
         due = min(self._repeat_at, self._confirm_at, self._client_at if self._client_waits else math.inf)
         self._poller.poll(max(0, int(1000 * (due - time.monotonic())) + 1))
+        time.sleep(max(0.0, self._rests_until - time.monotonic()))
+        self._rests_until = time.monotonic() + _TOGETHER_S
         self._listening.awake(time.monotonic())
         entries: list[Entry] = []
         for sender, (frame,) in islice(self._listener.receive(), _AT_ONCE):
             self._unconfirmed.add(sender)
             self._listening.heard(sender)
-            entries += self._core.received(sender, decode_packet(frame.bytes))
+            entries += self._core.received(sender, decode_packet(frame))
         self._act(entries)
         now = time.monotonic()
         if self._unconfirmed:

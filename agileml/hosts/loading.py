@@ -63,9 +63,10 @@ class Loading:
         """Of these shards, read now where they are not there."""
         found = {shard: self._shelf.get(shard) for shard in shards}
         missing = [shard for shard, arrays in found.items() if arrays is None]
-        for shard, arrays in zip(missing, self._foreground.map(self._now, missing), strict=True):
-            self._shelf.put(shard, arrays)
-            found[shard] = arrays
+        if missing:
+            for shard, arrays in zip(missing, self._foreground.map(self._now, missing), strict=True):
+                self._shelf.put(shard, arrays)
+                found[shard] = arrays
         return [arrays for arrays in found.values() if arrays is not None]
 
     def close(self) -> None:

@@ -87,17 +87,18 @@ class ServerProcess:
             self._data.flush()  # first what somebody waits for
             self._control.flush()
             self._poller.poll(self._control.wait_ms())
+            for sender, message in self._data.receive():  # before the rest: workers stand still meanwhile
+                if isinstance(message, Request | Transfer):
+                    if self._meter is not None:
+                        self._meter.received(message)
+                    self._carry_out(self._core.handle(sender, message))
             for command in self._control.receive():
                 self._command(command)
             for event in self._writer.finished():
                 self._control.tell(event)
             self._control.confirm()
-            self._data.keep_only(self._core.peers)
-            for sender, message in self._data.receive():
-                if isinstance(message, Request | Transfer):
-                    if self._meter is not None:
-                        self._meter.received(message)
-                    self._carry_out(self._core.handle(sender, message))
+            if self._data.calls:
+                self._data.keep_only(self._core.peers)
             if self._save_again and time.monotonic() >= self._save_again_at:
                 again, self._save_again = self._save_again, []
                 for command in again:

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Set
-from typing import Any, Final
+from collections.abc import Iterator, Sequence, Set
+from typing import Final
 
 import zmq
 
 from agileml.events import ClockCompleted
 from agileml.hosts.job import JobFolder
 from agileml.hosts.keys import Doorkeeper, Keys
+from agileml.hosts.lending import Lending
 from agileml.link import Link
 from agileml.messages import Message, Peer, Reply, Send
+from agileml.packing import Buffer
 from agileml.telemetry import ObjectiveReport
 from agileml.wire import Control, decode, decode_packet, encode, encode_packet
 
@@ -26,7 +28,7 @@ _LOOK_AGAIN_MS: Final = 50
 """For the file in which the controller of a job on a network says where it listens."""
 _CAN_WAIT: Final = (ClockCompleted, ObjectiveReport)
 """News that nobody waits for, and that short clocks bring by the thousand."""
-_NEWS_EVERY_S: Final = 0.01
+_NEWS_EVERY_S: Final = 0.02
 """Between two packets of nothing but such news; the first after a pause goes at once."""
 CONFIRM_WITHIN_S: Final = 0.02
 """For a confirmation that has nothing to go with. Well below the time after which anything is repeated."""
@@ -85,6 +87,27 @@ def has_message(socket: zmq.Socket[bytes]) -> bool:
     return isinstance(events, int) and bool(events & _IN)
 
 
+def send_frames(socket: zmq.Socket[bytes], frames: Sequence[Buffer]) -> None:
+    """As one message; long frames are not copied, and must not change until they are sent.
+
+    Half of what ``send_multipart`` costs, which looks at all of them twice; so does the next.
+    """
+    last = len(frames) - 1
+    for number, frame in enumerate(frames):
+        copy = len(frame) < zmq.COPY_THRESHOLD
+        socket.send(frame, zmq.SNDMORE if number < last else 0, copy=copy)
+
+
+def receive_frames(socket: zmq.Socket[bytes]) -> list[memoryview]:
+    """Of one message that is there, without a copy."""
+    frame = socket.recv(copy=False)
+    frames = [frame.buffer]
+    while frame.more:
+        frame = socket.recv(copy=False)
+        frames.append(frame.buffer)
+    return frames
+
+
 class Listener:
     """The ROUTER socket that peers call. ``endpoint``: where, with the port that the system chose."""
 
@@ -107,13 +130,13 @@ class Listener:
         if self._doorkeeper is not None:
             poller.register(self._doorkeeper.socket, zmq.POLLIN)
 
-    def receive(self) -> Iterator[tuple[str, list[zmq.Frame]]]:
+    def receive(self) -> Iterator[tuple[str, list[memoryview]]]:
         """What has come, without waiting, and the name of who sent it."""
         if self._doorkeeper is not None:
             self._doorkeeper.answer()
         while has_message(self.socket):
-            sender, *frames = self.socket.recv_multipart(copy=False)
-            yield sender.bytes.decode(), frames
+            sender, *frames = receive_frames(self.socket)
+            yield str(sender, "utf-8"), frames
 
 
 class ControlEnd:
@@ -191,6 +214,8 @@ class ControlEnd:
 class DataEnd:
     """Requests and transfers between workers and servers. ``listen``: where a server binds.
 
+    Without ``keys`` all ends are on one machine, and lend each other what is long.
+
     ``endpoint``: where a server is reached.
     """
 
@@ -206,6 +231,7 @@ class DataEnd:
         self._name = name
         self._poller = poller
         self._keys = keys
+        self._lending = Lending() if keys is None and Lending.possible() else None
         self._peers: dict[str, zmq.Socket[bytes]] = {}
         self._opened = 0
         self._unsent: dict[Peer | str, list[Message]] = {}
@@ -219,11 +245,13 @@ class DataEnd:
 
     def flush(self) -> None:
         for place, messages in self._unsent.items():
-            frames: list[Any] = encode(messages)
+            frames = encode(messages)
+            if self._lending is not None:
+                frames = self._lending.sent(place.endpoint if isinstance(place, Peer) else place, frames)
             if isinstance(place, Peer):
-                self._to(place).send_multipart(frames, copy=False)
+                send_frames(self._to(place), frames)
             elif self._listener is not None:
-                self._listener.socket.send_multipart([place.encode(), *frames], copy=False)
+                send_frames(self._listener.socket, [place.encode(), *frames])
         self._unsent.clear()
 
     def receive(self) -> Iterator[tuple[str, Message]]:
@@ -232,18 +260,29 @@ class DataEnd:
         Answers to what came together are flushed together.
         """
         for sender, frames in () if self._listener is None else self._listener.receive():
-            yield from ((sender, message) for message in decode([frame.buffer for frame in frames]))
+            yield from ((sender, message) for message in self._messages(sender, frames))
             self.flush()
-        for socket in tuple(self._peers.values()):
+        for endpoint, socket in tuple(self._peers.items()):
             while has_message(socket):
-                frames = socket.recv_multipart(copy=False)
-                yield from (("", message) for message in decode([frame.buffer for frame in frames]))
+                yield from (("", message) for message in self._messages(endpoint, receive_frames(socket)))
                 self.flush()
+
+    def _messages(self, sender: str, frames: Sequence[Buffer]) -> list[Message]:
+        """In the order in which they were put; none where what was lent with them is lost."""
+        found = frames if self._lending is None else self._lending.received(sender, frames)
+        return [] if found is None else decode(found)
+
+    @property
+    def calls(self) -> bool:
+        """Whether there are sockets to servers."""
+        return bool(self._peers)
 
     def keep_only(self, endpoints: Set[str]) -> None:
         """Close the sockets to servers that are not asked any more."""
         self.flush()
         for endpoint in self._peers.keys() - endpoints:
+            if self._lending is not None:
+                self._lending.forget(endpoint)
             socket = self._peers.pop(endpoint)
             self._poller.unregister(socket)
             socket.close()

@@ -68,29 +68,33 @@ class WorkerProcess:
             self._data.flush()  # first what somebody waits for
             self._control.flush()
             self._poller.poll(self._wait_ms())
-            for command in self._control.receive():
-                if isinstance(command, Assign):
-                    self._assign(command)
-            self._control.confirm()
-            self._tell_loaded()
             for _, answer in self._data.receive():
                 if isinstance(answer, Answer):
                     if self._meter is not None:
                         self._meter.received(answer, time.monotonic())
                     self._carry_out(self._core.handle(answer))
+            self._go_on()
+            self._data.flush()  # before the rest: others wait for it
+            for command in self._control.receive():
+                if isinstance(command, Assign):
+                    self._assign(command)
+            self._control.confirm()
+            self._tell_loaded()
             if time.monotonic() >= self._look_back_at:
                 self._look_back_at = time.monotonic() + self._ask_after_s
                 self._carry_out(self._core.look_back())
-            if self._core.uncomputed:
-                self._abandon_what_comes_too_late()
-            if not self._held and self._core.computable:
-                self._compute()
-            elif not self._held:
-                self._goes_on = False
-            if self._held and time.monotonic() >= self._release_at:
-                self._release()
             if self._meter is not None and (load := self._meter.report(time.monotonic())) is not None:
                 self._control.tell(load)
+
+    def _go_on(self) -> None:
+        """With what can be computed, and what may be pushed by now."""
+        self._abandon_what_comes_too_late()
+        if not self._held and self._core.computable:
+            self._compute()
+        elif not self._held:
+            self._goes_on = False
+        if self._held and time.monotonic() >= self._release_at:
+            self._release()
 
     def _wait_ms(self) -> int:
         if self._held:
@@ -111,9 +115,12 @@ class WorkerProcess:
             self._finish_by = math.inf
         elif self._finish_by == math.inf:
             self._finish_by = time.monotonic() + assign.notice_s * _DRAIN_MARGIN
+            self._abandon_what_comes_too_late()
 
     def _abandon_what_comes_too_late(self) -> None:
         """The clock in hand, as soon as it cannot be computed in time any more, or its rows do not come."""
+        if self._finish_by == math.inf or not self._core.uncomputed:
+            return
         now, to_begin = time.monotonic(), self._core.uncomputed - len(self._held)
         holds_s = max(0.0, self._release_at - now) if self._held else 0.0
         if now + holds_s + to_begin * self._shard_s > self._finish_by:

@@ -48,7 +48,7 @@ class Played:
     def answer(self) -> None:
         for name, (frame,) in self._listener.receive():
             assert name == CLIENT
-            self._link.receive(decode_packet(frame.bytes))
+            self._link.receive(decode_packet(frame))
             self._link.confirm()
             packet = encode_packet(self._link.confirmation())
             self._listener.socket.send_multipart([name.encode(), packet])

@@ -16,7 +16,7 @@ import time
 import numpy as np
 import zmq
 
-ALONE_MS = 500
+ALONE_MS = 2000
 """After which whoever is to be answered together with others takes them to have ended."""
 
 

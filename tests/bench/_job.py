@@ -61,7 +61,8 @@ class MeasuredJob:
             said = self.client.poll(max(left, 0.1))
             self.heard += [(time.perf_counter(), word) for word in said]
             clocks = [word.clock for word in said if isinstance(word, Progressed)]
-            seen += [(time.perf_counter(), sum(map(processor_s, roles)), clock) for clock in clocks[-1:]]
+            if clocks and (not seen or time.perf_counter() > until):  # looking takes time as well
+                seen.append((time.perf_counter(), sum(map(processor_s, roles)), clocks[-1]))
         (began, idle, first), (ended, busy, last) = seen[0], seen[-1]
         return (last - first) / (ended - began), (busy - idle) / (last - first)
 
