@@ -31,14 +31,12 @@ from agileml.packing import Buffer, WireError
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 
-_SHORTEST: Final = 2**17
+_SHORTEST: Final = 2**16
 """Bytes; below, a socket is as fast."""
 _LONGEST: Final = 2**26
 """What is longer travels seldom, and not on anybody's way to the next clock."""
 _SLOTS: Final = 4
 """For each other end. Where nothing is kept there for long, two or three are used, in turns."""
-_IN_USE_S: Final = 10.0
-"""An end that was sent nothing for so long may be gone; its slots are closed where others need the memory."""
 _TOKEN: Final = 8
 """Bytes at the beginning of a slot, by which it is known: its owner's files have other numbers tomorrow."""
 _ARRAY: Final = 64
@@ -74,8 +72,12 @@ class _Slot:
         self.token = secrets.randbits(8 * _TOKEN - 1)
         self.room = room
         self.file = os.memfd_create("agileml-slot")
-        os.ftruncate(self.file, _ARRAY + room)
-        mapped = np.frombuffer(mmap.mmap(self.file, _ARRAY + room), np.uint8)
+        try:
+            os.ftruncate(self.file, _ARRAY + room)
+            mapped = np.frombuffer(mmap.mmap(self.file, _ARRAY + room), np.uint8)
+        except OSError:
+            self.close()
+            raise
         mapped[:_TOKEN] = np.frombuffer(self.token.to_bytes(_TOKEN, "little"), np.uint8)
         self._array = mapped[_ARRAY:]
 
@@ -93,7 +95,7 @@ class _End:
         self.slots: dict[int, _Slot] = {}  # by their tokens, as everything here
         self.free: list[int] = []  # the one given back last at the end: it may be in a cache still
         self.lends = True
-        self.used_at = 0.0
+        self.used_at = time.monotonic()
         self.mapped: OrderedDict[int, Bytes] = OrderedDict()  # the one used longest ago first
         self.read: dict[int, weakref.ref[Bytes]] = {}
         self.returned: list[int] = []
@@ -101,12 +103,15 @@ class _End:
 
 
 class Lending:
-    """Of one process to others, by name. ``most``: bytes of all its slots; ``most_open``: how many."""
+    """Of one process to others, by name. ``most``: bytes of all its slots; ``most_open``: how many;
+    ``idle_s``: an end to which and from which nothing was lent for so long may be gone, and is forgotten.
+    """
 
-    def __init__(self, most: int = 2**28, most_open: int = 64) -> None:
+    def __init__(self, most: int = 2**28, most_open: int = 64, idle_s: float = 30.0) -> None:
         self._process = os.getpid()
         self._most = most
         self._most_open = most_open
+        self._idle_s = idle_s
         self._taken = 0
         self._open = 0
         self._ends: dict[str, _End] = {}
@@ -179,9 +184,9 @@ class Lending:
 
     def _slot(self, end: _End, size: int) -> _Slot | None:
         """One to write so many bytes to, if there is any."""
+        end.used_at = time.monotonic()
         if not end.lends or size > _LONGEST:
             return None
-        end.used_at = time.monotonic()
         for token in reversed(end.free):
             if end.slots[token].room >= size:
                 end.free.remove(token)
@@ -190,8 +195,9 @@ class Lending:
             self._drop(end, end.free.pop(0))  # it is too short
         if len(end.slots) == _SLOTS:
             return None
+        self._forget_idle_ends()
         room = 1 << (size - 1).bit_length()
-        if not self._has_room(room):
+        if self._taken + room > self._most or self._open == self._most_open:
             return None
         try:
             slot = _Slot(room)
@@ -201,15 +207,11 @@ class Lending:
         end.slots[slot.token] = slot
         return slot
 
-    def _has_room(self, room: int) -> bool:
-        """For another slot, where it must be after those of ends that may be gone are closed."""
-        for end in self._ends.values():
-            if not self._fits(room) and time.monotonic() > end.used_at + _IN_USE_S:
-                self._close(end)
-        return self._fits(room)
-
-    def _fits(self, room: int) -> bool:
-        return self._taken + room <= self._most and self._open < self._most_open
+    def _forget_idle_ends(self) -> None:
+        """Before more memory is taken. One that is there still begins anew, with other slots."""
+        before = time.monotonic() - self._idle_s
+        for name in [name for name, end in self._ends.items() if end.used_at < before]:
+            self.forget(name)
 
     def _close(self, end: _End) -> None:
         for token in tuple(end.slots):
@@ -228,8 +230,10 @@ class Lending:
 
         Raises OSError or ValueError where its owner is gone, and LookupError where the slot is.
         """
+        end.used_at = time.monotonic()
         mapped = end.mapped.get(loan.token)
         if mapped is None:
+            self._forget_idle_ends()
             mapped = end.mapped[loan.token] = _map(process, loan)
             while len(end.mapped) > _SLOTS:
                 end.mapped.popitem(last=False)

@@ -262,10 +262,11 @@ def running_job(
     checkpoints: str = "",
     every: int = 0,
     resume: str = "",
+    rank: int = 4,
 ) -> Iterator[RunningJob]:
     """A prepared job without machines; whatever happens, nothing is left of it.
 
-    ``every``: clocks between two checkpoints.
+    ``every``: clocks between two checkpoints; ``rank``: from 192 on, arrays are long enough to be lent.
     """
     setup = Setup(
         partitions,
@@ -276,7 +277,7 @@ def running_job(
         checkpoints=checkpoints,
         checkpoint_clocks=every,
     )
-    job = RunningJob(path, Job(application, {"rank": 4}, setup, clock_s, timing, network=network), resume)
+    job = RunningJob(path, Job(application, {"rank": rank}, setup, clock_s, timing, network=network), resume)
     try:
         yield job
     finally:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -232,3 +233,16 @@ def test_what_lends_a_frame_that_is_not_there_is_refused() -> None:
     for frames in ([], [msgspec.msgpack.encode(envelope), b""]):
         with pytest.raises(WireError):
             Lending().received("x", frames)
+
+
+def test_who_was_silent_for_long_is_forgotten_when_others_come() -> None:
+    lending = Lending(idle_s=0.05)
+    lending.sent("gone", [frame(1)])
+    time.sleep(0.1)
+    assert slots() == 1
+    lending.sent("here", [frame(1)])
+    assert slots() == 1
+    (got,) = carried(lending, Lending(), frame(2))
+    assert bytes(got) == bytes(frame(2)), "one that is there after all begins anew"
+    lending.forget("here")
+    lending.forget("receiver")

@@ -28,6 +28,8 @@ RUNS: Final = 200
 SAMPLE: Final = (0, 1)
 EVERY: Final = 3
 """Clocks from one checkpoint to the next."""
+RANKS: Final = (4, 192)
+"""Of the models, in turns: the arrays of small ones go through sockets, those of large ones are lent."""
 TIMING: Final = replace(QUICK, silence_s=5.0, lease_s=60.0)
 """The lease is longer than a role takes to start where every core has much else to do."""
 
@@ -118,12 +120,12 @@ def go_on_and_check(job: RunningJob, strikes: Strikes) -> None:
     job.check_nothing_left()
 
 
-def check_resumed(failed: Failed, kept: Path, path: Path) -> None:
+def check_resumed(failed: Failed, kept: Path, path: Path, rank: int) -> None:
     """A server may seal one more while it dies, after the client has looked for the newest."""
     last, named = newest(str(kept)), newest(failed.checkpoint) if failed.checkpoint else None
     assert failed.checkpoint == (named.folder if named else ""), "what is named is whole"
     assert (last.manifest.clock if last else 0) - (named.manifest.clock if named else 0) in (0, EVERY)
-    with running_job(path, clock_s=0.0, timing=TIMING, resume=failed.checkpoint) as job:
+    with running_job(path, clock_s=0.0, timing=TIMING, resume=failed.checkpoint, rank=rank) as job:
         job.start("r8", "t8", "t9")
         go_on_and_check(job, Strikes(job, random.Random(0), ["r8", "t8", "t9"]))
 
@@ -131,8 +133,10 @@ def check_resumed(failed: Failed, kept: Path, path: Path) -> None:
 def test_any_process_may_be_struck_at_any_moment(run: int, tmp_path: Path) -> None:
     chance = random.Random(f"strike {run}")
     kept, began_at = tmp_path / "kept", time.monotonic()
-    clock_s = chance.choice((0.0, 0.1))
-    with running_job(tmp_path, clock_s=clock_s, timing=TIMING, checkpoints=str(kept), every=EVERY) as job:
+    clock_s, rank = chance.choice((0.0, 0.1)), RANKS[run % len(RANKS)]
+    with running_job(
+        tmp_path, clock_s=clock_s, timing=TIMING, checkpoints=str(kept), every=EVERY, rank=rank
+    ) as job:
         machines = ["r1", "r2"][: chance.randint(1, 2)] + ["t1", "t2", "t3"][: chance.randint(1, 3)]
         strikes = Strikes(job, chance, machines)
         job.start(*machines)
@@ -153,5 +157,5 @@ def test_any_process_may_be_struck_at_any_moment(run: int, tmp_path: Path) -> No
         print(f"redone {job.redone}, since checkpoints {[(gone.to, gone.redone) for gone in job.returned]}")
     if strikes.bereft:
         assert isinstance(last, Failed)
-        check_resumed(last, kept, tmp_path / "resumed")
+        check_resumed(last, kept, tmp_path / "resumed", rank)
     print(f"run {run} took {time.monotonic() - began_at:.1f} s")
