@@ -266,7 +266,7 @@ def running_job(
 ) -> Iterator[RunningJob]:
     """A prepared job without machines; whatever happens, nothing is left of it.
 
-    ``every``: clocks between two checkpoints; ``rank``: from 192 on, arrays are long enough to be lent.
+    ``every``: clocks between two checkpoints; ``rank``: of the model; rows are as long.
     """
     setup = Setup(
         partitions,

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import pytest
 
@@ -28,8 +28,15 @@ RUNS: Final = 200
 SAMPLE: Final = (0, 1)
 EVERY: Final = 3
 """Clocks from one checkpoint to the next."""
-RANKS: Final = (4, 192)
-"""Of the models, in turns: the arrays of small ones go through sockets, those of large ones are lent."""
+
+
+class Model(NamedTuple):
+    rank: int
+    partitions: int
+
+
+MODELS: Final = (Model(rank=4, partitions=3), Model(rank=136, partitions=2))
+"""In turns: arrays of the small one go through sockets, those of the large one are lent."""
 TIMING: Final = replace(QUICK, silence_s=5.0, lease_s=60.0)
 """The lease is longer than a role takes to start where every core has much else to do."""
 
@@ -120,12 +127,19 @@ def go_on_and_check(job: RunningJob, strikes: Strikes) -> None:
     job.check_nothing_left()
 
 
-def check_resumed(failed: Failed, kept: Path, path: Path, rank: int) -> None:
+def check_resumed(failed: Failed, kept: Path, path: Path, model: Model) -> None:
     """A server may seal one more while it dies, after the client has looked for the newest."""
     last, named = newest(str(kept)), newest(failed.checkpoint) if failed.checkpoint else None
     assert failed.checkpoint == (named.folder if named else ""), "what is named is whole"
     assert (last.manifest.clock if last else 0) - (named.manifest.clock if named else 0) in (0, EVERY)
-    with running_job(path, clock_s=0.0, timing=TIMING, resume=failed.checkpoint, rank=rank) as job:
+    with running_job(
+        path,
+        clock_s=0.0,
+        timing=TIMING,
+        resume=failed.checkpoint,
+        rank=model.rank,
+        partitions=model.partitions,
+    ) as job:
         job.start("r8", "t8", "t9")
         go_on_and_check(job, Strikes(job, random.Random(0), ["r8", "t8", "t9"]))
 
@@ -133,9 +147,15 @@ def check_resumed(failed: Failed, kept: Path, path: Path, rank: int) -> None:
 def test_any_process_may_be_struck_at_any_moment(run: int, tmp_path: Path) -> None:
     chance = random.Random(f"strike {run}")
     kept, began_at = tmp_path / "kept", time.monotonic()
-    clock_s, rank = chance.choice((0.0, 0.1)), RANKS[run % len(RANKS)]
+    clock_s, model = chance.choice((0.0, 0.1)), MODELS[run % len(MODELS)]
     with running_job(
-        tmp_path, clock_s=clock_s, timing=TIMING, checkpoints=str(kept), every=EVERY, rank=rank
+        tmp_path,
+        clock_s=clock_s,
+        timing=TIMING,
+        checkpoints=str(kept),
+        every=EVERY,
+        rank=model.rank,
+        partitions=model.partitions,
     ) as job:
         machines = ["r1", "r2"][: chance.randint(1, 2)] + ["t1", "t2", "t3"][: chance.randint(1, 3)]
         strikes = Strikes(job, chance, machines)
@@ -157,5 +177,5 @@ def test_any_process_may_be_struck_at_any_moment(run: int, tmp_path: Path) -> No
         print(f"redone {job.redone}, since checkpoints {[(gone.to, gone.redone) for gone in job.returned]}")
     if strikes.bereft:
         assert isinstance(last, Failed)
-        check_resumed(last, kept, tmp_path / "resumed", rank)
+        check_resumed(last, kept, tmp_path / "resumed", model)
     print(f"run {run} took {time.monotonic() - began_at:.1f} s")
