@@ -33,8 +33,8 @@ Bytes: TypeAlias = npt.NDArray[np.uint8]
 
 _SHORTEST: Final = 2**16
 """Bytes; below, a socket is as fast."""
-_LONGEST: Final = 2**26
-"""What is longer travels seldom, and not on anybody's way to the next clock."""
+_LONGEST: Final = 2**25
+"""What is longer would take most of the memory for slots."""
 _SLOTS: Final = 4
 """For each other end. Where nothing is kept there for long, two or three are used, in turns."""
 _TOKEN: Final = 8
@@ -107,7 +107,7 @@ class Lending:
     ``idle_s``: an end to which and from which nothing was lent for so long may be gone, and is forgotten.
     """
 
-    def __init__(self, most: int = 2**28, most_open: int = 64, idle_s: float = 30.0) -> None:
+    def __init__(self, most: int = 2**26, most_open: int = 64, idle_s: float = 30.0) -> None:
         self._process = os.getpid()
         self._most = most
         self._most_open = most_open
@@ -121,11 +121,14 @@ class Lending:
         """Linux has files in memory, and shows what others have open."""
         return hasattr(os, "memfd_create") and Path("/proc/self/fd").is_dir()
 
-    def sent(self, name: str, frames: Sequence[Buffer]) -> list[Buffer]:
-        """What to send to that end instead of these: an envelope, and nothing where a frame is lent."""
+    def sent(self, name: str, frames: Sequence[Buffer], *, kept: bool = False) -> list[Buffer]:
+        """What to send to that end instead of these: an envelope, and nothing where a frame is lent.
+
+        ``kept``: there, for longer than it takes to answer, and so not to be lent.
+        """
         end = self._end(name)
         loans, left = [], list(frames)
-        for number, frame in enumerate(frames):
+        for number, frame in () if kept else enumerate(frames):
             if len(frame) >= _SHORTEST and (slot := self._slot(end, len(frame))) is not None:
                 slot.write(frame)
                 loans.append(Loan(number, slot.token, slot.file, len(frame)))
@@ -196,7 +199,8 @@ class Lending:
         if len(end.slots) == _SLOTS:
             return None
         self._forget_idle_ends()
-        room = 1 << (size - 1).bit_length()
+        step = max(_SHORTEST, (1 << size.bit_length()) >> 5)
+        room = -(-size // step) * step  # the next may be a little longer
         if self._taken + room > self._most or self._open == self._most_open:
             return None
         try:

@@ -247,7 +247,10 @@ class DataEnd:
         for place, messages in self._unsent.items():
             frames = encode(messages)
             if self._lending is not None:
-                frames = self._lending.sent(place.endpoint if isinstance(place, Peer) else place, frames)
+                # What a server sends to another by itself becomes part of a model there.
+                kept = isinstance(place, Peer) and self._listener is not None
+                name = place.endpoint if isinstance(place, Peer) else place
+                frames = self._lending.sent(name, frames, kept=kept)
             if isinstance(place, Peer):
                 send_frames(self._to(place), frames)
             elif self._listener is not None:

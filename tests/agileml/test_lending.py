@@ -109,6 +109,18 @@ def test_where_no_slot_is_free_frames_go_as_they_are() -> None:
     sender.forget("receiver")
 
 
+def test_what_is_kept_there_is_sent_and_slots_there_are_given_back_with_it() -> None:
+    sender, receiver = Lending(), Lending()
+    (got,) = carried(sender, receiver, frame(1))
+    del got
+    envelope, sent = receiver.sent("sender", [frame(2)], kept=True)
+    assert len(sent) == LONG
+    assert sender.received("receiver", [bytes(envelope), bytes(sent)])
+    carried(sender, receiver, frame(3))
+    assert slots() == 1
+    sender.forget("receiver")
+
+
 @pytest.mark.parametrize("lending", [Lending(most=2 * LONG), Lending(most_open=2)])
 def test_all_slots_together_take_no_more_than_they_may(lending: Lending) -> None:
     sent = {name: lending.sent(name, [frame(1)]) for name in "abc"}
