@@ -241,8 +241,7 @@ class Lending:
             mapped = end.mapped[loan.token] = _map(process, loan)
             while len(end.mapped) > _SLOTS:
                 end.mapped.popitem(last=False)
-        elif len(end.mapped) > 1:
-            end.mapped.move_to_end(loan.token)
+        end.mapped.move_to_end(loan.token)
         array = mapped[_ARRAY : _ARRAY + loan.size]
         if len(array) != loan.size:
             raise LookupError(f"a slot of {len(mapped)} bytes has none of {loan.size}")
