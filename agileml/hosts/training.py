@@ -39,6 +39,7 @@ class WorkerProcess:
         self._machine = machine
         self._nominal_s = job.core_seconds_per_clock / job.setup.shards / cores
         self._shard_s = self._nominal_s  # what a shard took last
+        self._clocks = job.setup.clocks
         self._cores = min(cores, os.cpu_count() or 1)
         self._threads = ThreadPoolExecutor(self._cores)
         self._loading = Loading(self._input.shard, Shelf(job.input_bytes), self._cores)
@@ -157,11 +158,15 @@ class WorkerProcess:
         return self._app.process(shard, work.values, (work.shard, work.clock))
 
     def _release(self) -> None:
-        """The objective goes first: it may be lost with this process, but not for want of a moment."""
+        """The objective goes first: it may be lost with this process, but not for want of a moment.
+
+        That of the last clock does not wait for more news: the job ends once the model is saved.
+        """
         held, found = self._held, tuple(self._found)
         self._held, self._found = [], []
-        self._control.tell(ObjectiveReport(self._machine, held[0][0].clock, found))
-        self._control.flush()
+        clock = held[0][0].clock
+        self._control.tell(ObjectiveReport(self._machine, clock, found))
+        self._control.flush(at_once=clock == self._clocks)
         for work, delta in held:
             self._carry_out(self._core.computed(work, delta))
         self._goes_on = self._core.computable > 0

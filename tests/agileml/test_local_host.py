@@ -6,11 +6,12 @@ import signal
 import tempfile
 import time
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
 
-from agileml.commands import Failed, SafeToKill
+from agileml.commands import Failed, Finished, SafeToKill
 from agileml.events import EvictionWarned, Stage, StopRequested, Tier
 from agileml.hosts.client import TrainingClient
 from agileml.hosts.local import LocalHost
@@ -27,6 +28,17 @@ def test_undisturbed_to_the_last_clock(tmp_path: Path) -> None:
         job.check_result()
         job.check_nothing_left()
         assert job.redone == []
+
+
+def test_the_objective_of_the_last_clock_is_told_before_the_job_is_over(tmp_path: Path) -> None:
+    """Before, a worker kept it for a moment, and servers in stage 2 do not: the model was saved by then."""
+    with running_job(tmp_path, clocks=300, clock_s=0.0) as job:
+        job.start("r1", "t1", "t2")
+        job.finish()
+        until_then = takewhile(lambda said: not isinstance(said, Finished), job.heard)
+        told = [said.clock for said in until_then if isinstance(said, ObjectiveAt)]
+        assert told[-1] == 299
+        job.check_result()
 
 
 def test_a_job_that_is_over_in_a_moment_ends_machines_that_have_not_spoken_yet(tmp_path: Path) -> None:
