@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
 from pricing_data.billing import End
 from pricing_data.units import MicroUsd
 from spotctl.cli import reportview
+from spotctl.control.state import State
 from spotctl.report.by import By
 from spotctl.report.fold import account
 from spotctl.report.groups import Group, grouped, total
@@ -75,10 +77,17 @@ def test_the_groups_sum_to_the_total(by: By) -> None:
         assert sum(getattr(group, amount) for group in groups) == getattr(whole, amount)
 
 
+@cache
+def long_run() -> State:
+    """Past midnight."""
+    state, _ = replay(terms(clocks=1500), random_trace(2))
+    return state
+
+
 @pytest.mark.parametrize("by", list(By))
 def test_evictions_are_counted_once_however_long_machines_ran(by: By) -> None:
     """Also by day, of machines that ran past midnight; and as ``status`` counts them."""
-    state, _ = replay(terms(clocks=1500), random_trace(2))
+    state = long_run()
     assert len(grouped({"test/1": state}, By.DAY)) > 1
     groups, whole = grouped({"test/1": state}, by), total({"test/1": state})
     machines = sum(instance.end is End.EVICTED for instance in state.instances.values())
