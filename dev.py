@@ -25,7 +25,7 @@ OURS = [ROOT / package for package in ("spotctl", "bidbrain", "agileml", "pricin
 CHECKS = (
     ("ruff", "format", "--check", "."),
     ("ruff", "check", "."),
-    ("mypy",),
+    ("mypy", "--num-workers", "auto"),
     ("lint-imports",),
 )
 AT_ONCE = str((os.cpu_count() or 1) + 1)
