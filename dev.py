@@ -93,7 +93,7 @@ def install_together(requirements: str) -> None:
 
     Nothing is resolved and no two packages have a file in common, so that they do not meet.
     """
-    packages = re.findall(r"^\S.*\n(?:[ ].*\n)*", requirements, re.MULTILINE)  # each with its hashes' lines
+    packages = re.split(r"^(?=\S)", requirements, flags=re.MULTILINE)  # each with the lines of its hashes
     with tempfile.TemporaryDirectory() as place:
         started = []
         for number in range(PIPS):

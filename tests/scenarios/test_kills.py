@@ -75,8 +75,8 @@ KILLS: Final[Mapping[str, Callable[[Product, random.Random], None]]] = {
 }
 OF_THE_RELIABLE: Final = frozenset({"reliable worker", "controller", "spotctl"})
 """What may be killed before there are transient machines."""
-SAMPLE: Final = ("active", "controller")
-"""The others are for the campaign; starts and evictions kill spotctl and machines as well."""
+SAMPLE: Final = ("active", "machine", "controller", "spotctl")
+"""Of each kind of loss one; the others are for the campaign."""
 MOMENTS: Final = 20
 
 

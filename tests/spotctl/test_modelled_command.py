@@ -115,7 +115,7 @@ def test_cancelled_while_it_waits_for_its_first_machine() -> None:
     assert not any(instance.joined for instance in state.instances.values())
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10_000), saves=st.booleans())
 def test_over_any_market_it_is_done_and_one_machine_works_at_a_time(seed: int, saves: bool) -> None:
     state, entries = replay(of_command(saves=saves, clocks=30), random_trace(seed))

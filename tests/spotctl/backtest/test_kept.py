@@ -49,7 +49,7 @@ def unheard(done: int, total: int) -> None:
 
 def test_with_time_enough_greedy_is_failover_alone_to_the_micro_dollar() -> None:
     """The batches and the control core, on the same starts: one strategy, one bill."""
-    options = BacktestOptions(starts=2, strategies=("failover-agileml", "greedy"))
+    options = BacktestOptions(starts=3, strategies=("failover-agileml", "greedy"))
     result = run_backtest("test", prepared(24.0, options), options, 0.0, unheard)
     free, kept = result.strategy("failover-agileml"), result.strategy("greedy")
     assert (free.kept, kept.kept) == (False, True)
@@ -60,7 +60,7 @@ def test_with_time_enough_greedy_is_failover_alone_to_the_micro_dollar() -> None
 
 
 def test_a_deadline_that_presses_is_kept_and_costs() -> None:
-    options = BacktestOptions(starts=2, strategies=("failover-agileml", "uniform-progress"))
+    options = BacktestOptions(starts=4, strategies=("failover-agileml", "uniform-progress"))
     result = run_backtest("test", prepared(1.92, options), options, 0.0, unheard)
     kept = result.strategy("uniform-progress")
     assert (kept.deadline_misses, kept.unfinished) == (0, 0)

@@ -154,7 +154,7 @@ def test_ctrl_c_during_an_import_keeps_whole_files(tmp_path: Path, home: Path, c
     rows, random = 20_000, Random(20161120)
     files = [str(_file(tmp_path / f"{number}.csv", number, rows)) for number in range(8)]
     command = [sys.executable, "-m", "spotctl", "prices", "import", *files]
-    moments = [(random.randrange(len(files)), random.uniform(0, 0.4)) for _ in range(20 if campaign else 1)]
+    moments = [(random.randrange(len(files)), random.uniform(0, 0.4)) for _ in range(20 if campaign else 2)]
     ended = []
     for turn, (files_before, later_s) in enumerate([(0, 0.4), *moments]):
         store = home / str(turn) / "prices"

@@ -95,7 +95,7 @@ def taken_s(state: State) -> int:
 @pytest.mark.campaign
 def test_what_was_promised_is_kept(rules: str, strategy: str, campaign: bool) -> None:
     rng = np.random.default_rng(20_261_120)
-    for number in range(250 if campaign else 2):
+    for number in range(250 if campaign else 4):
         trace, capacity = world_of(rules, outages(rng), seed=number)
         promise = of(job(rules), trace)
         slack = float(rng.choice([1.0, 1.02, 1.1, 1.3, 2.0, 4.0]))

@@ -161,7 +161,7 @@ def outages(seed: int, markets: Sequence[Market]) -> Observations:
     return Observations.of(spells)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     gigabytes=st.sampled_from([0.5, 20.0, 60.0]),
