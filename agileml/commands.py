@@ -6,16 +6,16 @@ the machines. Everything here is a frozen value that survives JSON (see ``wire.p
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from agileml.events import Peer, Stage
 
 # ---- to one role --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Create:
+class Create(Struct, frozen=True):
     """To a server: make this partition and serve it, whatever it holds of it.
 
     At clock 0 from the application's initial values, later from the checkpoint in ``folder``.
@@ -29,8 +29,7 @@ class Create:
     folder: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Handover:
+class Handover(Struct, frozen=True):
     """To the serving server: stop serving, send everything of the partition to ``target``.
 
     The copy stays frozen until Forget, whole enough to be handed over again should the target die, or
@@ -52,8 +51,7 @@ class Handover:
     """Whom the target pushes to from then on; None on a reliable machine, or while there is nobody."""
 
 
-@dataclass(frozen=True, slots=True)
-class BackUp:
+class BackUp(Struct, frozen=True):
     """To the serving server: send a copy to ``target`` and push to that from now on, and to nobody else.
 
     Whoever followed before keeps what it has, for a roll-back, until the copy has arrived.
@@ -66,8 +64,7 @@ class BackUp:
     generation: int
 
 
-@dataclass(frozen=True, slots=True)
-class Restore:
+class Restore(Struct, frozen=True):
     """To the keeper of a lost partition: undo to clock B, take on ``generation``, send that to ``target``.
 
     The keeper is the backup, and stays it unless ``target`` is itself: then it serves, without a backup.
@@ -82,8 +79,7 @@ class Restore:
     clock: int
 
 
-@dataclass(frozen=True, slots=True)
-class Rollback:
+class Rollback(Struct, frozen=True):
     """To a surviving server or backup: undo the clocks after ``clock`` and take on ``generation``."""
 
     machine: str
@@ -93,8 +89,7 @@ class Rollback:
     clock: int
 
 
-@dataclass(frozen=True, slots=True)
-class Forget:
+class Forget(Struct, frozen=True):
     """To a server: drop any copy of an epoch before ``epoch``, under which the partition lives elsewhere.
 
     Also one that is still on its way: it must not be installed when it comes.
@@ -105,8 +100,7 @@ class Forget:
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class Advance:
+class Advance(Struct, frozen=True):
     """To a server: every partition is backed up to clock ``clock``; drop what undoes it.
 
     Repeated to each server that starts to serve a partition, since it may not have heard before.
@@ -117,16 +111,14 @@ class Advance:
     clock: int
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(Struct, frozen=True):
     partition: int
     machine: str
     endpoint: str
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class Assign:
+class Assign(Struct, frozen=True):
     """To a worker: who serves what, which shards are yours, and which clock comes next.
 
     ``routes`` names every partition; one on its way is still shown where it was served last, and refused
@@ -150,8 +142,7 @@ class Assign:
     delivered: tuple[tuple[int, int], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SaveModel:
+class SaveModel(Struct, frozen=True):
     """To a server: ``partitions``, which you serve or back up, are complete at ``clock``; write them."""
 
     machine: str
@@ -160,8 +151,7 @@ class SaveModel:
     partitions: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class WriteCheckpoint:
+class WriteCheckpoint(Struct, frozen=True):
     """To a server that serves or backs up ``partitions``: write their state at ``clock`` into ``folder``.
 
     As of now, in the background: B is ``clock``, and what undoes later clocks may go with the next Advance.
@@ -174,8 +164,7 @@ class WriteCheckpoint:
     partitions: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SealCheckpoint:
+class SealCheckpoint(Struct, frozen=True):
     """To a server: all partitions are in ``folder``; write the manifest that makes it a checkpoint."""
 
     machine: str
@@ -184,8 +173,7 @@ class SealCheckpoint:
     clock: int
 
 
-@dataclass(frozen=True, slots=True)
-class DropCheckpoints:
+class DropCheckpoints(Struct, frozen=True):
     """To a server: the checkpoint in ``folder`` is the newest; remove those of this job from before."""
 
     machine: str
@@ -196,29 +184,25 @@ class DropCheckpoints:
 # ---- upwards ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class SafeToKill:
+class SafeToKill(Struct, frozen=True):
     """Upwards: nothing would be lost if this machine vanished now."""
 
     machine: str
 
 
-@dataclass(frozen=True, slots=True)
-class JoinedTraining:
+class JoinedTraining(Struct, frozen=True):
     """Upwards: this machine's worker takes part (or is ready to, where its stage lets it idle)."""
 
     machine: str
 
 
-@dataclass(frozen=True, slots=True)
-class StageChanged:
+class StageChanged(Struct, frozen=True):
     """Upwards: the transition into ``stage`` is complete."""
 
     stage: Stage
 
 
-@dataclass(frozen=True, slots=True)
-class RolledBack:
+class RolledBack(Struct, frozen=True):
     """Upwards: training restarts after clock ``to``; ``redone`` completed clocks will be computed again.
 
     ``lost``: the last copy of some partition is gone, so ``to`` is the newest checkpoint's clock and not B.
@@ -229,40 +213,35 @@ class RolledBack:
     lost: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Progressed:
+class Progressed(Struct, frozen=True):
     """Upwards: every partition has completed ``clock``; the backups hold ``consistent``."""
 
     clock: int
     consistent: int
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(Struct, frozen=True):
     """Upwards: all clocks are done (or a stop was asked for) and the model is saved."""
 
     clock: int
     path: str
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpointed:
+class Checkpointed(Struct, frozen=True):
     """Upwards: the whole model at the end of ``clock`` is in ``folder``, and a job can be resumed from it."""
 
     clock: int
     folder: str
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointFailed:
+class CheckpointFailed(Struct, frozen=True):
     """Upwards: the state at ``clock`` could not be written. Training goes on; the next is tried when due."""
 
     clock: int
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(Struct, frozen=True):
     """Upwards: the job is over without a model. ``checkpoint``: the folder to resume from, if any."""
 
     why: str

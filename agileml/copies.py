@@ -17,9 +17,9 @@ Source: Harlap 4.2.2 and 4.2.3. Values rather than deltas go to the backup, see 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from agileml.commands import (
     Advance,

@@ -7,9 +7,10 @@ a process on a machine. Everything here is a frozen value that survives JSON (se
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
+
+from msgspec import Struct
 
 
 class Tier(StrEnum):
@@ -25,8 +26,7 @@ class Stage(StrEnum):
     THREE = "3"  # as two, but reliable machines compute nothing
 
 
-@dataclass(frozen=True, slots=True)
-class Setup:
+class Setup(Struct, frozen=True):
     """Fixed at the start of a job.
 
     ``partitions``: N, into which the model is cut once; ``shards``: S, into which the input is cut once;
@@ -69,8 +69,7 @@ class Setup:
         return bool(self.checkpoints or self.resume)
 
 
-@dataclass(frozen=True, slots=True)
-class Peer:
+class Peer(Struct, frozen=True):
     """A server, and where its data socket listens."""
 
     machine: str
@@ -80,8 +79,7 @@ class Peer:
 # ---- events: what the controller is told -------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class MachineJoined:
+class MachineJoined(Struct, frozen=True):
     """A machine belongs to the job from now on; its roles report by themselves when they are up."""
 
     machine: str
@@ -89,8 +87,7 @@ class MachineJoined:
     cores: int
 
 
-@dataclass(frozen=True, slots=True)
-class ServerReady:
+class ServerReady(Struct, frozen=True):
     """A server process is up and empty. A second one of a machine means the first is gone."""
 
     machine: str
@@ -98,50 +95,43 @@ class ServerReady:
     endpoint: str
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerReady:
+class WorkerReady(Struct, frozen=True):
     """A worker process is up, with nothing loaded yet. A second one means the first is gone."""
 
     machine: str
     incarnation: int
 
 
-@dataclass(frozen=True, slots=True)
-class ServerLost:
+class ServerLost(Struct, frozen=True):
     machine: str
     incarnation: int
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerLost:
+class WorkerLost(Struct, frozen=True):
     machine: str
     incarnation: int
 
 
-@dataclass(frozen=True, slots=True)
-class MachineLost:
+class MachineLost(Struct, frozen=True):
     """Gone without being safe to kill: a failure, or an effective failure."""
 
     machine: str
 
 
-@dataclass(frozen=True, slots=True)
-class EvictionWarned:
+class EvictionWarned(Struct, frozen=True):
     """These machines will vanish. ``notice_s`` is real time from the moment the warning was read."""
 
     machines: tuple[str, ...]
     notice_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class MachineReleased:
+class MachineReleased(Struct, frozen=True):
     """The machine was taken away after it was safe to kill (or is no longer wanted)."""
 
     machine: str
 
 
-@dataclass(frozen=True, slots=True)
-class Drained:
+class Drained(Struct, frozen=True):
     """A leaving worker has pushed its last deltas and computes no more.
 
     ``delivered``: of each of its shards the last clock that all servers of ``generation`` have.
@@ -153,8 +143,7 @@ class Drained:
     delivered: tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(Struct, frozen=True):
     """A worker has these shards of the input in memory, and no others.
 
     ``full``: there is no room for the rest of what it was told to load.
@@ -166,8 +155,7 @@ class Loaded:
     full: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Installed:
+class Installed(Struct, frozen=True):
     """A server holds this partition under this epoch: the answer to Create, Handover, Restore and BackUp.
 
     The target of a BackUp follows; any other serves requests that carry this very epoch and refuses others,
@@ -180,8 +168,7 @@ class Installed:
     clock: int
 
 
-@dataclass(frozen=True, slots=True)
-class ClockCompleted:
+class ClockCompleted(Struct, frozen=True):
     """The serving server has every shard's delta of ``clock`` for this partition.
 
     One without a backup can return to it until B is beyond.
@@ -193,8 +180,7 @@ class ClockCompleted:
     clock: int
 
 
-@dataclass(frozen=True, slots=True)
-class BackedUp:
+class BackedUp(Struct, frozen=True):
     """The backup of this partition holds its state at ``clock``, and can return to it until B is beyond."""
 
     machine: str
@@ -203,20 +189,17 @@ class BackedUp:
     clock: int
 
 
-@dataclass(frozen=True, slots=True)
-class StopRequested:
+class StopRequested(Struct, frozen=True):
     """Stop gracefully: save the model at the newest consistent clock and end."""
 
 
-@dataclass(frozen=True, slots=True)
-class StageDecided:
+class StageDecided(Struct, frozen=True):
     """Whoever runs the machines wants this stage while it is possible; None: the job decides for itself."""
 
     stage: Stage | None
 
 
-@dataclass(frozen=True, slots=True)
-class ServerLoad:
+class ServerLoad(Struct, frozen=True):
     """From a server, at a low rate: bytes ``exchanged`` with workers and ``pushed`` to backups since then.
 
     ``completions``: how many clocks it completed meanwhile, counted once for each partition.
@@ -229,8 +212,7 @@ class ServerLoad:
     pushed: int
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerLoad:
+class WorkerLoad(Struct, frozen=True):
     """From a worker, at a low rate: ``shards`` took it ``computing_s`` core-seconds since then.
 
     ``busy_s``: seconds a clock, from the first value it could read to the last delta that a server took;
@@ -245,8 +227,7 @@ class WorkerLoad:
     clock_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class ModelSaved:
+class ModelSaved(Struct, frozen=True):
     """The partitions that this server was asked for are written below ``path``."""
 
     machine: str
@@ -254,29 +235,25 @@ class ModelSaved:
     path: str
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointDue:
+class CheckpointDue(Struct, frozen=True):
     """The time between two checkpoints is over. Whoever has a clock says so."""
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointWritten:
+class CheckpointWritten(Struct, frozen=True):
     """This server's part of the attempt is in its folder, whole."""
 
     machine: str
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointSealed:
+class CheckpointSealed(Struct, frozen=True):
     """The attempt has its manifest: it is a checkpoint."""
 
     machine: str
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointRefused:
+class CheckpointRefused(Struct, frozen=True):
     """The folder of the attempt could not be written, and ``why``."""
 
     machine: str
@@ -284,8 +261,7 @@ class CheckpointRefused:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointUnreadable:
+class CheckpointUnreadable(Struct, frozen=True):
     """A partition that Create wanted from a checkpoint could not be read, and ``why``."""
 
     machine: str

@@ -10,11 +10,11 @@ Every request names the partition's routing ``epoch`` (which ownership it was se
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from agileml.events import Event
 from agileml.events import Peer as Peer
@@ -27,8 +27,7 @@ class ProtocolError(Exception):
     """A peer broke the protocol: a bug, told with the story so far."""
 
 
-@dataclass(frozen=True, slots=True)
-class Patch:
+class Patch(Struct, frozen=True):
     """Rows of a partition and what belongs there: a delta to add, or values to set.
 
     ``rows`` (n,): global, sorted and unique; ``values`` (n, columns).
@@ -38,24 +37,21 @@ class Patch:
     values: Matrix
 
 
-@dataclass(frozen=True, slots=True)
-class ShardDelta:
+class ShardDelta(Struct, frozen=True):
     """What one data shard adds to one partition in one clock."""
 
     shard: int
     patch: Patch
 
 
-@dataclass(frozen=True, slots=True)
-class PendingDelta:
+class PendingDelta(Struct, frozen=True):
     """A shard's delta of a clock that is not complete yet."""
 
     clock: int
     delta: ShardDelta
 
 
-@dataclass(frozen=True, slots=True)
-class Undo:
+class Undo(Struct, frozen=True):
     """What clocks since + 1 to ``clock`` overwrote. ``loose``: nobody will ask to return to ``clock``."""
 
     since: int
@@ -67,8 +63,7 @@ class Undo:
 # ---- from workers to servers; each part is answered on its own ---------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ReadPart:
+class ReadPart(Struct, frozen=True):
     """The ``rows`` that are wanted of a partition. ``epoch``: of the route by which its server was found."""
 
     partition: int
@@ -76,8 +71,7 @@ class ReadPart:
     rows: Rows
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
+class Read(Struct, frozen=True):
     """The rows a worker needs to compute ``clock``."""
 
     request: int
@@ -86,8 +80,7 @@ class Read:
     parts: tuple[ReadPart, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class UpdatePart:
+class UpdatePart(Struct, frozen=True):
     """What shards add to a partition. ``epoch``: of the route by which its server was found."""
 
     partition: int
@@ -95,8 +88,7 @@ class UpdatePart:
     deltas: tuple[ShardDelta, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Update:
+class Update(Struct, frozen=True):
     """What a worker's shards add in ``clock``. A shard that adds nothing still says so.
 
     ``cut``: a range for the backups ends with this clock. Whoever computes the first shard decides it for
@@ -110,8 +102,7 @@ class Update:
     parts: tuple[UpdatePart, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Inquiry:
+class Inquiry(Struct, frozen=True):
     """Has this request been lost, for these partitions? It had no answer for a while.
 
     It follows the request on the same way, so whoever does not know the request will not get it any more.
@@ -124,8 +115,7 @@ class Inquiry:
 # ---- answers -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ReadDone:
+class ReadDone(Struct, frozen=True):
     """The values of the rows that were asked for, in their order: (rows, columns)."""
 
     request: int
@@ -133,8 +123,7 @@ class ReadDone:
     values: Matrix
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateDone:
+class UpdateDone(Struct, frozen=True):
     """The server holds these deltas (it may have held them before).
 
     ``behind``: one range is on its way to the backup and the next waits already, so cut no other yet.
@@ -145,24 +134,21 @@ class UpdateDone:
     behind: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
+class Moved(Struct, frozen=True):
     """Not served here under that epoch; the next assignment says where."""
 
     request: int
     partition: int
 
 
-@dataclass(frozen=True, slots=True)
-class Behind:
+class Behind(Struct, frozen=True):
     """The asked clock is over: every shard's deltas up to ``clock`` are in, on every partition."""
 
     request: int
     clock: int
 
 
-@dataclass(frozen=True, slots=True)
-class Unknown:
+class Unknown(Struct, frozen=True):
     """Nothing of the request waits here: it was lost, or answered. Who has no answer asks again."""
 
     request: int
@@ -172,8 +158,7 @@ class Unknown:
 # ---- between servers ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Push:
+class Push(Struct, frozen=True):
     """From an ActivePS to the backup: the rows that clocks since + 1 to ``clock`` touched, at its end.
 
     Values rather than deltas: same rows, same bytes, and applying them is idempotent and bit-exact.
@@ -188,8 +173,7 @@ class Push:
     patch: Patch
 
 
-@dataclass(frozen=True, slots=True)
-class PushDone:
+class PushDone(Struct, frozen=True):
     """From the backup: it holds the partition at ``clock``."""
 
     partition: int
@@ -197,8 +181,7 @@ class PushDone:
     clock: int
 
 
-@dataclass(frozen=True, slots=True)
-class Install:
+class Install(Struct, frozen=True):
     """A whole partition under ``epoch``: to be served from now on, or to be followed as its backup.
 
     ``backed``: every backup holds this clock; ``acked``: this partition's does; ``cuts``: where clocks that
@@ -220,8 +203,7 @@ class Install:
     serve: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class EndOfLife:
+class EndOfLife(Struct, frozen=True):
     """The last message from an ActivePS to its backup: serve at ``clock``, with these deltas pending.
 
     ``undo``: what the last clock alone overwrote, where it may have come within a longer range: it may be
@@ -238,8 +220,7 @@ class EndOfLife:
     pending: tuple[PendingDelta, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PushInquiry:
+class PushInquiry(Struct, frozen=True):
     """To the backup: have pushes of the partition been lost? It should hold ``clock`` by now."""
 
     partition: int
@@ -247,8 +228,7 @@ class PushInquiry:
     clock: int
 
 
-@dataclass(frozen=True, slots=True)
-class Lacking:
+class Lacking(Struct, frozen=True):
     """From the backup, asked after pushes: it holds the partition at ``clock`` of ``generation``, no more."""
 
     partition: int
@@ -256,24 +236,21 @@ class Lacking:
     clock: int
 
 
-@dataclass(frozen=True, slots=True)
-class Arrived:
+class Arrived(Struct, frozen=True):
     """From the receiver of an ``Install`` or ``EndOfLife``: it has it, or something newer."""
 
     partition: int
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class TransferInquiry:
+class TransferInquiry(Struct, frozen=True):
     """To the receiver of an ``Install`` or ``EndOfLife``: has it been lost?"""
 
     partition: int
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class Missing:
+class Missing(Struct, frozen=True):
     """From the receiver, asked after a transfer: it is neither here nor waiting."""
 
     partition: int
@@ -291,24 +268,21 @@ Message: TypeAlias = Request | Answer | Transfer
 # ---- what a core asks its shell to do ----------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(Struct, frozen=True):
     """To the server that listens at ``peer``."""
 
     peer: Peer
     message: Request | Transfer
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Struct, frozen=True):
     """To whoever sent the request or the range, by the name it was received under."""
 
     to: str
     message: Answer | Notice
 
 
-@dataclass(frozen=True, slots=True)
-class Save:
+class Save(Struct, frozen=True):
     """Write these partitions (the whole model, together with what other servers save), then say so."""
 
     generation: int
@@ -316,8 +290,7 @@ class Save:
     partitions: tuple[tuple[int, Matrix], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(Struct, frozen=True):
     """Write these partitions, as they were at ``clock``, into the folder of a checkpoint's attempt."""
 
     attempt: int

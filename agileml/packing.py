@@ -32,7 +32,7 @@ class WireError(ValueError):
 
 
 def pack(value: object, arrays: list[Array]) -> bytes:
-    """A value of dataclasses, tuples and plain values; its arrays are added to those given, in order."""
+    """A value of structs, tuples and plain values; its arrays are added to those given, in order."""
     return msgspec.msgpack.encode(value, enc_hook=partial(_leave_behind, arrays))
 
 

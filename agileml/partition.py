@@ -17,9 +17,10 @@ range needs no more memory than the rows it touched.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
+from msgspec.structs import replace
 
 from agileml.ahead import Ahead
 from agileml.messages import Matrix, Patch, PendingDelta, ProtocolError, Rows, ShardDelta, Undo

@@ -7,8 +7,9 @@ the same values it trained on: so it describes the model one clock before.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from agileml.commands import (
     Checkpointed,
@@ -23,8 +24,7 @@ from agileml.commands import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ShardObjective:
+class ShardObjective(Struct, frozen=True):
     """A data shard's part of the objective: a sum of ``count`` terms."""
 
     shard: int
@@ -32,8 +32,7 @@ class ShardObjective:
     count: float
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectiveReport:
+class ObjectiveReport(Struct, frozen=True):
     """From a worker: what its shards found before computing ``clock``."""
 
     machine: str
@@ -41,16 +40,14 @@ class ObjectiveReport:
     parts: tuple[ShardObjective, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectiveAt:
+class ObjectiveAt(Struct, frozen=True):
     """Upwards: the objective of the model at the end of ``clock``."""
 
     clock: int
     value: float
 
 
-@dataclass(frozen=True, slots=True)
-class MachineGivenUp:
+class MachineGivenUp(Struct, frozen=True):
     """Upwards: the training has lost this machine without being told so: its agent is silent, or says that a
     process dies over and over. It may still be there, and paid for.
     """
@@ -58,8 +55,7 @@ class MachineGivenUp:
     machine: str
 
 
-@dataclass(frozen=True, slots=True)
-class EndMachine:
+class EndMachine(Struct, frozen=True):
     """To an agent: the job needs this machine no more; end its roles and yourself."""
 
     machine: str

@@ -29,6 +29,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec import structs
+
 from agileml.app import Application, ApplicationError, load_application
 from agileml.cluster import Cluster
 from agileml.events import Setup
@@ -160,7 +162,7 @@ class JobFolder:
         if keys is not None:
             keys.write(folder._keys)
         unfinished = folder.path / "job.part"
-        unfinished.write_text(json.dumps(asdict(job)))
+        unfinished.write_text(json.dumps(asdict(job), default=structs.asdict))
         unfinished.replace(folder._description)
         return folder
 

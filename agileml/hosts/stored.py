@@ -14,11 +14,12 @@ import json
 import re
 import secrets
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from agileml.events import Setup
 from agileml.messages import Matrix

@@ -8,9 +8,10 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
+from msgspec import structs
 
 from agileml import elastic
 from agileml.cluster import Commands
@@ -261,7 +262,7 @@ def _run(
     happened = _train(net, faults, kinds)
     said = list(net.upwards)
     if isinstance(said[-1], Failed) and lose_every_reliable in kinds:
-        resumed = replace(
+        resumed = structs.replace(
             setup, checkpoints="again", start=net.cluster.stored.clock, resume=said[-1].checkpoint
         )
         net = Network(resumed, toy, chance, step, *roles, stored=net.stored, sealed=net.sealed)

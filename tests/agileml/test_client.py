@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import zmq
+from msgspec import structs
 
 from agileml.apps.planted import planted_ratings, write_ratings
 from agileml.commands import Failed
@@ -115,7 +116,7 @@ def test_none_is_waited_for_before_its_machine_is_there_or_after_it_is_gone(play
 
 def test_a_job_whose_checkpoints_cannot_be_read_has_failed_all_the_same(played: Played) -> None:
     job = played.folder.job()
-    setup = replace(job.setup, checkpoints="foo://bucket/states", resume="/kept/4-1", start=4)
+    setup = structs.replace(job.setup, checkpoints="foo://bucket/states", resume="/kept/4-1", start=4)
     JobFolder.set_up(played.folder.path, replace(job, setup=setup), None)
     played.client.tell(MachineLost("r1"))
     (failed,) = played.client.poll(0.0)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from agileml.commands import Advance, Forget, Handover, Restore, Rollback
 from agileml.events import BackedUp, Drained, Setup

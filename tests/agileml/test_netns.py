@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import zmq
+from msgspec import structs
 
 from agileml.events import Setup, Stage
 from agileml.hosts.job import Job
@@ -98,7 +99,7 @@ def test_a_job_leaves_stage_1_by_itself_where_the_links_of_reliable_machines_bin
     """By the ratio it never would. A clock exchanges 1.7 s of one link, and computes for 0.1 s."""
     arguments = {"height": 2000, "width": 64, "touched": 200}
     mbit_per_s = 8.0
-    setup = replace(SETUP, stage2_above=1e9, automatic=True, link_bytes_per_s=mbit_per_s * 1e6 / 8)
+    setup = structs.replace(SETUP, stage2_above=1e9, automatic=True, link_bytes_per_s=mbit_per_s * 1e6 / 8)
     job = Job("tests.agileml.spread:Spread", arguments, setup, 0.4, QUICK, network=True)
     with Network(mbit_per_s) as network:
         source = write_numbered(setup.shards, tmp_path)

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import ClassVar, get_args
 
 import pytest
+from msgspec import structs
 
 from agileml import admission, assignments
 from agileml.cluster import Cluster, Commands, Phase, Result
@@ -180,7 +181,9 @@ def keeps_the_generation(cluster: Cluster, events: Sequence[Event]) -> tuple[Clu
     after, commands = step(cluster, events)
     old = cluster.generation
     kept = tuple(
-        replace(command, generation=old) if isinstance(command, Restore | Rollback | Assign) else command
+        structs.replace(command, generation=old)
+        if isinstance(command, Restore | Rollback | Assign)
+        else command
         for command in commands
     )
     return replace(after, generation=old), kept
@@ -195,14 +198,15 @@ def trusts_what_is_not_backed_up(cluster: Cluster, events: Sequence[Event]) -> t
     after, commands = step(cluster, events)
     ahead = max(partition.completed for partition in after.partitions)
     return after, tuple(
-        replace(command, clock=ahead) if isinstance(command, Advance) else command for command in commands
+        structs.replace(command, clock=ahead) if isinstance(command, Advance) else command
+        for command in commands
     )
 
 
 def skips_a_clock(cluster: Cluster, events: Sequence[Event]) -> tuple[Cluster, Commands]:
     after, commands = step(cluster, events)
     return after, tuple(
-        replace(command, clock=command.clock + 1) if isinstance(command, Assign) else command
+        structs.replace(command, clock=command.clock + 1) if isinstance(command, Assign) else command
         for command in commands
     )
 
@@ -210,7 +214,7 @@ def skips_a_clock(cluster: Cluster, events: Sequence[Event]) -> tuple[Cluster, C
 def leaves_a_shard_out(cluster: Cluster, events: Sequence[Event]) -> tuple[Cluster, Commands]:
     after, commands = step(cluster, events)
     return after, tuple(
-        replace(command, shards=command.shards[1:]) if isinstance(command, Assign) else command
+        structs.replace(command, shards=command.shards[1:]) if isinstance(command, Assign) else command
         for command in commands
     )
 
@@ -243,7 +247,7 @@ def drops_checkpoints_too_early(cluster: Cluster, events: Sequence[Event]) -> tu
 def writes_what_is_not_consistent(cluster: Cluster, events: Sequence[Event]) -> tuple[Cluster, Commands]:
     after, commands = step(cluster, events)
     return after, tuple(
-        replace(command, clock=max(p.completed for p in after.partitions))
+        structs.replace(command, clock=max(p.completed for p in after.partitions))
         if isinstance(command, WriteCheckpoint)
         else command
         for command in commands

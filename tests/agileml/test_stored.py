@@ -6,13 +6,13 @@ import resource
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import fsspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from agileml.apps.planted import planted_ratings, write_ratings
 from agileml.events import Setup

@@ -3,13 +3,14 @@ from __future__ import annotations
 import contextlib
 import json
 import typing
-from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import Struct
+from msgspec.structs import astuple
 
 from agileml.commands import Assign, Route
 from agileml.events import MachineJoined, Tier
@@ -82,9 +83,8 @@ def same(left: Any, right: Any) -> bool:
         )
     if isinstance(left, tuple):
         return len(left) == len(right) and all(same(a, b) for a, b in zip(left, right, strict=True))
-    if is_dataclass(left):
-        names = [field.name for field in fields(left)]
-        return type(left) is type(right) and all(same(getattr(left, n), getattr(right, n)) for n in names)
+    if isinstance(left, Struct):
+        return type(left) is type(right) and same(astuple(left), astuple(right))
     return bool(left == right)
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import signal
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from agileml.commands import Progressed, StageChanged
 from agileml.events import Setup, Stage
