@@ -8,7 +8,7 @@ together costs a few orders, and not a few for everybody else. Only who is neede
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from agileml.cluster import Cluster, Phase, Result
 from agileml.events import Tier

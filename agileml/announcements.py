@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from agileml.cluster import Cluster, Commands, Phase, Result
 from agileml.commands import Advance, Progressed, SafeToKill, SaveModel, StageChanged

@@ -7,9 +7,8 @@ remember whom to tell.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 
-from msgspec import structs
+from msgspec.structs import replace
 
 from agileml.cluster import Cluster, Result
 from agileml.commands import Assign, Command, JoinedTraining
@@ -141,7 +140,7 @@ def give_orders(cluster: Cluster) -> Result:
         last = machine.worker.orders
         if last is not None and not cluster.settled and machine.leaving is last.drain:
             continue
-        orders = structs.replace(
+        orders = replace(
             for_all,
             machine=machine.name,
             shards=tuple(shards[machine.name]),
@@ -152,7 +151,7 @@ def give_orders(cluster: Cluster) -> Result:
         )
         if not _is_news(machine, last, orders):
             continue
-        commands.append(structs.replace(orders, version=cluster.version + len(told) + 1))
+        commands.append(replace(orders, version=cluster.version + len(told) + 1))
         if not machine.took_part:
             commands.append(JoinedTraining(machine.name))
         told[machine.name] = replace(machine, took_part=True, worker=replace(machine.worker, orders=orders))
@@ -198,4 +197,4 @@ def _is_news(machine: Machine, last: Assign | None, orders: Assign) -> bool:
         return not machine.leaving
     if not orders.shards and (machine.leaving or not last.shards):
         return not machine.leaving and orders.preload != last.preload
-    return structs.replace(last, clock=orders.clock, delivered=orders.delivered) != orders
+    return replace(last, clock=orders.clock, delivered=orders.delivered) != orders

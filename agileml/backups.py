@@ -8,7 +8,7 @@ the last backup held is not passed, so whatever dies meanwhile, B can be returne
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from agileml.cluster import Cluster, Result
 from agileml.commands import BackUp, Command

@@ -10,7 +10,8 @@ Spec: "consistent states are checkpointed to disk or object storage in the backg
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from agileml.cluster import Attempt, Cluster, Commands, Result, Stored
 from agileml.commands import (

@@ -12,9 +12,11 @@ Symbols: B is ``consistent``, the clock that every backup holds; N is ``len(part
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final, Self, TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from agileml.commands import Command
 from agileml.events import (
@@ -91,16 +93,14 @@ INVARIANTS: Final[Mapping[int, str]] = {
 """4 speaks of two states and is checked by ``elastic.step``; 6 of what comes, and is checked by the tests."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(Struct, frozen=True):
     """The newest whole checkpoint: its clock and folder. Without a folder: initial values, at clock 0."""
 
     clock: int
     folder: str
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(Struct, frozen=True):
     """A checkpoint that is being written. ``writing``: whose part is not there yet; then it is sealed."""
 
     number: int
@@ -110,8 +110,7 @@ class Attempt:
     sealer: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Cluster:
+class Cluster(Struct, frozen=True):
     """All that the controller knows; each event makes a new one.
 
     Partitions and shards stand at their numbers.

@@ -13,8 +13,9 @@ ignored by its handler. One that cannot have happened raises InvalidTransition, 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final, TypeAlias
+
+from msgspec.structs import replace
 
 from agileml import (
     admission,

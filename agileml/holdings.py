@@ -7,9 +7,11 @@ table of edges is all that may ever happen to it. Nothing here knows a machine b
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, Self
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from agileml.commands import Route
 
@@ -55,16 +57,14 @@ EDGES: Final[Mapping[tuple[Standing, Standing], str]] = {
 """Every way from one standing to another, and what happened. FROZEN and LOST never outlast a step."""
 
 
-@dataclass(frozen=True, slots=True)
-class Heir:
+class Heir(Struct, frozen=True):
     """Who is to be the backup, once the copy sent to it under ``epoch`` has arrived."""
 
     machine: str
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class Partition:
+class Partition(Struct, frozen=True):
     """One of the N cuts of the model, and how its one owner came by it.
 
     ``completed`` and ``safe`` are clocks of the present generation: what the serving copy is known to hold,
@@ -119,8 +119,7 @@ class Partition:
         return self.backup or self.source
 
 
-@dataclass(frozen=True, slots=True)
-class Shard:
+class Shard(Struct, frozen=True):
     """One of the S cuts of the input. Its previous owners may have it in memory still.
 
     ``delivered``: in which generation one of them pushed everything before it left, and up to which clock.

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from agileml.events import ServerLoad, Setup, Stage, WorkerLoad
 from agileml.stages import Load
@@ -22,8 +24,7 @@ LEARNED_OF_A_ROUND: Final = 0.5
 """Of what is new, when every worker has reported once."""
 
 
-@dataclass(frozen=True, slots=True)
-class Loads:
+class Loads(Struct, frozen=True):
     """The last report of each machine, and what was learned from earlier ones.
 
     ``straggling``: by how much of the time that pushes take the reliable machines' workers lagged when stage

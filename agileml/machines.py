@@ -6,14 +6,13 @@ nothing about the present one. What a machine holds is written on partitions and
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from agileml.commands import Assign
 from agileml.events import Tier
 
 
-@dataclass(frozen=True, slots=True)
-class Server:
+class Server(Struct, frozen=True):
     """The process that is up; a machine whose server died has none until the next one is."""
 
     incarnation: int
@@ -21,8 +20,7 @@ class Server:
     """Where workers and other servers reach it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Worker:
+class Worker(Struct, frozen=True):
     """The process that is up, what it was told to do, and what it said of itself."""
 
     incarnation: int
@@ -40,8 +38,7 @@ class Worker:
         return self.orders is not None and not self.drained
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(Struct, frozen=True):
     """From the moment it joined until it is lost or released. ``cores``: of its worker; ``notice_s``: from
     the warning until it is taken, in seconds, where it is ``leaving``.
     """

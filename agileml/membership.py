@@ -7,7 +7,7 @@ transition needs no case of its own.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from agileml.cluster import Cluster, Phase, Result, RoleEvent
 from agileml.events import (

@@ -7,7 +7,7 @@ whatever is wrong with it by then is a difference like any other.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from agileml.cluster import Cluster, Result
 from agileml.commands import Command, Create, Forget, Handover

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from msgspec import Struct
 
 from agileml.messages import Patch, Rows
 from agileml.rows import index, span
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(Struct, frozen=True):
     """What of some rows one partition has: which of its own rows, and where they are among these."""
 
     partition: int
@@ -21,8 +20,7 @@ class Share:
     places: slice | Rows
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """The global rows that a set of shards needs, by partition, and where each shard's are among them."""
 
     rows: Rows

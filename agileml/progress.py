@@ -6,7 +6,7 @@ now: it is ignored. A later one than the controller ever gave out cannot have ha
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from agileml.cluster import Cluster, Commands, InvalidTransition, Phase, Result
 from agileml.commands import Advance, Finished, Forget, Route

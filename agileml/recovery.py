@@ -8,8 +8,9 @@ left, it starts at the newest checkpoint, and all are made again as at the start
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from agileml.cluster import Cluster, Phase, Result
 from agileml.commands import Command, Failed, Forget, Restore, Rollback, RolledBack

@@ -8,14 +8,14 @@ machine by name, no partition and no clock.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from agileml.events import Setup, Stage, Tier
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(Struct, frozen=True):
     """What one stage runs on which tier."""
 
     served_on: Tier
@@ -63,8 +63,7 @@ WORTH_A_CHANGE: Final = 0.95
 """A stage must promise clocks this much shorter than the present one's: nothing flaps within the noise."""
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(Struct, frozen=True):
     """What a clock costs, wherever it runs. Seconds of one machine's link are its bytes over its capacity."""
 
     computing_s: float
@@ -77,8 +76,7 @@ class Load:
     """Of the time that a reliable machine takes in pushes, the part by which its worker falls behind."""
 
 
-@dataclass(frozen=True, slots=True)
-class Footprint:
+class Footprint(Struct, frozen=True):
     """Machines that take part, and their cores."""
 
     reliable: int

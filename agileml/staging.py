@@ -5,7 +5,7 @@ How a stage is chosen is the business of ``stages``; here it is asked with what 
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from agileml.cluster import Cluster, Result
 from agileml.events import ServerLoad, Stage, StageDecided, Tier, WorkerLoad

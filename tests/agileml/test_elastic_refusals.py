@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import replace
 from typing import get_args
 
 import pytest
+from msgspec.structs import replace
 
 from agileml.cluster import BrokenInvariant, Cluster, InvalidTransition, Phase
 from agileml.elastic import HANDLERS, step
@@ -118,7 +118,7 @@ def test_before_there_are_any_orders_no_work_can_be_done(event: Event) -> None:
 
 def with_partition(**changes: object) -> Callable[[Cluster], Cluster]:
     def broken(cluster: Cluster) -> Cluster:
-        changed = replace(cluster.partitions[0], **changes)  # type: ignore[arg-type]
+        changed = replace(cluster.partitions[0], **changes)
         return replace(cluster, partitions=(changed, *cluster.partitions[1:]))
 
     return broken

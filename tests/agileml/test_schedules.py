@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cache, partial
 from itertools import pairwise
 from typing import ClassVar, get_args
 
 import pytest
-from msgspec import structs
+from msgspec.structs import replace
 
 from agileml import admission, assignments
 from agileml.cluster import Cluster, Commands, Phase, Result
@@ -181,9 +180,7 @@ def keeps_the_generation(cluster: Cluster, events: Sequence[Event]) -> tuple[Clu
     after, commands = step(cluster, events)
     old = cluster.generation
     kept = tuple(
-        structs.replace(command, generation=old)
-        if isinstance(command, Restore | Rollback | Assign)
-        else command
+        replace(command, generation=old) if isinstance(command, Restore | Rollback | Assign) else command
         for command in commands
     )
     return replace(after, generation=old), kept
@@ -198,15 +195,14 @@ def trusts_what_is_not_backed_up(cluster: Cluster, events: Sequence[Event]) -> t
     after, commands = step(cluster, events)
     ahead = max(partition.completed for partition in after.partitions)
     return after, tuple(
-        structs.replace(command, clock=ahead) if isinstance(command, Advance) else command
-        for command in commands
+        replace(command, clock=ahead) if isinstance(command, Advance) else command for command in commands
     )
 
 
 def skips_a_clock(cluster: Cluster, events: Sequence[Event]) -> tuple[Cluster, Commands]:
     after, commands = step(cluster, events)
     return after, tuple(
-        structs.replace(command, clock=command.clock + 1) if isinstance(command, Assign) else command
+        replace(command, clock=command.clock + 1) if isinstance(command, Assign) else command
         for command in commands
     )
 
@@ -214,7 +210,7 @@ def skips_a_clock(cluster: Cluster, events: Sequence[Event]) -> tuple[Cluster, C
 def leaves_a_shard_out(cluster: Cluster, events: Sequence[Event]) -> tuple[Cluster, Commands]:
     after, commands = step(cluster, events)
     return after, tuple(
-        structs.replace(command, shards=command.shards[1:]) if isinstance(command, Assign) else command
+        replace(command, shards=command.shards[1:]) if isinstance(command, Assign) else command
         for command in commands
     )
 
@@ -247,7 +243,7 @@ def drops_checkpoints_too_early(cluster: Cluster, events: Sequence[Event]) -> tu
 def writes_what_is_not_consistent(cluster: Cluster, events: Sequence[Event]) -> tuple[Cluster, Commands]:
     after, commands = step(cluster, events)
     return after, tuple(
-        structs.replace(command, clock=max(p.completed for p in after.partitions))
+        replace(command, clock=max(p.completed for p in after.partitions))
         if isinstance(command, WriteCheckpoint)
         else command
         for command in commands
