@@ -10,11 +10,12 @@ import dataclasses
 import json
 import math
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
-from functools import cache
+from functools import cache, partial
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
 from spotctl.control import events
 
@@ -23,6 +24,7 @@ _ENTRIES: Mapping[str, type] = {
     for cls in vars(events).values()
     if dataclasses.is_dataclass(cls) and isinstance(cls, type) and cls.__module__ == events.__name__
 }
+_JSON: Final = json.JSONEncoder(separators=(",", ":"))
 
 
 class CodecError(ValueError):
@@ -31,37 +33,52 @@ class CodecError(ValueError):
 
 def to_json(value: Any) -> Any:
     """A JSON-able copy of ``value``."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, Path):
-        return str(value)
-    if isinstance(value, (tuple, list)):
-        return [to_json(item) for item in value]
-    if isinstance(value, Mapping):
-        return {str(key): to_json(item) for key, item in value.items()}
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)  # JSON has no infinity
-    return value
+    return _writer(type(value))(value)
+
+
+@cache
+def _writer(kind: type) -> Callable[[Any], Any]:
+    """``to_json`` of all values of a type: what kind of type it is, is looked at once."""
+    if dataclasses.is_dataclass(kind):
+        names = tuple(field.name for field in dataclasses.fields(kind))
+        return lambda value: {name: to_json(getattr(value, name)) for name in names}
+    if issubclass(kind, Enum):
+        return attrgetter("value")
+    if issubclass(kind, Path):
+        return str
+    if issubclass(kind, (tuple, list)):
+        return lambda value: [to_json(item) for item in value]
+    if issubclass(kind, Mapping):
+        return lambda value: {str(key): to_json(item) for key, item in value.items()}
+    if issubclass(kind, float):
+        return lambda value: value if math.isfinite(value) else str(value)  # JSON has no infinity
+    return _as_it_is
 
 
 def from_json(hint: Any, raw: Any) -> Any:
     """The value of type ``hint`` that ``to_json`` made ``raw`` from. Raises CodecError where it cannot be."""
+    return _reader(hint)(raw)
+
+
+@cache
+def _reader(hint: Any) -> Callable[[Any], Any]:
+    """``from_json`` of a hint, which is looked at once."""
     origin = get_origin(hint)
     if origin in (Union, types.UnionType):
-        return _union(get_args(hint), raw)
+        return partial(_union, get_args(hint))
     if origin is tuple:
-        return _tuple(get_args(hint), raw)
+        return partial(_tuple, get_args(hint)[0])
     if origin is Mapping:
-        if not isinstance(raw, dict):
-            raise CodecError(f"expected a mapping, found {raw!r}")
-        return {key: from_json(get_args(hint)[1], item) for key, item in raw.items()}
+        return partial(_mapping, get_args(hint)[1])
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
-        return _dataclass(hint, raw)
+        return partial(_dataclass, hint)
     if isinstance(hint, type) and issubclass(hint, (Enum, Path)):
-        return hint(raw)
-    return float(raw) if hint is float or getattr(hint, "__supertype__", None) is float else raw
+        return hint
+    return float if hint is float or getattr(hint, "__supertype__", None) is float else _as_it_is
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
 
 
 def _union(options: tuple[Any, ...], raw: Any) -> Any:
@@ -73,30 +90,36 @@ def _union(options: tuple[Any, ...], raw: Any) -> Any:
     return tuple(raw) if isinstance(raw, list) else raw  # plain values, told apart by JSON itself
 
 
-def _tuple(items: tuple[Any, ...], raw: Any) -> tuple[Any, ...]:
+def _tuple(item: Any, raw: Any) -> tuple[Any, ...]:
     if not isinstance(raw, list):
         raise CodecError(f"expected a list, found {raw!r}")
-    return tuple(from_json(items[0], item) for item in raw)
+    return tuple(map(_reader(item), raw))
+
+
+def _mapping(item: Any, raw: Any) -> dict[str, Any]:
+    if not isinstance(raw, dict):
+        raise CodecError(f"expected a mapping, found {raw!r}")
+    return {key: from_json(item, value) for key, value in raw.items()}
 
 
 def _dataclass(cls: type, raw: Any) -> Any:
     if not isinstance(raw, dict):
         raise CodecError(f"expected the fields of {cls.__name__}, found {raw!r}")
-    hints = _hints(cls)
-    if unknown := set(raw) - set(hints):
+    readers = _readers(cls)
+    if unknown := raw.keys() - readers.keys():
         raise CodecError(f"{cls.__name__} has no field {', '.join(sorted(unknown))}")
-    return cls(**{name: from_json(hints[name], value) for name, value in raw.items()})
+    return cls(**{name: readers[name](value) for name, value in raw.items()})
 
 
 @cache
-def _hints(cls: type) -> dict[str, Any]:
+def _readers(cls: type) -> dict[str, Callable[[Any], Any]]:
     hints = get_type_hints(cls)
-    return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
+    return {field.name: _reader(hints[field.name]) for field in dataclasses.fields(cls)}
 
 
 def encode(entry: events.Entry) -> tuple[str, str]:
     """(type name, JSON text) of an entry."""
-    return type(entry).__name__, json.dumps(to_json(entry), separators=(",", ":"))
+    return type(entry).__name__, _JSON.encode(to_json(entry))
 
 
 def decode(kind: str, body: str) -> events.Entry:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from math import inf
 
+from msgspec import structs
+
 from bidbrain.deadline.feasibility import Promise
 from bidbrain.model import Action, Decision, Holding, Observation, Offer, Reliable
 from bidbrain.strategies.alone import Alone, Deciding
@@ -152,7 +154,7 @@ def kept_from(state: State, clock: int) -> bool | None:
     """Whether deadline and budget can still be kept where the job begins again after ``clock``, now: by
     machines on demand alone, as soon as the reliable ones are there. None where nothing is promised.
     """
-    back = replace(state, clock=clock)
+    back = structs.replace(state, clock=clock)
     pledged, left = pledge(back), back.work_left
     if pledged is None or left is None:
         return None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from bidbrain.eviction.price_crossing import PriceCrossing
 from bidbrain.model import Action

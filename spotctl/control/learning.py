@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from bidbrain.eviction.base import LearningModel, MarketModel
 from bidbrain.eviction.price_crossing import PriceCrossing

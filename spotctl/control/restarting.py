@@ -14,8 +14,9 @@ A command has no reliable machine: its supervisor does the same among its machin
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from spotctl.control.spending import sure
 from spotctl.control.state import Instance, Phase, State

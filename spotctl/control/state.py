@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from bidbrain.deadline.spells import Belief
 from bidbrain.eviction.base import Estimates, MarketModel
@@ -38,8 +40,7 @@ class Phase(StrEnum):
     CLOSED = "closed"
 
 
-@dataclass(frozen=True, slots=True)
-class Instance:
+class Instance(Struct, frozen=True):
     """One machine, from grant to end."""
 
     name: str
@@ -67,11 +68,10 @@ class Instance:
     @property
     def stays(self) -> bool:
         """Neither warned nor on its way out."""
-        return self.life in (Life.PENDING, Life.RUNNING) and self.ends_at is None
+        return self.ends_at is None and self.life in (Life.PENDING, Life.RUNNING)
 
 
-@dataclass(frozen=True, slots=True)
-class Allocation:
+class Allocation(Struct, frozen=True):
     """Instances of one market, asked for together at one bid (None: on-demand)."""
 
     name: str
@@ -99,8 +99,7 @@ class Allocation:
         return not self.instances and self.refused is None
 
 
-@dataclass(frozen=True, slots=True)
-class Fetched:
+class Fetched(Struct, frozen=True):
     """A checkpoint that left a region, and what is owed for that to the cloud it left."""
 
     at: Instant
@@ -112,8 +111,7 @@ class Fetched:
     owed: MicroUsd
 
 
-@dataclass(frozen=True, slots=True)
-class Away:
+class Away(Struct, frozen=True):
     """The last time that nobody was there to act on what happened."""
 
     since: Instant
@@ -123,8 +121,7 @@ class Away:
     """When the training finished meanwhile; None where it did not, or nobody knows."""
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(Struct, frozen=True):
     """Everything a decision may depend on. ``history`` holds no price later than ``now``."""
 
     now: Instant
@@ -281,7 +278,7 @@ class State:
         for allocation in self.allocations.values():
             if allocation.reliable or allocation.refused is not None:
                 continue
-            staying = [i for i in self.of(allocation.name) if i.stays]
+            staying = [i for name in allocation.instances if (i := self.instances[name]).stays]
             counts_for = allocation.count if allocation.unanswered else len(staying)
             if counts_for:
                 found.append(

@@ -23,7 +23,7 @@ from spotctl.control.evolve import RELEASE_LEAD_S, evolve
 from spotctl.control.lifecycle import Life
 from spotctl.control.restarting import resumable
 from spotctl.control.spending import sure
-from spotctl.control.state import REFUSED_REST_S, Allocation, Instance, Phase, State
+from spotctl.control.state import REFUSED_REST_S, Instance, Phase, State
 
 Commands = Iterator[e.Command]
 
@@ -335,17 +335,13 @@ def _moments(state: State) -> Iterator[Instant]:
     stop, started = state.terms.stop, state.training_started_at
     if stop.seconds is not None and started is not None and state.phase is Phase.TRAINING:
         yield later(started, stop.seconds)
-    for allocation in state.allocations.values():
-        yield from _allocation_moments(state, allocation)
-
-
-def _allocation_moments(state: State, allocation: Allocation) -> Iterator[Instant]:
-    live = [i for i in state.of(allocation.name) if i.live]
-    for instance in live:
+    for instance in state.live():
         if instance.ends_at is not None and instance.warned_at is None:
             yield instance.ends_at
-    if live and not allocation.reliable and _drains(state):
-        yield Instant(state.hour_ends(allocation) - RELEASE_LEAD_S)
+    if _drains(state):
+        for name in {instance.allocation for instance in state.live()}:
+            if not state.allocations[name].reliable:
+                yield Instant(state.hour_ends(state.allocations[name]) - RELEASE_LEAD_S)
 
 
 _RULES: Final[tuple[Callable[[State], Commands], ...]] = (

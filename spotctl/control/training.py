@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from bidbrain.moves import egress_owed, leaves_region
 from pricing_data.market import Market

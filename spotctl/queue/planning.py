@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
+
+from msgspec import structs
 
 from bidbrain.policies.base import Infeasible
 from bidbrain.throughputs import Estimate
@@ -67,7 +69,7 @@ def plan_queue(settings: QueueSettings) -> QueuePlan:
     for name, state in states.items():
         one = weighed.judged[name]
         seat = seats.wanting(
-            replace(state, terms=one.terms), members[name], pools, one.reserved or {}, {}, None
+            structs.replace(state, terms=one.terms), members[name], pools, one.reserved or {}, {}, None
         )
         if seat is not None:
             wanting.append(seat)

@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from msgspec import structs
+
 from bidbrain.deadline.feasibility import Promise, covers, least_asked
 from pricing_data.market import Market
 from pricing_data.units import MicroUsd
@@ -140,7 +142,7 @@ def _way(state: State, pool: str, markets: tuple[Market, ...], count: int) -> It
     together = min(state.terms.limits.max_per_allocation, count)
     limits = replace(state.terms.limits, max_instances=count, max_per_allocation=together)
     terms = replace(state.terms, limits=limits, queued=Queued(promised=True, rents=markets))
-    found = promised(replace(state, terms=terms))
+    found = promised(structs.replace(state, terms=terms))
     if found is not None:
         yield _Way(pool, count, terms, found)
 

@@ -21,6 +21,7 @@ from math import inf
 from typing import Final
 
 import numpy as np
+from msgspec import structs
 
 from bidbrain.lease import Lease
 from bidbrain.outlook import Outlook, outlooks
@@ -122,7 +123,7 @@ def _seen(job: Wanting, free: Mapping[str, int], table: Table) -> _Sight:
     if scale < 1 or (scale < most and not job.holder.elastic):
         return _Sight(0, {}, markets)
     # Nothing happens to a job that waits: what it believes of evictions is brought up to this moment.
-    of_markets = outlooks(market_at(refit(replace(job.state, now=table.now))), scale)
+    of_markets = outlooks(market_at(refit(structs.replace(job.state, now=table.now))), scale)
     best = {}
     for pool, members in markets.items():
         known = [of_markets[market] for market in members if market in of_markets]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from spotctl.cli import endview, screen
 from spotctl.control import events as e
@@ -63,7 +63,7 @@ def test_an_objective_that_is_no_number_is_said_to_be_at_fault() -> None:
 
 
 def test_a_job_that_failed_says_what_its_processes_died_of() -> None:
-    failed = replace(
+    failed = structs.replace(
         state_after(52), closed=e.Close(START, e.Outcome.FAILED, 1, "no reliable machine is left")
     )
     shown = lines(final_object(failed, Path("ledger.db"), 8.0, 0, None, "the worker of r1-1 died"))

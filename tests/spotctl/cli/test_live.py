@@ -6,6 +6,7 @@ import io
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 from rich.console import Console
 
 from pricing_data.units import Instant
@@ -84,7 +85,7 @@ def test_brackets_in_a_sentence_are_text() -> None:
 @pytest.mark.parametrize("stop", [Stop(None, objective_delta=1e-3), Stop(None, seconds=3600)])  # type: ignore[arg-type]
 def test_a_job_that_does_not_end_by_clocks_can_be_drawn(stop: Stop) -> None:
     state = state_after(20)
-    endless: State = replace(state, terms=replace(state.terms, stop=stop))
+    endless: State = structs.replace(state, terms=replace(state.terms, stop=stop))
     assert line(drawn(LiveView(endless, at(20), "")), "progress").endswith("clock 12")
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from spotctl.cli import queueview, screen
 from spotctl.control import events as e
@@ -15,7 +15,7 @@ from tests.spotctl.cli.story import START, state_after
 
 
 def ended(saved: float, died_of: str | None) -> str:
-    failed = replace(
+    failed = structs.replace(
         state_after(52), closed=e.Close(START, e.Outcome.FAILED, 1, "no reliable machine is left")
     )
     job = final_object(failed, Path("ledger.db"), 8.0, 0, None, died_of)

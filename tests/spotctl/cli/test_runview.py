@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec import structs
 
 from agileml.hosts.deaths import gave_up
 from agileml.hosts.doing import Overdue, Told
@@ -47,7 +48,7 @@ def test_status_says_what_the_processes_of_a_failed_run_died_of(tmp_path: Path) 
     (run.machines / "r1-0").mkdir(parents=True)
     (run.machines / "r1-0" / "agent.log").write_text(gave_up("worker", 5))
     state = state_after(52)
-    failed = replace(state, closed=e.Close(START, e.Outcome.FAILED, 1, "no reliable machine is left"))
+    failed = structs.replace(state, closed=e.Close(START, e.Outcome.FAILED, 1, "no reliable machine is left"))
     found = [runview.status({run: told})["runs"][0]["died_of"] for told in (state, failed)]
     assert found == [None, "the worker of r1-0 died 5 times in a row, without saying why"]
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from pricing_data.billing import End
 from pricing_data.units import Instant, MicroUsd
@@ -125,6 +126,6 @@ def test_a_training_that_fails_as_its_machines_go_was_given_up_before() -> None:
 @pytest.mark.parametrize("reliable", [0, 1])
 def test_a_command_ends_when_its_program_does_whatever_steps_it_counts(reliable: int) -> None:
     core = Core(replace(terms(), reliable_count=1)).training()
-    core.state = replace(core.state, terms=replace(core.state.terms, reliable_count=reliable))
+    core.state = structs.replace(core.state, terms=replace(core.state.terms, reliable_count=reliable))
     core.tell(e.Progressed(after(500), CLOCKS, CLOCKS - 1))
     assert (core.state.end_by is None) is (reliable == 0)

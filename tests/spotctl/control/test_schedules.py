@@ -6,7 +6,7 @@ The seed of a schedule that fails is in the test's name or, for the campaign, in
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import get_args
 
@@ -201,9 +201,9 @@ class Checks:
 
 def same(one: State, other: State) -> None:
     """Equal, where that is defined: histories by their rows; estimates follow from them."""
-    for field in fields(State):
-        if field.name not in ("history", "evictions"):
-            assert getattr(one, field.name) == getattr(other, field.name), field.name
+    for name in State.__struct_fields__:
+        if name not in ("history", "evictions"):
+            assert getattr(one, name) == getattr(other, name), name
     assert rows(one.history) == rows(other.history)
 
 

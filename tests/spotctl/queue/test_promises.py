@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from pricing_data.units import MicroUsd, Seconds, UsdPerHour
 from spotctl.control import events as e
@@ -28,7 +29,7 @@ def beginning() -> State:
 def test_the_money_that_is_said_to_be_missing_is_enough(beginning: State, clocks: int, price: float) -> None:
     of = beginning.terms
     dear = tuple(replace(tradable, on_demand=UsdPerHour(price)) for tradable in of.spot)
-    state = replace(beginning, terms=replace(of, spot=dear, stop=replace(of.stop, clocks=clocks)))
+    state = structs.replace(beginning, terms=replace(of, spot=dear, stop=replace(of.stop, clocks=clocks)))
     refused = judged(state, Pools(), {}, MicroUsd(0))
     told = re.fullmatch(r"\$(\d+)\.(\d\d) have to be put aside for it, and are not there", refused.why)
     assert told is not None

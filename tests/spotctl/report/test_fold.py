@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from pricing_data.units import HOUR_S, Instant, UsdPerHour
 from spotctl.cli import endview, screen
 from spotctl.control import events as e
@@ -26,7 +28,7 @@ def test_a_baseline_is_had_in_the_region_where_its_machines_cost_least() -> None
     at_home = account(RUN).baseline
     assert at_home is not None
     for spot in ((*RUN.terms.spot, abroad, dearer), (dearer, abroad, *RUN.terms.spot)):
-        found = account(replace(RUN, terms=replace(RUN.terms, spot=spot))).baseline
+        found = account(structs.replace(RUN, terms=replace(RUN.terms, spot=spot))).baseline
         assert found is not None
         assert (found.region, found.instance_type) == ("eu-west-1", at_home.instance_type)
         assert found.cost == found.machines * 100_000 * -(-found.seconds // HOUR_S)
@@ -38,7 +40,7 @@ def test_a_baseline_is_of_the_type_that_did_most_of_the_work() -> None:
     large = Tradable(replace(SPOT, instance_type="c4.2xlarge"), UsdPerHour(0.419), 8)
     terms = replace(RUN.terms, spot=(*RUN.terms.spot, large))
     worked = {"m4.xlarge": 7200, "c4.2xlarge": 4 * 1200}
-    found = account(replace(RUN, terms=terms, worked=worked)).baseline
+    found = account(structs.replace(RUN, terms=terms, worked=worked)).baseline
     assert found is not None
     assert found.instance_type == "c4.2xlarge"
 
@@ -77,8 +79,10 @@ def test_training_of_which_no_file_says_when_it_ended_was_over_by_the_return_at_
 
 def test_a_run_was_over_with_its_machines_whenever_it_was_closed() -> None:
     state = away(50, 50 + 600, at(51))
-    gone = {n: replace(i, ended_at=min(i.ended_at or at(56), at(56))) for n, i in state.instances.items()}
-    state = replace(state, instances=gone)
+    gone = {
+        n: structs.replace(i, ended_at=min(i.ended_at or at(56), at(56))) for n, i in state.instances.items()
+    }
+    state = structs.replace(state, instances=gone)
     assert ended_at(state) == at(56)
     assert (final(state)["ended"], final(state)["sim_seconds"]) == ("2016-06-05T14:56:00Z", 56 * 60)
     assert ended_at(RUN) == RUN.now

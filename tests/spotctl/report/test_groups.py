@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
+from msgspec import structs
 
 from pricing_data.billing import End
 from pricing_data.units import MicroUsd
@@ -51,7 +52,7 @@ def test_parts_of_runs_have_no_baseline() -> None:
 
 
 def test_runs_of_one_job_come_together_and_jobs_apart() -> None:
-    other = replace(RUN, terms=replace(RUN.terms, job="nightly"))
+    other = structs.replace(RUN, terms=replace(RUN.terms, job="nightly"))
     by_job = grouped({"movies/1": RUN, "movies/2": RUN, "nightly/1": other}, By.JOB)
     assert [(group.key, group.runs, group.total) for group in by_job] == [
         ("movies", 2, 478_000),

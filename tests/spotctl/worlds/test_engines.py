@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from agileml.hosts.job import JobFolder
 from agileml.saved import partition_file
@@ -109,8 +110,8 @@ def test_a_model_whose_input_is_gone_by_then_is_not_scored_and_the_run_ends_as_i
     engine, folder = run_of(tmp_path, described()), JobFolder(tmp_path / "training")
     folder.path.mkdir()
     JobFolder.set_up(folder.path, job_of(described(), core_seconds_per_clock=60.0, speed=10.0), None)
-    trained = replace(state_after(52), model="models/model.npz")
-    assert engine.score(replace(trained, model=None)) is None
+    trained = structs.replace(state_after(52), model="models/model.npz")
+    assert engine.score(structs.replace(trained, model=None)) is None
     score = engine.score(trained)
     assert isinstance(score, Unscored)
     assert "holds no cut input" in score.why

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec import structs
 
 from agileml.hosts.local import LocalHost
 from pricing_data.billing import End
@@ -56,8 +57,8 @@ def test_a_machine_was_last_seen_when_it_or_the_controller_last_wrote(tmp_path: 
 
 def test_machines_that_had_ended_before_are_not_asked_for(tmp_path: Path) -> None:
     state = state_after(20)
-    ended = replace(state.instances["s1-3"], life=Life.ENDED)
-    state = replace(state, instances={**state.instances, "s1-3": ended})
+    ended = structs.replace(state.instances["s1-3"], life=Life.ENDED)
+    state = structs.replace(state, instances={**state.instances, "s1-3": ended})
     host = LocalHost(tmp_path / "training")
     assert set(last_seen(Run(tmp_path), host, state, HOUR_AWAY, SPEED)) == {"r1-0", "s1-0", "s1-1", "s1-2"}
 
