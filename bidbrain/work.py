@@ -48,8 +48,11 @@ class Allocations:
         leading = np.broadcast_shapes(self.count.shape[:-1], others.count.shape[:-1])
 
         def join(name: str) -> Floats:
-            parts = (getattr(self, name), getattr(others, name))
-            return np.concatenate([np.broadcast_to(p, (*leading, p.shape[-1])) for p in parts], axis=-1)
+            parts: tuple[Floats, Floats] = (getattr(self, name), getattr(others, name))
+            wide = (
+                p if p.shape[:-1] == leading else np.broadcast_to(p, (*leading, p.shape[-1])) for p in parts
+            )
+            return np.concatenate(tuple(wide), axis=-1)
 
         return Allocations(*(join(column.name) for column in fields(self)))
 

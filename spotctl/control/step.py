@@ -58,18 +58,19 @@ def plan_after(fact: e.Fact, state: State) -> tuple[e.Command, ...]:
 
 def _restarts(state: State) -> Commands:
     """Once nothing is left of the machines that it had, the training begins again from its checkpoint."""
-    left = any(True for _ in state.live()) or _unanswered(state)
-    if state.phase is Phase.RESTARTING and not left and not _given_up(state):
+    if state.phase is not Phase.RESTARTING or any(True for _ in state.live()) or _unanswered(state):
+        return
+    if not _given_up(state):
         yield e.TellRestart(state.now, state.restarts + 1, kept_from(state, state.kept_clock))
 
 
 def _reliable(state: State) -> Commands:
     """Reliable machines come first and are never given up (Harlap 4.3.2); one that is lost is replaced."""
-    missing, resting = state.reliable_missing(), _resting(state)
     begins = state.phase is Phase.STARTING and not state.parked and not _given_up(state)
     wanted = state.asked is None and (begins or state.phase is Phase.TRAINING)
     blind = state.blind_until is not None and state.now < state.blind_until
-    if missing and wanted and resting is None and not blind:
+    missing = state.reliable_missing() if wanted and not blind else 0
+    if missing and _resting(state) is None:
         number = 1 + sum(1 for allocation in state.allocations.values() if allocation.reliable)
         market = state.terms.reliable.market
         yield e.Acquire(state.now, f"r{number}", market, missing, None, reliable=True)
@@ -252,9 +253,8 @@ def _drains(state: State) -> bool:
 def _closes(state: State) -> Commands:
     refused = _reliable_refusal(state)
     over = state.phase is Phase.CLOSING or state.asked is e.Ask.DOWN or _given_up(state)
-    if not (over or refused is not None) or any(True for _ in state.live()) or _unanswered(state):
-        return
-    yield _closing(state, refused)
+    if (over or refused is not None) and not any(True for _ in state.live()) and not _unanswered(state):
+        yield _closing(state, refused)
 
 
 def _unanswered(state: State) -> bool:
@@ -325,10 +325,10 @@ def _moments(state: State) -> Iterator[Instant]:
         yield state.blind_until
     if state.decide_from is not None and _deciding(state):
         yield state.decide_from
-    resting = _resting(state)
     began = state.training_started_at is not None
     waiting = state.phase is Phase.TRAINING or (state.phase is Phase.STARTING and began)
-    if resting is not None and waiting and state.reliable_missing():
+    resting = _resting(state) if waiting else None
+    if resting is not None and state.reliable_missing():
         yield resting
     if state.end_by is not None:
         yield state.end_by
