@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from itertools import groupby
@@ -71,6 +72,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         raise pytest.UsageError("failed, and wait for no real process: " + ", ".join(plain[:SECOND_CHANCES]))
     if len(items) > SECOND_CHANCES:
         raise pytest.UsageError(f"{len(items)} tests failed: too many to be a busy machine's doing")
+
+
+def pytest_collection_finish() -> None:
+    """All that was imported stays: whoever looks for garbage need not go through it again and again."""
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()
 
 
 def waits(item: pytest.Item) -> bool:

@@ -10,7 +10,6 @@ from pydoc_data.topics import topics as PYTHON_TOPICS  # noqa: N812
 import numpy as np
 import numpy.typing as npt
 import pytest
-from sklearn.decomposition import LatentDirichletAllocation as Trusted
 
 from agileml.app import ApplicationError
 from agileml.apps.lda import LatentDirichletAllocation
@@ -43,6 +42,8 @@ def perplexity(of_documents: Floats, of_topics: Floats, words: Floats) -> float:
 
 def trusted(app: LatentDirichletAllocation, words: Floats, seed: int) -> tuple[float, Floats]:
     """scikit-learn's perplexity of the words it is fitted to, and its topics (topics, words)."""
+    from sklearn.decomposition import LatentDirichletAllocation as Trusted  # takes a second or two
+
     fitted = Trusted(
         app.topics, doc_topic_prior=app.alpha, topic_word_prior=app.eta, max_iter=40, random_state=seed
     ).fit(words)

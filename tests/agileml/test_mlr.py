@@ -7,8 +7,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from sklearn.datasets import load_digits
-from sklearn.linear_model import LogisticRegression as Trusted
 
 from agileml.app import ApplicationError
 from agileml.apps import planted_classes
@@ -29,11 +27,15 @@ def objective(weights: Floats, x: Floats, label: npt.NDArray[np.int64], regulari
 
 
 def trusted(x: Floats, label: npt.NDArray[np.int64], regularization: float) -> float:
+    from sklearn.linear_model import LogisticRegression as Trusted  # takes a second or two
+
     fitted = Trusted(C=1 / regularization, solver="newton-cholesky", tol=1e-8, max_iter=200).fit(x, label)
     return objective(np.vstack([fitted.coef_.T, fitted.intercept_]), x, label, regularization)
 
 
 def test_the_objective_on_real_digits_comes_within_two_percent_of_scikit_learn(tmp_path: Path) -> None:
+    from sklearn.datasets import load_digits
+
     regularization, clocks = 10.0, 160
     x, label = load_digits(return_X_y=True)
     np.savez(tmp_path / "digits.npz", label=label, x=x)

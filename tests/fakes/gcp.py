@@ -14,14 +14,16 @@ import re
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
 from google.api_core import path_template
-from google.cloud import billing_v1, compute_v1
 from google.protobuf import json_format
 
 from tests.fakes.servers import FakeServer, Reply, Request
+
+if TYPE_CHECKING:  # imported where they are made: that takes seconds
+    from google.cloud import billing_v1, compute_v1
 
 _SERVICES = (
     "google.cloud.compute_v1.services.advice",
@@ -96,6 +98,8 @@ class GcpCloud:
         return _refusal(404, f"no method of the client has {request.method} {parts.path}")
 
     def _aggregated_list(self, request: Any) -> compute_v1.MachineTypeAggregatedList:
+        from google.cloud import compute_v1
+
         rows = [(zone, found) for zone, listed in self.types.items() for found in listed]
         page, token = self._page(rows, request.page_token, request.max_results)
         items: dict[str, compute_v1.MachineTypesScopedList] = {}
@@ -107,6 +111,8 @@ class GcpCloud:
         )
 
     def _list_skus(self, request: Any) -> billing_v1.ListSkusResponse:
+        from google.cloud import billing_v1
+
         assert request.parent == "services/6F81-5844-456A"
         assert 0 < request.page_size <= 5000
         skus = self.skus

@@ -14,7 +14,6 @@ from decimal import Decimal
 from typing import Any
 
 from azure.core.pipeline.policies import SansIOHTTPPolicy
-from google.cloud import billing_v1, compute_v1
 from google.oauth2.credentials import Credentials
 
 from pricing_data.feeds.asking import Retries
@@ -68,6 +67,8 @@ def retries(sleep: Callable[[float], None]) -> Retries:
 
 
 def machine_type(name: str, vcpus: int, memory_mib: int, gpu: tuple[str, int] | None) -> Any:
+    from google.cloud import compute_v1  # takes seconds
+
     gpus = (
         [compute_v1.Accelerators(guest_accelerator_type=gpu[0], guest_accelerator_count=gpu[1])]
         if gpu
@@ -85,6 +86,8 @@ def sku(
     currency: str = "USD",
 ) -> Any:
     """A SKU with one price, or with a timeline of them."""
+    from google.cloud import billing_v1
+
     timeline = [(NOW, nanos)] if isinstance(nanos, int) else nanos
     return billing_v1.Sku(
         sku_id=description,
@@ -154,6 +157,8 @@ def gcp(seed: int = 0, zones: tuple[str, ...] = _GCP_ZONES) -> tuple[GcpCloud, E
 
 def _gcp_history(draw: random.Random, zone: str, name: str, expected: Expected) -> Any:
     """Thirty days: the last is today's, which is not over; three prices, the second not right after."""
+    from google.cloud import compute_v1
+
     midnight = NOW - NOW % DAY_S + 8 * 3600
     rates, prices = [], []
     for day in range(30, -1, -1):
