@@ -33,7 +33,8 @@ class CodecError(ValueError):
 
 def to_json(value: Any) -> Any:
     """A JSON-able copy of ``value``."""
-    return _writer(type(value))(value)
+    kind: Any = type(value)
+    return _writer(kind)(value)
 
 
 @cache
