@@ -75,8 +75,12 @@ class Terminal:
         self._process.communicate()
 
     def until(self, text: str) -> Self:
-        """Read until ``text`` was shown."""
+        """Read until ``text`` was shown: a view that goes on and on is waited for no longer than silence."""
+        by = time.monotonic() + PATIENCE_S
         while text not in self.shown:
+            assert time.monotonic() < by, (
+                f"{text!r} was not shown within {PATIENCE_S} s:\n{self.shown[-4000:]}"
+            )
             assert self._read(), f"it ended without showing {text!r}:\n{self.shown}"
         return self
 
