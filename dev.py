@@ -35,7 +35,7 @@ See tests/conftest.py."""
 ALONE = ("pytest", "--last-failed", "--last-failed-no-failures", "none", "--alone")
 """Tests that wait for real processes, on a machine that does much else, may fail for want of time. Those
 few are run once more with the machine to themselves, and named; tests/conftest.py refuses it to others."""
-PIPS = min(4, os.cpu_count() or 1)
+AS_UV_SAYS = {"index-url": "UV_DEFAULT_INDEX", "cert": "SSL_CERT_FILE"}
 SELDOM_USED = r"site-packages/(.*/tests|moto|mypyc?|pip|ray/(data|llm|rllib|serve|train|tune)|setuptools)/"
 COMPILE = ("-W", "ignore", "-m", "compileall", "-qq", "-j", "0", "-x", SELDOM_USED)
 """Many processes start at once, and what they import must not warn. What is no Python 3 stays as it is, and
@@ -80,48 +80,32 @@ def installed(which: str) -> Iterator[None]:
     print(f"installing into {ENVIRONMENT} ...", file=sys.stderr, flush=True)
     if not executable("python").exists():
         venv.create(ENVIRONMENT, with_pip=True)
-    install_together(requirements.read_text())
-    pip("install", "--no-deps", "--no-build-isolation", "--editable", str(ROOT))
-    pip("check")  # that the pins are whole
+    pip("install", "--quiet", "--require-hashes", "-r", str(requirements.with_name("installer.txt")))
+    told = as_pip_is_told()
+    uv(told, "install", "--no-deps", "--require-hashes", "-r", str(requirements))
+    uv(told, "install", "--no-deps", "--no-build-isolation", "--editable", str(ROOT))
+    uv(told, "check")  # that the pins are whole
     with subprocess.Popen([str(executable("python")), *COMPILE, str(ENVIRONMENT), *map(str, OURS)]):
         yield
     stamp.write_text(wanted)
 
 
-def install_together(requirements: str) -> None:
-    """Each process a part of them: pip by itself uses one core, most of the time to unpack.
-
-    Nothing is resolved and no two packages have a file in common, so that they do not meet.
-    """
-    packages = re.split(r"^(?=\S)", requirements, flags=re.MULTILINE)  # each with the lines of its hashes
-    with tempfile.TemporaryDirectory() as place:
-        started = []
-        for number in range(PIPS):
-            part = Path(place) / f"{number}.txt"
-            part.write_text("".join(packages[number::PIPS]))
-            command = pip_command("install", "--require-hashes", "--no-deps", "-r", str(part))
-            started.append(subprocess.Popen(command))
-        statuses = [process.wait() for process in started]
-    if any(statuses):
-        sys.exit("pip could not install what is pinned in requirements/; it says why above")
+def pip(verb: str, *arguments: str) -> str:
+    """What it says on its standard output."""
+    command = [str(executable("python")), "-m", "pip", verb, "--disable-pip-version-check", *arguments]
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
-def pip(verb: str, *arguments: str) -> None:
-    subprocess.run(pip_command(verb, *arguments), check=True)
+def uv(told: dict[str, str], verb: str, *arguments: str) -> None:
+    """As pip does, on all cores."""
+    command = [str(executable("uv")), "pip", verb, "--quiet", "--python", str(executable("python"))]
+    subprocess.run([*command, *arguments], env={**told, **os.environ}, check=True)
 
 
-def pip_command(verb: str, *arguments: str) -> list[str]:
-    """Without compiling: it would do so in the end, on one core, while everybody waits."""
-    options = ("--quiet", "--no-compile") if verb == "install" else ()
-    return [
-        str(executable("python")),
-        "-m",
-        "pip",
-        verb,
-        "--disable-pip-version-check",
-        *options,
-        *arguments,
-    ]
+def as_pip_is_told() -> dict[str, str]:
+    """Where this machine's packages come from, for uv's environment: it reads none of pip's settings."""
+    settings = re.findall(r"^\S+?\.([a-z-]+)='(.*)'$", pip("config", "list"), flags=re.MULTILINE)
+    return {AS_UV_SAYS[name]: value for name, value in reversed(settings) if name in AS_UV_SAYS}
 
 
 def run(program: str, *arguments: str) -> int:
