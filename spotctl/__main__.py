@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 _CTRL_C = 130
 """What a shell reports of a program that Ctrl-C ended."""
+_THREADS = "OPENBLAS_NUM_THREADS"
+"""NumPy's threads: one on each core but the first spins for a tenth of a second, and never has work here."""
 
 
 def main() -> None:
     """The command line; Ctrl-C while it is still being loaded ends it like any other before a start."""
+    os.environ.setdefault(_THREADS, "1")
     try:
         from spotctl.cli import app
     except KeyboardInterrupt:

@@ -8,12 +8,13 @@ from typing import Final
 
 import agileml
 
-_ONE_THREAD: Final = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+_THREADS: Final = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+"""How many of them numerical libraries run; without, as many as the computer has cores."""
 
 
-def machine_environment() -> dict[str, str]:
-    """Ours, with one thread per process and this very package in reach."""
+def machine_environment(threads: int = 1) -> dict[str, str]:
+    """Ours, with ``threads`` in each process and this very package in reach."""
     root = str(Path(agileml.__file__).parents[1])
     inherited = os.environ.get("PYTHONPATH")
     path = root if not inherited else f"{root}{os.pathsep}{inherited}"
-    return {**os.environ, **dict.fromkeys(_ONE_THREAD, "1"), "PYTHONPATH": path}
+    return {**os.environ, **dict.fromkeys(_THREADS, str(threads)), "PYTHONPATH": path}

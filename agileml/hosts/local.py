@@ -75,10 +75,18 @@ class LocalHost:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={**machine_environment(), **self._variables, **marked.mark(str(place))},
+                env={
+                    **machine_environment(self.threads(cores)),
+                    **self._variables,
+                    **marked.mark(str(place)),
+                },
                 start_new_session=True,
                 pass_fds=(number,),
             )
+
+    def threads(self, cores: int) -> int:
+        """Of each process of a machine with ``cores``; a role needs one. ``variables`` may say otherwise."""
+        return 1
 
     def knows(self, machine: str) -> bool:
         """Whether a machine of that name was ever started."""

@@ -20,6 +20,10 @@ class DiskHost(LocalHost):
         super().__init__(folder, variables, _AGENT)
         self._disks = CommandFolder(folder.resolve())
 
+    def threads(self, cores: int) -> int:
+        """The machine is the program's alone."""
+        return cores
+
     def kill(self, machine: str) -> None:
         """All of it at once, its disk included; its logs stay."""
         super().kill(machine)

@@ -24,20 +24,22 @@ from tests.scenarios.product import ROOT
 pytestmark = pytest.mark.process
 
 
-def test_a_program_runs_to_its_end_and_no_secret_is_told(
+def test_a_program_runs_to_its_end_on_all_its_cores_and_no_secret_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOKEN", "hunter2-very-secret")
     (tmp_path / "table.csv").write_text("1,2\n")
     more = (
-        "secrets: [TOKEN]\nfile_mounts: {data/in.csv: table.csv}\nsetup: cat data/in.csv; echo got $TOKEN\n"
+        "secrets: [TOKEN]\nfile_mounts: {data/in.csv: table.csv}\nsetup: cat data/in.csv; echo got $TOKEN;"
+        " echo $SPOTCTL_CPUS cores, $OMP_NUM_THREADS threads, $MKL_NUM_THREADS of one library\n"
     )
-    with command(tmp_path, more=more) as job:
+    with command(tmp_path, more=more, MKL_NUM_THREADS="5") as job:
         job.launch()
         final = job.check_done()
         assert (final["engine"], final["evictions"], final["clocks_redone"]) == ("command", 0, 0)
         assert final["model"] == str(tmp_path / "kept" / "step-40")
         assert "got [TOKEN]" in job.log()
+        assert "4 cores, 4 threads, 5 of one library" in job.log()
         assert not list(files_with(tmp_path, b"hunter2-very-secret"))
 
 
