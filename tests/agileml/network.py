@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -184,19 +183,23 @@ class Network:
 
     def act(self) -> bool:
         """Deliver one message or compute one shard, by chance; False when nothing is left to do."""
-        deliveries = [(partial(self.deliver, *pair), self.pace[pair]) for pair in self.channels]
-        computations = [
-            (partial(self.compute, name), 1.0) for name, worker in self.workers.items() if worker.computable
-        ]
-        repetitions = [(partial(self.repeat, *pair), 0.3) for pair in sorted(self.late)]
-        times = [(partial(self.look_back, name), 0.05) for name in sorted(self.bereft) if self._waits(name)]
-        choices = deliveries + computations + repetitions + times
-        if self.heard:
-            choices.append((partial(self.take_in), 1.0))
-        if not choices:
+        pairs, late, still = list(self.channels), sorted(self.late), self._still()
+        able = [(name,) for name, worker in self.workers.items() if worker.computable]
+        heard = [()] if self.heard else []
+        weights = [self.pace[pair] for pair in pairs]
+        weights += [1.0] * len(able) + [0.3] * len(late) + [0.05] * len(still) + [1.0] * len(heard)
+        if not weights:
             return False
-        actions, weights = zip(*choices, strict=True)
-        self.chance.choices(actions, weights)[0]()
+        (number,) = self.chance.choices(range(len(weights)), weights)
+        choices: tuple[tuple[Callable[..., None], Sequence[tuple[str, ...]]], ...] = (
+            *((self.deliver, pairs), (self.compute, able), (self.repeat, late)),
+            *((self.look_back, still), (self.take_in, heard)),
+        )
+        for action, each in choices:
+            if number < len(each):
+                action(*each[number])
+                break
+            number -= len(each)
         self.actions += 1
         return True
 
@@ -238,9 +241,16 @@ class Network:
             queue.appendleft(message)
         return message
 
-    def _waits(self, process: str) -> bool:
-        """Whether little is on its way from and to it."""
-        return sum(len(queue) for pair, queue in self.channels.items() if process in pair) <= FEW
+    def _still(self) -> list[tuple[str]]:
+        """Who has lost something, and little is on its way from and to it."""
+        if not self.bereft:
+            return []
+        under_way = dict.fromkeys(sorted(self.bereft), 0)
+        for pair, queue in self.channels.items():
+            for process in pair:
+                if process in under_way:
+                    under_way[process] += len(queue)
+        return [(process,) for process, number in under_way.items() if number <= FEW]
 
     def look_back(self, process: str) -> None:
         """Time passes for it, and does so until there is nothing that it has to ask after."""
