@@ -61,7 +61,7 @@ class LogLines:
         self._told = 0
 
     def on_start(self, run: Run, recording: Recording) -> None:
-        screen.note(f"{run.name}: prices from {recording.label}, record in {run.folder}")
+        screen.tell(f"{run.name}: prices from {recording.label}, record in {run.folder}")
 
     def tick(self, now: Instant) -> None:
         """Only what happens is written."""
@@ -69,7 +69,7 @@ class LogLines:
     def on_entry(self, state: State, entry: Entry) -> None:
         said = words.sentence(state, entry) or self._progress(state, entry)
         if said is not None:
-            screen.note(f"{format_instant(entry.at)} {said}")
+            screen.tell(f"{format_instant(entry.at)} {said}")
 
     def _progress(self, state: State, entry: Entry) -> str | None:
         reached = int((done(state) or 0.0) * _LINES_OF_PROGRESS)

@@ -42,10 +42,13 @@ def run(settings: QueueSettings, as_json: bool, *, ask: bool) -> int:
             screen.canvas().print(queueview.plan(found, settings))
             if not typer.confirm("Start it?", err=True):
                 raise NothingToDo("not started")
-    final = run_queue(settings, JsonLines() if as_json else LogLines())
-    if as_json:
-        screen.event(jsonlines.line(final))
-    else:
+    try:
+        final = run_queue(settings, JsonLines() if as_json else LogLines())
+        if as_json:
+            screen.event(jsonlines.line(final))
+    finally:
+        screen.finish()
+    if not as_json:
         screen.show(queueview.ended(final))
     return int(final["exit_code"])
 
@@ -77,7 +80,7 @@ class LogLines:
     """For people and logs: a line when a job starts to train, is evicted, and ends."""
 
     def on_queue(self, run: QueueRun, settings: QueueSettings) -> None:
-        screen.note(f"{settings.spec.name}: record in {run.folder}")
+        screen.tell(f"{settings.spec.name}: record in {run.folder}")
 
     def on_start(self, run: Run, recording: Recording) -> None:
         """Told when it trains."""
@@ -85,7 +88,7 @@ class LogLines:
     def on_entry(self, state: State, entry: e.Entry) -> None:
         told = self._told(state, entry)
         if told is not None:
-            screen.note(f"{format_instant(entry.at)} {state.terms.job}: {told}")
+            screen.tell(f"{format_instant(entry.at)} {state.terms.job}: {told}")
 
     def _told(self, state: State, entry: e.Entry) -> str | None:
         if isinstance(entry, e.MachineJoined):
@@ -98,10 +101,10 @@ class LogLines:
 
     def on_left(self, job: str, exit_code: int, why: str, final: dict[str, Any] | None) -> None:
         if final is None:
-            screen.note(f"{job}: {why}")
+            screen.tell(f"{job}: {why}")
             return
         ending = words.ending(final["state"], why)
-        screen.note(f"{final['ended']} {job}: {ending}, for ${final['cost']['total']}")
+        screen.tell(f"{final['ended']} {job}: {ending}, for ${final['cost']['total']}")
 
     def on_trouble(self, told: str) -> None:
-        screen.note(told)
+        screen.tell(told)

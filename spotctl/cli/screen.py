@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, Final
+
+from spotctl.cli.lines import Lines, write
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -65,27 +67,33 @@ def data(text: str) -> None:
 
 
 def event(text: str) -> None:
-    """Write a line of a run to standard output. Nobody may read it any more: the run goes on all the same."""
-    if (why := _written(text, sys.stdout)) is not None:
-        note(f"spotctl: standard output: {why}; nothing more is written there, and the job goes on")
+    """A line of a run for standard output. Nobody may read it, or not yet: the run goes on all the same."""
+    _EVENTS.put(sys.stdout, text)
+
+
+def tell(line: str) -> None:
+    """A line of a run for standard error, which waits for nobody either."""
+    _CHATTER.put(sys.stderr, line)
+
+
+def finish() -> None:
+    """After a run: wait until its lines are written, or until Ctrl-C."""
+    _EVENTS.finish()
+    _CHATTER.finish()
 
 
 def note(*lines: str) -> None:
     """Write chatter to standard error, as long as it can be."""
     for line in lines:
-        _written(line, sys.stderr)
+        write(sys.stderr, line)
 
 
-def _written(line: str, stream: TextIO) -> str | None:
-    """Why ``line`` could not be written; from then on ``stream`` leads nowhere. None where it was."""
-    try:
-        print(line, file=stream, flush=True)
-    except OSError as error:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())
-        os.close(nowhere)
-        return error.strerror or str(error)
-    return None
+def _nobody_listens(why: str) -> None:
+    tell(f"spotctl: standard output: {why}; nothing more is written there, and the job goes on")
+
+
+_EVENTS: Final = Lines(_nobody_listens)
+_CHATTER: Final = Lines(lambda _: None)  # there is nowhere left to say it
 
 
 def choose(question: str, answers: Mapping[str, str], otherwise: str) -> str:

@@ -30,18 +30,24 @@ resources:
   spot: {instance_types: [c4.xlarge], max_instances: 1}
 local: {core_seconds_per_clock: 240}
 """
+PIPE_SIZE = 4096
+"""Bytes: the least that Linux has."""
 Launch = subprocess.Popen[str]
 
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[Launch]:
-    """A launch that trains: its standard output is JSON lines, its home is ``tmp_path/home``."""
+    """A launch that trains: its home is ``tmp_path/home``, its standard output JSON lines.
+
+    They go into a pipe that is soon full, and that nobody reads while it trains.
+    """
     (tmp_path / "nightly.yaml").write_text(JOB)
     write_ratings(planted_ratings(20, 10, 2, 0.1, 0.5, seed=0), tmp_path / "ratings.csv")
     process = subprocess.Popen(
         [sys.executable, "-c", SPOTCTL, "launch", str(tmp_path / "nightly.yaml"), "--yes", "--json"],
         env={**os.environ, "PYTHONPATH": str(ROOT), "SPOTCTL_HOME": str(tmp_path / "home")},
         stdout=subprocess.PIPE,
+        pipesize=PIPE_SIZE,
         text=True,
     )
     assert process.stdout is not None
