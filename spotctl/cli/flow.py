@@ -45,7 +45,9 @@ def launch(spec: JobSpec, options: LaunchOptions, as_json: bool, *, ask: bool) -
             f"{plan.terms.job} goes on training, unattended: nothing is bought or renewed until the same "
             f"launch takes it up again. `spotctl down {plan.terms.job}` ends it"
         ) from left
-    if not as_json:
+    if as_json:
+        screen.event(jsonlines.line(finished.final))
+    else:
         screen.show(endview.picture(finished.final))
     return finished.exit_code
 
@@ -85,19 +87,13 @@ def _ask(plan: session.JobPlan) -> None:
 
 
 def _run(spec: JobSpec, options: LaunchOptions, as_json: bool) -> session.Finished:
-    """The run, and every line of it written: only now may whoever reads them take all the time there is."""
-    if not as_json and screen.for_people():
-        return _shown(spec, options)
-    try:
-        finished = session.launch(spec, options, JsonLines() if as_json else LogLines())
-        if as_json:
-            screen.event(jsonlines.line(finished.final))
-    finally:
-        screen.finish()
-    return finished
-
-
-def _shown(spec: JobSpec, options: LaunchOptions) -> session.Finished:
-    pace = f"{options.speed:g}x real time" if options.world is WorldKind.LOCAL else "replayed"
-    with Screen(pace) as watcher:
+    with _watcher(options, as_json) as watcher:
         return session.launch(spec, options, watcher)
+
+
+def _watcher(options: LaunchOptions, as_json: bool) -> JsonLines | LogLines | Screen:
+    if as_json:
+        return JsonLines()
+    if not screen.for_people():
+        return LogLines()
+    return Screen(f"{options.speed:g}x real time" if options.world is WorldKind.LOCAL else "replayed")

@@ -126,7 +126,8 @@ def _end(run: Run, ask: Ask) -> None:
     from spotctl.cli import words
     from spotctl.cli.observers import LogLines
 
-    finished = session.end(run, ask, LogLines())
+    with LogLines() as watcher:
+        finished = session.end(run, ask, watcher)
     if finished is None:
         screen.note(f"{run.name}: asked to; `spotctl wait {run.name}` returns when it is done")
     else:
@@ -184,7 +185,8 @@ def gc(
         for orphaned in found
         for machine in orphaned.machines
     ]
-    failures = [] if dry_run else take_down(found, LogLines())
+    with LogLines() as watcher:
+        failures = [] if dry_run else take_down(found, watcher)
     if options.wants_json(form, as_json):
         screen.data(jsonlines.document({"schema": "spotctl.gc/1", "dry_run": dry_run, "machines": rows}))
     else:

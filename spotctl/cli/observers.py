@@ -16,6 +16,7 @@ from rich.live import Live
 from pricing_data.traces import Recording
 from pricing_data.units import Instant, format_instant
 from spotctl.cli import jsonlines, screen, words
+from spotctl.cli.lines import Lines
 from spotctl.cli.live import HAPPENED_ROWS, LiveView, clocks, done, objective
 from spotctl.cli.runview import waiting
 from spotctl.control.events import Entry, ObjectiveReported, Progressed
@@ -38,7 +39,7 @@ _LINES_OF_PROGRESS: Final = 10
 """How often a log tells of mere progress, in a whole run."""
 
 
-class JsonLines:
+class JsonLines(Lines):
     """For programs: one line per entry."""
 
     def on_start(self, run: Run, recording: Recording) -> None:
@@ -48,20 +49,21 @@ class JsonLines:
         """Only entries are written."""
 
     def on_entry(self, _: State, entry: Entry) -> None:
-        screen.event(jsonlines.event(entry))
+        self.put(screen.event, jsonlines.event(entry))
 
     def ask_interrupt(self) -> Answer:
         return "cancel"
 
 
-class LogLines:
+class LogLines(Lines):
     """For logs and pipes: one line per event worth telling, and a few of progress."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._told = 0
 
     def on_start(self, run: Run, recording: Recording) -> None:
-        screen.tell(f"{run.name}: prices from {recording.label}, record in {run.folder}")
+        self.put(screen.note, f"{run.name}: prices from {recording.label}, record in {run.folder}")
 
     def tick(self, now: Instant) -> None:
         """Only what happens is written."""
@@ -69,7 +71,7 @@ class LogLines:
     def on_entry(self, state: State, entry: Entry) -> None:
         said = words.sentence(state, entry) or self._progress(state, entry)
         if said is not None:
-            screen.tell(f"{format_instant(entry.at)} {said}")
+            self.put(screen.note, f"{format_instant(entry.at)} {said}")
 
     def _progress(self, state: State, entry: Entry) -> str | None:
         reached = int((done(state) or 0.0) * _LINES_OF_PROGRESS)

@@ -9,6 +9,7 @@ import typer
 from pricing_data.traces import Recording
 from pricing_data.units import format_instant
 from spotctl.cli import jsonlines, queueview, screen, words
+from spotctl.cli.lines import Lines
 from spotctl.control import events as e
 from spotctl.control.state import State
 from spotctl.errors import NothingToDo, UsageError
@@ -42,18 +43,16 @@ def run(settings: QueueSettings, as_json: bool, *, ask: bool) -> int:
             screen.canvas().print(queueview.plan(found, settings))
             if not typer.confirm("Start it?", err=True):
                 raise NothingToDo("not started")
-    try:
-        final = run_queue(settings, JsonLines() if as_json else LogLines())
-        if as_json:
-            screen.event(jsonlines.line(final))
-    finally:
-        screen.finish()
-    if not as_json:
+    with JsonLines() if as_json else LogLines() as watcher:
+        final = run_queue(settings, watcher)
+    if as_json:
+        screen.event(jsonlines.line(final))
+    else:
         screen.show(queueview.ended(final))
     return int(final["exit_code"])
 
 
-class JsonLines:
+class JsonLines(Lines):
     """For programs: one line per entry of any job's ledger."""
 
     def on_queue(self, run: QueueRun, settings: QueueSettings) -> None:
@@ -63,24 +62,24 @@ class JsonLines:
         """The first entry says all of it."""
 
     def on_entry(self, state: State, entry: e.Entry) -> None:
-        screen.event(jsonlines.event_of(state.terms.job, entry))
+        self.put(screen.event, jsonlines.event_of(state.terms.job, entry))
 
     def on_left(self, job: str, exit_code: int, why: str, final: dict[str, Any] | None) -> None:
         if final is None:
             fields = {"schema": EVENT, "event": "NeverBegan", "job": job}
-            screen.event(jsonlines.line({**fields, "exit_code": exit_code, "why": why}))
+            self.put(screen.event, jsonlines.line({**fields, "exit_code": exit_code, "why": why}))
         else:
-            screen.event(jsonlines.line(final))
+            self.put(screen.event, jsonlines.line(final))
 
     def on_trouble(self, told: str) -> None:
-        screen.event(jsonlines.line({"schema": EVENT, "event": "Trouble", "why": told}))
+        self.put(screen.event, jsonlines.line({"schema": EVENT, "event": "Trouble", "why": told}))
 
 
-class LogLines:
+class LogLines(Lines):
     """For people and logs: a line when a job starts to train, is evicted, and ends."""
 
     def on_queue(self, run: QueueRun, settings: QueueSettings) -> None:
-        screen.tell(f"{settings.spec.name}: record in {run.folder}")
+        self.put(screen.note, f"{settings.spec.name}: record in {run.folder}")
 
     def on_start(self, run: Run, recording: Recording) -> None:
         """Told when it trains."""
@@ -88,7 +87,7 @@ class LogLines:
     def on_entry(self, state: State, entry: e.Entry) -> None:
         told = self._told(state, entry)
         if told is not None:
-            screen.tell(f"{format_instant(entry.at)} {state.terms.job}: {told}")
+            self.put(screen.note, f"{format_instant(entry.at)} {state.terms.job}: {told}")
 
     def _told(self, state: State, entry: e.Entry) -> str | None:
         if isinstance(entry, e.MachineJoined):
@@ -101,10 +100,10 @@ class LogLines:
 
     def on_left(self, job: str, exit_code: int, why: str, final: dict[str, Any] | None) -> None:
         if final is None:
-            screen.tell(f"{job}: {why}")
+            self.put(screen.note, f"{job}: {why}")
             return
         ending = words.ending(final["state"], why)
-        screen.tell(f"{final['ended']} {job}: {ending}, for ${final['cost']['total']}")
+        self.put(screen.note, f"{final['ended']} {job}: {ending}, for ${final['cost']['total']}")
 
     def on_trouble(self, told: str) -> None:
-        screen.tell(told)
+        self.put(screen.note, told)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, Final
-
-from spotctl.cli.lines import Lines, write
+from typing import TYPE_CHECKING, Final, TextIO
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -67,33 +66,41 @@ def data(text: str) -> None:
 
 
 def event(text: str) -> None:
-    """A line of a run for standard output. Nobody may read it, or not yet: the run goes on all the same."""
-    _EVENTS.put(sys.stdout, text)
-
-
-def tell(line: str) -> None:
-    """A line of a run for standard error, which waits for nobody either."""
-    _CHATTER.put(sys.stderr, line)
-
-
-def finish() -> None:
-    """After a run: wait until its lines are written, or until Ctrl-C."""
-    _EVENTS.finish()
-    _CHATTER.finish()
+    """Write a line of a run to standard output. Nobody may read it any more: the run goes on all the same."""
+    if (why := _written(text, sys.stdout)) is not None:
+        note(f"spotctl: standard output: {why}; nothing more is written there, and the job goes on")
 
 
 def note(*lines: str) -> None:
     """Write chatter to standard error, as long as it can be."""
     for line in lines:
-        write(sys.stderr, line)
+        _written(line, sys.stderr)
 
 
-def _nobody_listens(why: str) -> None:
-    tell(f"spotctl: standard output: {why}; nothing more is written there, and the job goes on")
+def _written(line: str, stream: TextIO | None) -> str | None:
+    """Why ``line`` could not be written; from then on ``stream`` leads nowhere. None where it was.
 
-
-_EVENTS: Final = Lines(_nobody_listens)
-_CHATTER: Final = Lines(lambda _: None)  # there is nowhere left to say it
+    A file is written to past the stream's own buffer: whoever waits for a reader would keep that locked, and
+    the program could not end.
+    """
+    if stream is None:  # as Python has it where the program began with the stream closed
+        return None
+    try:
+        number = stream.fileno()
+    except io.UnsupportedOperation:
+        print(line, file=stream)
+        return None
+    try:
+        stream.flush()
+        left = f"{line}\n".encode(stream.encoding, "replace")
+        while left:
+            left = left[os.write(number, left) :]
+    except OSError as error:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, number)
+        os.close(nowhere)
+        return error.strerror or str(error)
+    return None
 
 
 def choose(question: str, answers: Mapping[str, str], otherwise: str) -> str:

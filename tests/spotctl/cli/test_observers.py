@@ -13,9 +13,9 @@ from tests.spotctl.cli.story import entries, told
 def test_a_log_has_a_line_for_what_is_worth_telling_and_goes_to_stderr(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    watcher = LogLines()
-    for state, entry in told():
-        watcher.on_entry(state, entry)
+    with LogLines() as watcher:
+        for state, entry in told():
+            watcher.on_entry(state, entry)
     shown = capsys.readouterr()
     lines = shown.err.splitlines()
     assert shown.out == ""
@@ -26,9 +26,9 @@ def test_a_log_has_a_line_for_what_is_worth_telling_and_goes_to_stderr(
 
 
 def test_json_lines_are_the_entries_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
-    watcher = JsonLines()
-    for state, entry in told():
-        watcher.on_entry(state, entry)
+    with JsonLines() as watcher:
+        for state, entry in told():
+            watcher.on_entry(state, entry)
     shown = capsys.readouterr()
     kinds = [json.loads(line)["event"] for line in shown.out.splitlines()]
     assert kinds == [type(entry).__name__ for entry in entries()]
