@@ -13,12 +13,16 @@ from msgspec import structs
 
 from bidbrain.deadline.feasibility import Promise
 from bidbrain.model import Action, Decision, Holding, Observation, Offer, Reliable
+from bidbrain.single import Single
 from bidbrain.strategies.alone import Alone, Deciding
+from bidbrain.strategies.base import NOTHING, Placing
 from bidbrain.strategies.kept import Kept
 from bidbrain.strategies.leased import Leased, closed_outside
 from bidbrain.strategies.menu import LIVE, kept
 from bidbrain.strategies.pledge import Pledge, look, promise
-from pricing_data.units import Seconds, Usd, later
+from bidbrain.strategies.tier import Restart
+from pricing_data.market import Market
+from pricing_data.units import Seconds, Usd, UsdPerHour, later
 from spotctl.control import events as e
 from spotctl.control.luggage import carried
 from spotctl.control.spending import MICROS_PER_USD, sure
@@ -142,6 +146,33 @@ def _unkept(terms: Terms) -> float:
         return step
     fastest = max(tradable.cores for tradable in terms.spot)
     return 2 * step + terms.checkpoints.interval_s * fastest
+
+
+def restart_of(terms: Terms) -> Restart | None:
+    """How the job begins again without its reliable machines; None where these stay on demand: it keeps no
+    checkpoints, or a deadline or a queue's room for it rests on them.
+    """
+    keeps = terms.keeps
+    if keeps is None or terms.deadline_s is not None or terms.queued is not None:
+        return None
+    return Restart(keeps.clocks, keeps.seconds, terms.core_seconds_per_clock, terms.start_s)
+
+
+def reliable_at(state: State) -> tuple[Market, UsdPerHour | None] | None:
+    """Where the missing reliable machines are to be had now, and the bid, None on demand. None: spot is worth
+    waiting for, and no market has a machine now.
+    """
+    on_demand = state.terms.reliable.market, None
+    restart, wanted = restart_of(state.terms), LIVE[state.terms.strategy](_cores(state))
+    if restart is None or state.in_vain or not isinstance(wanted, Placing):
+        return on_demand
+    single = Single.of(replace(observation(state), footprint=()))
+    found = wanted.place(single.setting, single.at, restart)
+    if found.waits[0]:
+        return None
+    if found.market[0] == NOTHING:
+        return on_demand
+    return single.setting.markets[found.market[0]], UsdPerHour(float(found.bid[0]))
 
 
 def promised(state: State) -> Promise | None:
