@@ -200,12 +200,14 @@ class _Batch:
             rows = rows[refused]
 
     def _wait(self, rows: Codes) -> None:
-        """No market has a machine now; the first that may be asked again is."""
-        tier, now = self._tier, self._progress.now[rows]
+        """No market has a machine now: they are asked when one has rested, or a price has changed."""
+        tier, now = self._tier, self._progress.now[rows][:, None]
         rests = self._rests_until[self._jobs[rows]]
-        tier.asks_at[rows] = np.where(rests > now[:, None], rests, NEVER).min(axis=1, initial=NEVER)
-        tier.joins_at[rows], tier.runs_at[rows] = NEVER, NEVER
-        tier.warned_at[rows], tier.ends_at[rows] = NEVER, NEVER
+        step = self._tape.step(np.arange(rests.shape[1]), now)
+        asks = np.minimum(np.where(rests > now, rests, NEVER), self._tape.times[step + 1])
+        tier.asks_at[rows] = asks.min(axis=1)
+        for moments in (tier.joins_at, tier.runs_at, tier.warned_at, tier.ends_at):
+            moments[rows] = NEVER
 
     def _wanted(self, rows: Codes) -> tuple[Codes, Floats, Flags]:
         assert self._placing is not None
@@ -319,7 +321,7 @@ class _Batch:
             wanted = self._strategy.request(self._setting, self._moments(rows))
             some = wanted.market != NOTHING
             self._acquire(rows[some], wanted.market[some], wanted.count[some], wanted.bid[some])
-            rows = rows[some & wanted.again] if wanted.again is not None else rows[:0]
+            rows = rows[some & wanted.again]
 
     def _exchange(self, rows: Codes) -> None:
         """Let go what others are to be had for, one allocation after the other."""

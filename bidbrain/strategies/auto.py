@@ -16,7 +16,7 @@ Refuses to pay more than the list price for a spot machine.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -29,12 +29,13 @@ from bidbrain.steady import GAP_S, Costs, Footprints, Rates, costs, footprint, f
 from bidbrain.strategies.base import NOTHING, Requests
 from bidbrain.strategies.least_cost import BidBrain
 from bidbrain.strategies.live import renew_one
-from bidbrain.strategies.reasons import Compared, acquire, exchange, hold
+from bidbrain.strategies.reasons import Compared, acquire, give_up, hold
 from bidbrain.strategies.recovery import ELASTIC, Recovery
 from bidbrain.strategies.tier import Placement, Restart, place_tier
 from pricing_data.units import HOUR_S
 
-DRAIN_S: Final = 10.0
+TWICE_S: Final = 90.0
+"""For so long both are paid where machines are exchanged: from when the new ones run to when the old ones went."""
 _COUNTS: Final = 24
 """How many counts are tried of each market."""
 
@@ -53,17 +54,31 @@ class Auto:
     by_the_hour: BidBrain = field(default_factory=BidBrain)
 
     def request(self, setting: Setting, at: Moments) -> Requests:
-        """What makes the work that is left cheapest."""
+        """What makes the work that is left cheapest: more machines, or others in the place of dearer ones.
+
+        Others are asked for first: who gave machines up for what may be refused would have neither. For the
+        minute until they run there are more machines than the job's most.
+        """
         if setting.rules.quantum_s >= HOUR_S:
             return self.by_the_hour.request(setting, at)
-        market, count = np.full(len(at), NOTHING), np.zeros(len(at), np.int64)
-        bid, again = np.full(len(at), np.nan), np.zeros(len(at), np.bool_)
-        rows = np.flatnonzero((_offered(setting, at) & (_room(setting, at.held) >= 1)).any(axis=1))
-        if len(rows):
-            market[rows], count[rows], bid[rows], again[rows] = self._request(setting, at.only(rows))
-        return Requests(market, count, bid, again)
+        at = replace(at, held=replace(at.held, count=np.where(_superseded(setting, at), 0, at.held.count)))
+        wanted = Requests(
+            np.full(len(at), NOTHING),
+            np.zeros(len(at), np.int64),
+            np.full(len(at), np.nan),
+            np.zeros(len(at), np.bool_),
+        )
+        growing = (_offered(setting, at) & (_room(setting, at.held) >= 1)).any(axis=1)
+        tempted = ~growing & self._tempted(setting, at)
+        for some, ask in ((growing, self._growth), (tempted, self._exchange)):
+            rows = np.flatnonzero(some)
+            if len(rows):
+                found = ask(setting, at.only(rows))
+                wanted.market[rows], wanted.count[rows], wanted.bid[rows] = found.market, found.count, found.bid
+                wanted.again[rows] = found.again
+        return wanted
 
-    def _request(self, setting: Setting, at: Moments) -> tuple[Codes, Codes, Floats, Flags]:
+    def _growth(self, setting: Setting, at: Moments) -> Requests:
         rows, fresh = np.arange(len(at)), fresh_rates(setting, at)
         now = footprint(setting, at, held_rates(setting, at))
         counts, grown = _grown(setting, at, fresh, now)
@@ -76,51 +91,44 @@ class Auto:
         better = least < as_it_is.cost_per_work
         saved = np.where(np.isfinite(as_it_is.cost_per_work), as_it_is.cost_per_work - least, np.inf)
         worth = better & (np.where(better, saved, 0.0) * np.maximum(left, 1e-9) > joining)
-        together = np.minimum(count, setting.limits.max_per_allocation)
-        return (
-            np.where(worth, market, NOTHING),
-            np.where(worth, together, 0),
-            setting.on_demand[market],
-            worth & (count > together),
-        )
+        return _asked(setting, market, count, worth)
 
-    def give_up(self, setting: Setting, at: Moments) -> Codes:
-        """(n,): the place whose machines are best exchanged for others now; ``NOTHING``: all stay.
-
-        Prices are what tells one market from another here. An old machine's first hour is over, and a new one
-        may be refunded in its own: who exchanged for that would do it every hour, and lose more than is refunded.
-        """
-        found = np.full(len(at), NOTHING)
-        if setting.rules.quantum_s < HOUR_S and at.held.count.any():
-            rows = np.flatnonzero(self._tempted(setting, at))
-            if len(rows):
-                found[rows] = self._worst(setting, at.only(rows))
-        return found
-
-    def _tempted(self, setting: Setting, at: Moments) -> Flags:
-        """(n,): whether some market's price lies below that of something held, by the margin at least."""
-        offered = np.where(_offered(setting, at), at.prices / setting.cores, np.inf).min(axis=1)
-        here = np.take_along_axis(at.prices, at.held.market, axis=1)
-        paid = np.where(at.held.on_demand, setting.on_demand[at.held.market], here)
-        highest = np.where(at.held.count > 0, paid / setting.cores[at.held.market], 0.0).max(axis=1)
-        tempted: Flags = offered < (1 - self.margin) * highest
-        return tempted
-
-    def _worst(self, setting: Setting, at: Moments) -> Codes:
-        """``give_up`` where it may be worth it."""
+    def _exchange(self, setting: Setting, at: Moments) -> Requests:
+        """For the allocation that is exchanged with most gain."""
         fresh, rates = fresh_rates(setting, at, refunds=False), held_rates(setting, at, refunds=False)
         now = footprint(setting, at, rates)
-        grown = _grown(setting, at, fresh, now)[1].cost_per_work.reshape(len(at), -1).min(axis=1)
-        as_it_is = costs(setting, now)
-        standing = now, as_it_is, np.minimum(as_it_is.cost_per_work, grown)
-        gains = np.stack(
-            [
-                self._gain(setting, at, (fresh, rates), place, standing)
-                for place in range(at.held.count.shape[1])
-            ],
-            axis=1,
-        )
-        return np.where(gains.max(axis=1) > 0, gains.argmax(axis=1), NOTHING)
+        standing = now, costs(setting, now)
+        found = [
+            self._gain(setting, at, (fresh, rates), place, standing)
+            for place in range(at.held.count.shape[1])
+        ]
+        gains, markets, counts = (np.stack(column, axis=1) for column in zip(*found, strict=True))
+        rows, place = np.arange(len(at)), gains.argmax(axis=1)
+        worth = gains[rows, place] > 0
+        return replace(_asked(setting, markets[rows, place], counts[rows, place], worth), again=worth)
+
+    def give_up(self, setting: Setting, at: Moments) -> Codes:
+        """(n,): the dearest of the machines above the job's most, once those run that were asked for instead; at
+        once what has come to cost more than on demand.
+        """
+        if setting.rules.quantum_s >= HOUR_S or not at.held.count.any():
+            return np.full(len(at), NOTHING)
+        pending = ((at.held.count > 0) & (at.held.age_s <= 0)).any(axis=1)
+        going = (_superseded(setting, at) & ~pending[:, None]) | _unfair(setting, at)
+        dearest = np.where(going, _paid_per_core(setting, at), -np.inf).argmax(axis=1)
+        return np.where(going.any(axis=1), dearest, NOTHING)
+
+    def _tempted(self, setting: Setting, at: Moments) -> Flags:
+        """(n,): whether some market's price lies below that of something held, by the margin at least.
+
+        Prices are what tells one market from another here. An old machine's first hour is over, and a new one may
+        be refunded in its own: who exchanged for that would do it every hour, and lose more than is refunded.
+        """
+        offered = np.where(_offered(setting, at), at.prices / setting.cores, np.inf).min(axis=1)
+        there = at.held.count > 0
+        highest = np.where(there, _paid_per_core(setting, at), 0.0).max(axis=1, initial=0.0)
+        tempted: Flags = offered < (1 - self.margin) * highest
+        return tempted
 
     def _gain(
         self,
@@ -128,36 +136,28 @@ class Auto:
         at: Moments,
         rates: tuple[Rates, Rates],
         place: int,
-        standing: tuple[Footprints, Costs, Floats],
-    ) -> Floats:
-        """(n,): dollars that exchanging the machines at ``place`` saves; minus infinity where there are none."""
+        standing: tuple[Footprints, Costs],
+    ) -> tuple[Floats, Codes, Codes]:
+        """Dollars that exchanging the machines at ``place`` saves, for which market and count; each (n,)."""
         fresh, held = rates
-        now, as_it_is, to_beat = standing
+        now, as_it_is = standing
         count = at.held.count[:, place].astype(np.float64)
         mine = Rates(held.paid[:, place], held.losses[:, place], held.up[:, place], held.billed[:, place])
         cores = setting.cores[at.held.market[:, place]]
-        without = now.plus(-count, cores, mine)
-        spare = setting.limits.max_instances - at.held.live + at.held.count[:, place]
         others = np.ceil((count * cores)[:, None] / setting.cores)
-        others = np.clip(others, 1.0, np.maximum(spare, 1)[:, None])
-        then = costs(setting, without.axes(1).plus(others, setting.cores, fresh))
+        others = np.clip(others, 1.0, np.maximum(count, 1.0)[:, None])
+        then = costs(setting, now.plus(-count, cores, mine).axes(1).plus(others, setting.cores, fresh))
         least = np.where(_offered(setting, at), then.cost_per_work, np.inf)
         best, rows = least.argmin(axis=1), np.arange(len(at))
-        least, speed = least[rows, best], then.speed[rows, best]
+        least, speed, new = least[rows, best], then.speed[rows, best], others[rows, best]
+        cheaper = (count > 0) & (at.held.age_s[:, place] > 0) & (least < as_it_is.cost_per_work)
         lasts_s = np.minimum(self.lasts_s, at.work_left / np.maximum(speed, 1e-9))
-        cheaper = (count > 0) & (least < to_beat) & (at.held.age_s[:, place] > 0)
-        saved = np.where(cheaper, to_beat - np.where(cheaper, least, 0.0), 0.0) * speed * lasts_s
-        share = count * cores * mine.up / np.maximum(now.cores, 1e-9)
-        tier = setting.reliable.count * setting.reliable.price
-        new = others[rows, best] * fresh.paid[rows, best]
+        saved = np.where(cheaper, as_it_is.cost_per_work - np.where(cheaper, least, 0.0), 0.0) * speed * lasts_s
+        paid = new * fresh.billed[rows, best]
         spent = (
-            setting.scaling.lambda_s * as_it_is.per_hour
-            + setting.scaling.sigma_s * new
-            + DRAIN_S * count * mine.billed
-            + GAP_S * tier * share
-            + self.margin * lasts_s * new
+            setting.scaling.lambda_s * as_it_is.per_hour + TWICE_S * paid + self.margin * lasts_s * paid
         ) / HOUR_S
-        return np.where(cheaper, saved - spent, -np.inf)
+        return np.where(cheaper, saved - spent, -np.inf), best, new.astype(np.int64)
 
     def place(self, setting: Setting, at: Moments, restart: Restart) -> Placement:
         """Where the reliable machines run, which are asked for while nothing else is held."""
@@ -194,11 +194,10 @@ class Auto:
         compared = Compared(costs(setting, now), *_grown(setting, at, fresh, now), fresh)
         place = int(self.give_up(setting, at)[0])
         if place != NOTHING:
-            return exchange(observation, single, compared, place)
+            return give_up(observation, compared, place)
         wanted = self.request(setting, at)
         if wanted.market[0] == NOTHING:
             return hold(observation, compared)
-        assert wanted.again is not None
         said = int(wanted.market[0]), int(wanted.count[0]), float(wanted.bid[0]), bool(wanted.again[0])
         return acquire(observation, single, compared, said)
 
@@ -207,6 +206,48 @@ class Auto:
         if observation.rules.quantum_s >= HOUR_S:
             return self.by_the_hour.renew_or_terminate(observation, holding_id)
         return renew_one(self, observation, holding_id, "kept until others are worth an exchange")
+
+
+def _asked(setting: Setting, market: Codes, count: Codes, worth: Flags) -> Requests:
+    """``count`` of ``market`` where that is ``worth`` it, no more together than one request may ask for."""
+    together = np.minimum(count, setting.limits.max_per_allocation)
+    return Requests(
+        np.where(worth, market, NOTHING),
+        np.where(worth, together, 0),
+        setting.on_demand[market],
+        worth & (count > together),
+    )
+
+
+def _unfair(setting: Setting, at: Moments) -> Flags:
+    """(n, a): running spot machines that cost more than on demand."""
+    here = np.take_along_axis(at.prices, at.held.market, axis=1)
+    running = (at.held.count > 0) & (at.held.age_s > 0) & ~at.held.on_demand
+    dear: Flags = running & (here > setting.on_demand[at.held.market])
+    return dear
+
+
+def _superseded(setting: Setting, at: Moments) -> Flags:
+    """(n, a): the dearest running machines, as many as there are more than the job's most: others come for them."""
+    held = at.held
+    surplus = held.live - setting.limits.max_instances
+    if not (surplus > 0).any():
+        return np.zeros(held.count.shape, np.bool_)
+    running = (held.count > 0) & (held.age_s > 0)
+    order = np.argsort(np.where(running, -_paid_per_core(setting, at), np.inf), axis=1, kind="stable")
+    counts = np.take_along_axis(np.where(running, held.count, 0), order, axis=1)
+    before = np.cumsum(counts, axis=1) - counts
+    found = np.zeros(held.count.shape, np.bool_)
+    np.put_along_axis(found, order, (before < surplus[:, None]) & (counts > 0), axis=1)
+    return found
+
+
+def _paid_per_core(setting: Setting, at: Moments) -> Floats:
+    """(n, a): dollars per core-hour of what is held, now; meaningless in empty places."""
+    here = np.take_along_axis(at.prices, at.held.market, axis=1)
+    paid = np.where(at.held.on_demand, setting.on_demand[at.held.market], here)
+    per_core: Floats = paid / setting.cores[at.held.market]
+    return per_core
 
 
 def _offered(setting: Setting, at: Moments) -> Flags:

@@ -33,8 +33,13 @@ class Requests:
     count: Codes
     bid: Floats
     """Dollars per instance-hour; infinite: on demand."""
-    again: Flags | None = None
-    """Where another request follows at the same moment; None: nowhere."""
+    again: Flags
+    """Where another request follows at the same moment."""
+
+    @classmethod
+    def of(cls, market: Codes, count: Codes, bid: Floats) -> Requests:
+        """One request each and no more."""
+        return cls(market, count, bid, np.zeros(len(market), np.bool_))
 
 
 class Strategy(Protocol):

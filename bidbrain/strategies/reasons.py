@@ -56,28 +56,28 @@ def acquire(
         replace(option, chosen=True) if option.market == market else option
         for option in _weighed(observation, compared)
     )
-    best = min(w.cost_per_work for w in weighed)
-    why = (
-        f"{count} x {market} at ${price:.4f} an hour each, never more than ${bid:.4f}: with all that are wanted "
-        f"there a core-hour costs {_core_hour(best)} instead of {_core_hour(float(compared.now.cost_per_work[0]))}. "
-        f"{_risk(observation, losses)}"
-    )
+    now = _core_hour(float(compared.now.cost_per_work[0]))
+    best = min((w.cost_per_work for w in weighed), default=None)
+    what = f"{count} x {market} at ${price:.4f} an hour each, never more than ${bid:.4f}"
+    why = "in the place of dearer ones, which go when these run"
+    if best is not None:
+        why = f"with all that are wanted there a core-hour costs {_core_hour(best)} instead of {now}"
+    why = f"{what}: {why}. {_risk(observation, losses)}"
     decision = _bare(observation, compared, Action.ACQUIRE, why)
     return replace(
         decision, weighed=weighed, market=market, count=count, bid=UsdPerHour(round(bid, 6)), again=again
     )
 
 
-def exchange(observation: Observation, single: Single, compared: Compared, place: int) -> Decision:
-    """The machines at ``place`` go; the next decision, at the same moment, buys their successors."""
+def give_up(observation: Observation, compared: Compared, place: int) -> Decision:
+    """The machines at ``place`` go."""
     holding = observation.footprint[place]
-    per_core = single.at.prices[0] / single.setting.cores
-    cheapest = int(np.nanargmin(np.where(single.at.open[0], per_core, np.nan)))
-    here = observation.offer(holding.market).price / holding.cores if not holding.on_demand else holding.price
-    why = (
-        f"{holding.counts_for} x {holding.market} are exchanged: a core-hour there costs ${float(here):.5f}, and "
-        f"${float(per_core[cheapest]):.5f} on {single.setting.markets[cheapest]}, which is worth the stop."
-    )
+    offer = observation.offer(holding.market)
+    if not holding.on_demand and offer.price > offer.on_demand:
+        why = f"costs ${offer.price:.4f} an hour now, and ${offer.on_demand:.4f} on demand"
+    else:
+        why = f"costs ${offer.price / holding.cores:.4f} a core-hour, and cheaper ones run in its place"
+    why = f"{holding.counts_for} x {holding.market} go: one {why}."
     decision = _bare(observation, compared, Action.TERMINATE, why)
     bid = None if holding.on_demand else holding.bid
     return replace(decision, holding=holding.id, market=holding.market, count=holding.counts_for, bid=bid)

@@ -18,7 +18,7 @@ from bidbrain.model import Action
 from bidbrain.schedule import due_for_renewal
 from pricing_data.units import HOUR_S, Instant, later
 from spotctl.control import events as e
-from spotctl.control.deciding import decided, given_back, kept_from, pledge, reliable_at, renewed
+from spotctl.control.deciding import decided, given_back, kept_from, pledge, reliable_at, renewed, restart_of
 from spotctl.control.evolve import RELEASE_LEAD_S, evolve
 from spotctl.control.lifecycle import Life
 from spotctl.control.restarting import resumable
@@ -70,9 +70,7 @@ def _reliable(state: State) -> Commands:
     wanted = state.asked is None and (begins or state.phase is Phase.TRAINING)
     blind = state.blind_until is not None and state.now < state.blind_until
     missing = state.reliable_missing() if wanted and not blind else 0
-    if not missing or _resting(state) is not None or state.now < (_asks_again(state) or state.now):
-        return
-    where = reliable_at(state)
+    where = reliable_at(state) if missing and _resting(state) is None else None
     if where is not None:
         number = 1 + sum(1 for allocation in state.allocations.values() if allocation.reliable)
         yield e.Acquire(state.now, f"r{number}", where[0], missing, where[1], reliable=True)
@@ -87,16 +85,10 @@ def _resting(state: State) -> Instant | None:
 
 
 def _asks_again(state: State) -> Instant | None:
-    """When reliable machines are asked for again on spot, where every market refused; None: no market did.
-
-    At the moment of a refusal other markets are asked at once.
-    """
-    refused = [a for a in state.allocations.values() if a.refused is not None and not a.on_demand]
-    latest = max((a.requested_at for a in refused if a.reliable), default=None)
-    if latest is None or latest == state.now:
-        return None
+    """When a market that refused has rested: reliable machines on spot may be had there again."""
+    refused = (a for a in state.allocations.values() if a.refused is not None and not a.on_demand)
     rested = (Instant(a.requested_at + REFUSED_REST_S) for a in refused)
-    return min((until for until in rested if until > latest), default=None)
+    return min((until for until in rested if until > state.now), default=None)
 
 
 # ---- what the training has to know --------------------------------------------------------------
@@ -348,8 +340,9 @@ def _moments(state: State) -> Iterator[Instant]:
     resting = _resting(state) if waiting else None
     if resting is not None and state.reliable_missing():
         yield resting
-    again = _asks_again(state) if state.reliable_missing() else None
-    if again is not None and not _given_up(state):
+    starting = state.phase is Phase.STARTING and state.reliable_missing() and not _given_up(state)
+    again = _asks_again(state) if starting and restart_of(state.terms) is not None else None
+    if again is not None:
         yield again
     if state.end_by is not None:
         yield state.end_by
