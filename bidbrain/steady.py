@@ -3,8 +3,9 @@
     n, m, a   decision points, markets, places of a footprint
     H         the hour ahead
     U, S, B   E[min(time to eviction, H)], P(no eviction within H), and seconds charged within H
-    G         P B / U: dollars per machine-hour while a machine is up, refunds deducted
     q         (1 - S) / U: evictions per second while it is up
+    G         P (B / U) (1 + q notice): dollars per machine-hour while a machine is up, refunds deducted; what is
+              warned is paid for to the end of its notice
     gap_s     seconds from an eviction until what replaces the machine works
     u         1 / (1 + q gap_s): share of the time that a replaced machine is up
     C         sum of k G u, and the list price of the reliable machines: dollars per hour
@@ -104,11 +105,19 @@ def costs(setting: Setting, footprints: Footprints) -> Costs:
 
 
 def fresh_rates(setting: Setting, at: Moments, *, refunds: bool = True) -> Rates:
-    """A new machine of every market, bid at its list price, (n, m); G is P without ``refunds``."""
-    shape = at.prices.shape
+    """A new machine of every market, bid at its list price, (n, m); G is P without ``refunds``.
+
+    Where prices do not evict a bid says nothing, and all decision points ask the same.
+    """
+    shape = (1, len(setting.markets))
+    delta = np.full(shape, setting.limits.bid_deltas[-1])
+    if setting.rules.cleared_by_bid:
+        shape = at.prices.shape
+        delta = np.where(np.isfinite(at.prices), np.maximum(setting.on_demand - at.prices, 0.0), 0.0)
     market = np.broadcast_to(np.arange(len(setting.markets)), shape)
-    delta = np.where(np.isfinite(at.prices), np.maximum(setting.on_demand - at.prices, 0.0), 0.0)
-    return _rates(setting, at, (market, delta, np.zeros(shape)), at.prices, refunds=refunds)
+    found = _rates(setting, at, (market, delta, np.zeros(shape)), np.ones(shape), refunds=refunds)
+    there = np.ones(at.prices.shape)
+    return Rates(found.paid * at.prices, found.losses * there, found.up * there, at.prices)
 
 
 def held_rates(setting: Setting, at: Moments, *, refunds: bool = True) -> Rates:
@@ -154,8 +163,8 @@ def _rates(
     left_s = np.full(delta.shape, float(HOUR_S))
     if rules.max_lifetime_s is not None:
         left_s = np.clip(rules.max_lifetime_s - age_s, 1.0, HOUR_S)
-    known = np.broadcast_to(at.chances.known(), at.prices.shape)
-    watched = np.take_along_axis(known, market, axis=1)
+    known = at.chances.known()
+    watched = np.take_along_axis(np.broadcast_to(known, (len(market), known.shape[1])), market, axis=1)
 
     def lives(until_s: Floats, _: Flags) -> tuple[Floats, Floats]:
         survival, uptime_s = at.chances.outlook(market, delta, age_s, until_s)
@@ -169,8 +178,8 @@ def _rates(
     lasting = np.maximum(uptime_s, 1.0)
     losses = (1.0 - survival) / lasting
     up = 1.0 / (1.0 + losses * GAP_S)
+    warned = 1.0 + losses * rules.notice_s
     if not refunds:
-        return Rates(price, losses, up, price)
+        return Rates(price * warned, losses, up, price)
     billed_s = billed_seconds(rules, age_s, left_s, survival, lives)
-    return Rates(price * billed_s / lasting, losses, up, price)
-
+    return Rates(price * warned * billed_s / lasting, losses, up, price)

@@ -17,7 +17,7 @@ from pricing_data.traces import Recording
 from pricing_data.units import Instant
 from spotctl.config import JobSpec
 from spotctl.control import events as e
-from spotctl.control.deciding import observation, promised, strategy
+from spotctl.control.deciding import ReliableAt, observation, promised, reliable_at, strategy
 from spotctl.control.drive import drive, fold
 from spotctl.control.evolve import evolve
 from spotctl.control.state import Phase, State
@@ -54,6 +54,8 @@ class JobPlan:
     """Whether the deadline can be kept whatever the market does; None without one."""
     work_assumed: bool = False
     """Whether the job does not say how much work a clock is, so that all sums rest on the default."""
+    reliable: ReliableAt | None = None
+    """Where the reliable machines would run; None where the job has none, or no market has a machine now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +79,14 @@ def plan_job(spec: JobSpec, options: LaunchOptions) -> JobPlan:
     clocks = stop.clocks or (1 if stop.seconds is None else inf)
     work = clocks * resolved.terms.core_seconds_per_clock
     most_s = inf if stop.seconds is None else stop.seconds
-    ahead = plan_ahead(observation(state), work, decide, most_s=most_s, whole=stop.foreseen)
+    tier = reliable_at(state) if resolved.terms.reliable_count else None
+    per_hour = None if tier is None else tier.per_hour
+    ahead = plan_ahead(
+        observation(state), work, decide, most_s=most_s, whole=stop.foreseen, reliable_per_hour=per_hour
+    )
     local, command = settings.spec.local, settings.spec.command
     assumed = local.core_seconds_per_clock is None and (command is None or command.work is None)
-    return JobPlan(resolved.terms, resolved.recording, state, ahead, promised(state), assumed)
+    return JobPlan(resolved.terms, resolved.recording, state, ahead, promised(state), assumed, tier)
 
 
 def launch(spec: JobSpec, options: LaunchOptions, observer: Observer) -> Finished:

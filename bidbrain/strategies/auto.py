@@ -74,7 +74,11 @@ class Auto:
             rows = np.flatnonzero(some)
             if len(rows):
                 found = ask(setting, at.only(rows))
-                wanted.market[rows], wanted.count[rows], wanted.bid[rows] = found.market, found.count, found.bid
+                wanted.market[rows], wanted.count[rows], wanted.bid[rows] = (
+                    found.market,
+                    found.count,
+                    found.bid,
+                )
                 wanted.again[rows] = found.again
         return wanted
 
@@ -152,7 +156,9 @@ class Auto:
         least, speed, new = least[rows, best], then.speed[rows, best], others[rows, best]
         cheaper = (count > 0) & (at.held.age_s[:, place] > 0) & (least < as_it_is.cost_per_work)
         lasts_s = np.minimum(self.lasts_s, at.work_left / np.maximum(speed, 1e-9))
-        saved = np.where(cheaper, as_it_is.cost_per_work - np.where(cheaper, least, 0.0), 0.0) * speed * lasts_s
+        saved = (
+            np.where(cheaper, as_it_is.cost_per_work - np.where(cheaper, least, 0.0), 0.0) * speed * lasts_s
+        )
         paid = new * fresh.billed[rows, best]
         spent = (
             setting.scaling.lambda_s * as_it_is.per_hour + TWICE_S * paid + self.margin * lasts_s * paid

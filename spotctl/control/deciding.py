@@ -6,7 +6,7 @@ within it (``bidbrain.strategies.kept``). Pure: asked again of the same state, t
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import inf
 
 from msgspec import structs
@@ -18,7 +18,7 @@ from bidbrain.strategies.alone import Alone, Deciding
 from bidbrain.strategies.base import NOTHING, Placing
 from bidbrain.strategies.kept import Kept
 from bidbrain.strategies.leased import Leased, closed_outside
-from bidbrain.strategies.menu import LIVE, kept
+from bidbrain.strategies.menu import DEFAULT, LIVE, kept
 from bidbrain.strategies.pledge import Pledge, look, promise
 from bidbrain.strategies.tier import Restart
 from pricing_data.market import Market
@@ -158,21 +158,48 @@ def restart_of(terms: Terms) -> Restart | None:
     return Restart(keeps.clocks, keeps.seconds, terms.core_seconds_per_clock, terms.start_s)
 
 
-def reliable_at(state: State) -> tuple[Market, UsdPerHour | None] | None:
-    """Where the missing reliable machines are to be had now, and the bid, None on demand. None: spot is worth
-    waiting for, and no market has a machine now.
+@dataclass(frozen=True, slots=True)
+class ReliableAt:
+    """Where reliable machines are to be had, and what that is expected to cost."""
+
+    market: Market
+    price: UsdPerHour
+    """Of one, now."""
+    bid: UsdPerHour | None = None
+    """None: on demand."""
+    losses_per_hour: float = 0.0
+    loss: Usd = Usd(0.0)
+    """What one loss costs: work done again, and the time until machines work again."""
+
+    @property
+    def per_hour(self) -> float:
+        """Dollars for one, expected losses included."""
+        return self.price + self.losses_per_hour * self.loss
+
+
+def reliable_at(state: State) -> ReliableAt | None:
+    """Where the missing reliable machines are to be had now; None: spot is worth waiting for, and no market has a
+    machine now.
     """
-    on_demand = state.terms.reliable.market, None
-    restart, wanted = restart_of(state.terms), LIVE[state.terms.strategy](_cores(state))
+    terms = state.terms
+    on_demand = ReliableAt(terms.reliable.market, terms.reliable.on_demand)
+    restart, wanted = restart_of(terms), LIVE[_name(terms)](_cores(state))
     if restart is None or state.in_vain or not isinstance(wanted, Placing):
         return on_demand
     single = Single.of(replace(observation(state), footprint=()))
     found = wanted.place(single.setting, single.at, restart)
     if found.waits[0]:
         return None
-    if found.market[0] == NOTHING:
+    code = int(found.market[0])
+    if code == NOTHING:
         return on_demand
-    return single.setting.markets[found.market[0]], UsdPerHour(float(found.bid[0]))
+    return ReliableAt(
+        market=single.setting.markets[code],
+        price=UsdPerHour(float(single.at.prices[0, code])),
+        bid=UsdPerHour(float(found.bid[0])),
+        losses_per_hour=float(found.losses_per_hour[0]),
+        loss=Usd(float(found.loss[0])),
+    )
 
 
 def promised(state: State) -> Promise | None:
@@ -203,7 +230,7 @@ def _renewal(state: State, holding: str) -> Decision:
 
 def strategy(state: State) -> Deciding:
     """Of the job, with nothing computing beside it where it has no reliable machines."""
-    wanted = LIVE[state.terms.strategy](_cores(state))
+    wanted = LIVE[_name(state.terms)](_cores(state))
     alone = wanted if state.terms.reliable_count else Alone(wanted)
     if state.terms.queued is None:
         return alone
@@ -211,7 +238,14 @@ def strategy(state: State) -> Deciding:
 
 
 def _kept(state: State) -> Kept:
-    return replace(kept(state.terms.strategy, _cores(state)), strategy=strategy(state))
+    return replace(kept(_name(state.terms), _cores(state)), strategy=strategy(state))
+
+
+def _name(terms: Terms) -> str:
+    """Of the job's strategy. Within a queue's leases the default is Proteus: exchanging machines takes room for both
+    for a minute, and nobody in a queue is given what another job may still hold.
+    """
+    return "proteus" if terms.queued is not None and terms.strategy == DEFAULT else terms.strategy
 
 
 def _cores(state: State) -> float:

@@ -73,7 +73,7 @@ def _reliable(state: State) -> Commands:
     where = reliable_at(state) if missing and _resting(state) is None else None
     if where is not None:
         number = 1 + sum(1 for allocation in state.allocations.values() if allocation.reliable)
-        yield e.Acquire(state.now, f"r{number}", where[0], missing, where[1], reliable=True)
+        yield e.Acquire(state.now, f"r{number}", where.market, missing, where.bid, reliable=True)
 
 
 def _resting(state: State) -> Instant | None:

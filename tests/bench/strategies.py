@@ -310,7 +310,9 @@ def main() -> None:
     for row in rows(data, said.starts, said.seed, said.only, said.rules):
         found.append(row)
         print(f"{row.case.name:24}{row.rules:10}" + "".join(f"{row.costs[n]:13.3f}" for n in names), end="")
-        print(f"{row.least:13.3f}{row.unrefunded:12.3f} {row.starts:4} {row.best} {row.over:+.1%}", flush=True)
+        print(
+            f"{row.least:13.3f}{row.unrefunded:12.3f} {row.starts:4} {row.best} {row.over:+.1%}", flush=True
+        )
     for era in dict.fromkeys(row.case.era for row in found):
         mine = [row for row in found if row.case.era == era]
         singles = [name for name in names if name != DEFAULT]
