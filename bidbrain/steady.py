@@ -4,18 +4,19 @@
     H         the hour ahead
     U, S, B   E[min(time to eviction, H)], P(no eviction within H), and seconds charged within H
     q         (1 - S) / U: evictions per second while it is up
-    G         P (B / U) (1 + q notice): dollars per machine-hour while a machine is up, refunds deducted; what is
-              warned is paid for to the end of its notice
+    G         P (B / U) (1 + q notice): dollars per machine-hour while a machine is up, refunds deducted; what
+              is warned is paid for to the end of its notice
     gap_s     seconds from an eviction until what replaces the machine works
     u         1 / (1 + q gap_s): share of the time that a replaced machine is up
     C         sum of k G u, and the list price of the reliable machines: dollars per hour
-    V         phi (sum of k nu u + the reliable machines' cores) (1 - lambda sum of q): core-seconds per second
+    V         phi (sum of k nu u + reliable machines' cores) (1 - lambda sum of q): core-seconds per second
     E         C / V
 
-Equation 4.4 asks what work costs until the end of a billing hour. This asks what it costs on a footprint that is
-kept up, which is the question where seconds are billed and a machine may be exchanged for another at any moment.
-An hour of the job's time counts as its reliable machines on demand, wherever these really run: E alone would never
-pay for speed. Where nothing is known of a market, machines there are taken to be lost as ``UNKNOWN_PER_S`` says.
+Equation 4.4 asks what work costs until the end of a billing hour. This asks what it costs on a footprint
+that is kept up, which is the question where seconds are billed and machines may be exchanged at any moment.
+An hour of the job's time counts as its reliable machines on demand, wherever these really run: E alone
+would never pay for speed. Where nothing is known of a market, machines there are taken to be lost as
+``UNKNOWN_PER_S`` says.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ from bidbrain.footprint import delta_of
 from pricing_data.units import HOUR_S
 
 UNKNOWN_PER_S: Final = 0.05 / HOUR_S
-"""A market that nobody watched loses machines once in twenty hours: the middle of what probes of 2020 to 2023 saw."""
+"""A market that nobody watched is taken to lose machines once in twenty hours."""
 GAP_S: Final = 120.0
-"""A machine that is asked for works about two minutes later; a backtest and a run know their own boot time."""
+"""A machine that is asked for works about two minutes later."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

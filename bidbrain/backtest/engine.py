@@ -180,7 +180,7 @@ class _Batch:
     # ---- the reliable machines ------------------------------------------------------------------------
 
     def _place(self, rows: Codes) -> None:
-        """Ask for the reliable machines of ``rows``, elsewhere where they are refused, until all are granted."""
+        """Ask for the reliable machines of ``rows``, where refused elsewhere, until all are granted."""
         tier, boot_s = self._tier, self._job.boot_s
         while len(rows):
             market, bid, waits = self._wanted(rows)
@@ -226,7 +226,7 @@ class _Batch:
         return joined
 
     def _restart(self, among: Flags) -> None:
-        """Jobs whose reliable machines end now lose all others too, and begin again from their checkpoints."""
+        """Jobs whose reliable machines end now lose all others too, and go on from their checkpoints."""
         tier, now = self._tier, self._progress.now
         self._place(np.flatnonzero(among & (tier.asks_at == now)))
         rows = np.flatnonzero(among & (tier.ends_at == now))
@@ -357,7 +357,7 @@ class _Batch:
         return refused & np.isfinite(bid)
 
     def _answer(self) -> None:
-        """Let jobs hear of refusals, after all else of the moment and one at a time; each decides anew at once."""
+        """Let jobs hear of refusals, after all else of the moment, one by one; each decides anew at once."""
         while self._places.refused.any():
             places, now = self._places, self._progress.now
             warned = ((places.count > 0) & (places.warned_at == now[:, None])).any(axis=1)

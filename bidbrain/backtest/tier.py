@@ -2,10 +2,10 @@
 
     asked for   boot and join, and the training begins (again)
     warned      a decision is taken; nobody else is told, as the training cannot move what they keep
-    ended       everything else is released, work goes back to the newest checkpoint, and they are asked for anew
+    ended       everything else is released, work goes back to the newest checkpoint, they are asked for anew
 
-Mutable on purpose and private to the engine, as ``places.py``. After a restart that reached no newer checkpoint than
-the one before they are on demand (``spotctl.control.restarting``).
+Mutable on purpose and private to the engine, as ``places.py``. After a restart that reached no newer
+checkpoint than the one before they are on demand (``spotctl.control.restarting``).
 """
 
 from __future__ import annotations

@@ -1,15 +1,14 @@
 """The default: whatever does the rest of the job's work for least, by the market's own rules and record.
 
-    by the hour     where evicted hours are free a bid is worth dollars: requests and renewals by E until the hour's
-                    end, as Proteus has them (``least_cost.py``)
+    by the hour     where evicted hours are free a bid is worth dollars: requests and renewals by E until the
+                    hour's end, as Proteus has them (``least_cost.py``)
     by the second   nothing is refunded for long and a machine may be exchanged at any moment: requests and
                     exchanges by what work costs on a footprint that is kept up (``bidbrain.steady``)
 
 A machine is exchanged where another market does its work for less, by more than the exchange costs:
 
     saved   (E now - E then) V over the time that such an advantage lasts, or the work does
-    cost    lambda for all, sigma and the drain for the machines themselves, their share of the reliable ones while
-            there is none, and a margin, since the new ones may be refused
+    cost    lambda for all, both machines for the time in which both are paid, and a margin
 
 Refuses to pay more than the list price for a spot machine.
 """
@@ -35,7 +34,7 @@ from bidbrain.strategies.tier import Placement, Restart, place_tier
 from pricing_data.units import HOUR_S
 
 TWICE_S: Final = 90.0
-"""For so long both are paid where machines are exchanged: from when the new ones run to when the old ones went."""
+"""So long both are paid in an exchange: from when the new ones run to when the old ones went."""
 _COUNTS: Final = 24
 """How many counts are tried of each market."""
 
@@ -112,8 +111,8 @@ class Auto:
         return replace(_asked(setting, markets[rows, place], counts[rows, place], worth), again=worth)
 
     def give_up(self, setting: Setting, at: Moments) -> Codes:
-        """(n,): the dearest of the machines above the job's most, once those run that were asked for instead; at
-        once what has come to cost more than on demand.
+        """(n,): the dearest of the machines above the job's most, once those run that were asked for instead;
+        at once what has come to cost more than on demand.
         """
         if setting.rules.quantum_s >= HOUR_S or not at.held.count.any():
             return np.full(len(at), NOTHING)
@@ -125,8 +124,8 @@ class Auto:
     def _tempted(self, setting: Setting, at: Moments) -> Flags:
         """(n,): whether some market's price lies below that of something held, by the margin at least.
 
-        Prices are what tells one market from another here. An old machine's first hour is over, and a new one may
-        be refunded in its own: who exchanged for that would do it every hour, and lose more than is refunded.
+        Prices are what tells one market from another here. An old machine's first hour is over, and a new one
+        may be refunded in its own: who exchanged for that every hour would lose more than is refunded.
         """
         offered = np.where(_offered(setting, at), at.prices / setting.cores, np.inf).min(axis=1)
         there = at.held.count > 0
@@ -234,7 +233,7 @@ def _unfair(setting: Setting, at: Moments) -> Flags:
 
 
 def _superseded(setting: Setting, at: Moments) -> Flags:
-    """(n, a): the dearest running machines, as many as there are more than the job's most: others come for them."""
+    """(n, a): the dearest running machines, as many as exceed the job's most: others come for them."""
     held = at.held
     surplus = held.live - setting.limits.max_instances
     if not (surplus > 0).any():
@@ -263,7 +262,7 @@ def _offered(setting: Setting, at: Moments) -> Flags:
 
 
 def _grown(setting: Setting, at: Moments, fresh: Rates, now: Footprints) -> tuple[Codes, Costs]:
-    """Counts (n, m, c), and the footprints with so many more of each market; E is infinite where none may be had."""
+    """Counts (n, m, c), and footprints with so many more of each market; E is infinite where there are none."""
     most = _room(setting, at.held)
     counts = _counts(setting.limits.max_instances)
     tried = np.minimum(counts, np.maximum(most, 1)[:, :, None])

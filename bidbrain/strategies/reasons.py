@@ -1,4 +1,4 @@
-"""Says for a person what the default decided, and what it compared: from arrays of one job to a ``Decision``."""
+"""Says for a person what the default decided, and what it compared: arrays of one job to a ``Decision``."""
 
 from __future__ import annotations
 
@@ -37,12 +37,13 @@ def hold(observation: Observation, compared: Compared) -> Decision:
     tried = int(np.isfinite(compared.grown.cost_per_work).sum())
     if tried:
         now = _core_hour(float(compared.now.cost_per_work[0]))
-        why = f"A core-hour costs {now} as it is, and none of {tried} purchases makes the rest of the work cheaper."
+        why = f"A core-hour costs {now}, and none of {tried} purchases makes the rest of the work cheaper."
     elif observation.live >= observation.limits.max_instances:
         why = "All machines that the job may have are there."
     else:
         why = "No market sells a machine for less than on demand now."
-    return replace(_bare(observation, compared, Action.HOLD, why), weighed=_weighed(observation, compared))
+    weighed = (replace(_as_it_is(compared), chosen=True), *_weighed(observation, compared))
+    return replace(_bare(observation, compared, Action.HOLD, why), weighed=weighed)
 
 
 def acquire(
@@ -64,6 +65,7 @@ def acquire(
         why = f"with all that are wanted there a core-hour costs {_core_hour(best)} instead of {now}"
     why = f"{what}: {why}. {_risk(observation, losses)}"
     decision = _bare(observation, compared, Action.ACQUIRE, why)
+    weighed = (_as_it_is(compared), *weighed)
     return replace(
         decision, weighed=weighed, market=market, count=count, bid=UsdPerHour(round(bid, 6)), again=again
     )
@@ -86,6 +88,23 @@ def give_up(observation: Observation, compared: Compared, place: int) -> Decisio
 def _bare(observation: Observation, compared: Compared, action: Action, why: str) -> Decision:
     tried = int(np.isfinite(compared.grown.cost_per_work).sum())
     return Decision(observation.now, action, float(compared.now.cost_per_work[0]), why, (), considered=tried)
+
+
+def _as_it_is(compared: Compared) -> Weighed:
+    """Nothing more is bought."""
+    now = compared.now
+    return Weighed(
+        action=Action.HOLD,
+        market=None,
+        count=0,
+        bid_delta=None,
+        beta=0.0,
+        expected_charge=Usd(float(now.per_hour[0])),
+        expected_work=float(now.speed[0]) * HOUR_S,
+        cost_per_work=float(now.cost_per_work[0]),
+        chosen=False,
+        why="an hour of the footprint as it is",
+    )
 
 
 def _weighed(observation: Observation, compared: Compared) -> tuple[Weighed, ...]:
@@ -122,8 +141,8 @@ def _risk(observation: Observation, losses: float) -> str:
     hours = 1 / (losses * HOUR_S)
     stop_s = observation.scaling.lambda_s
     return (
-        f"They are lost about once in {hours:.0f} hours, which stops the others for {stop_s:.0f} s and no work is "
-        "lost with them."
+        f"They are lost about once in {hours:.0f} hours, which stops the others for {stop_s:.0f} s; no work "
+        "is lost with them."
     )
 
 

@@ -1,13 +1,13 @@
 """Where the reliable machines run: on demand, or on spot where a checkpoint stands behind them.
 
     r      list price of one, dollars per hour
-    G, q   of a spot machine in its place: dollars per hour while it is up, losses per second (``bidbrain.steady``)
+    G, q   of a spot machine in its place: dollars per hour while it is up, losses per second (``steady.py``)
     C, V   of the largest footprint that the job would have now: dollars per hour, core-seconds per second
-    L      dollars that a loss costs: the work since the newest checkpoint again, at C, and the time until machines
-           work again, in which there are none to pay for but which counts as the job's time
+    L      dollars that a loss costs: the work since the newest checkpoint again, at C, and the time until
+           machines work again, in which there are none to pay for but which counts as the job's time
 
-On spot they cost G + 3600 q L an hour, on demand r. The transient machines need no such choice: what they lose is
-in E, as the reliable ones keep the model. Refuses to choose for a job that keeps no checkpoints.
+On spot they cost G + 3600 q L an hour, on demand r. The transient machines need no such choice: what they
+lose is in E, as the reliable ones keep the model. Refuses to choose for a job that keeps no checkpoints.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Restart:
     """From a request to a running machine."""
 
     def redone(self, speed: Floats) -> Floats:
-        """Core-seconds that are expected to be done twice at ``speed``: half an interval, and a clock at risk."""
+        """Core-seconds expected to be done twice at ``speed``: half an interval, and a clock at risk."""
         clocks = self.clocks / 2 + 1.5 if self.clocks else 1.5
         work: Floats = clocks * self.core_seconds_per_clock + speed * self.seconds / 2
         return work
@@ -60,7 +60,7 @@ class Placement:
     """L: dollars that one loss costs."""
     losses_per_hour: Floats
     waits: Flags
-    """Where spot would be worth it and no market has a machine now: nothing is paid for while that is waited for."""
+    """Where spot would be worth it and no market has a machine now: waiting costs nothing."""
 
 
 def place_tier(

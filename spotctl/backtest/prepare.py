@@ -123,7 +123,7 @@ def prepare(spec: JobSpec, options: BacktestOptions) -> Prepared:
 
 
 def _chances(fitted: FittedMarkets, setting: Setting) -> Chances:
-    """Fitted once. Hazards are asked by the age of the machine, whatever the age of the market's capacity was."""
+    """Fitted once. Hazards are asked by the age of the machine, not of the market's capacity."""
     if isinstance(fitted, BulkMarkets):
         chances = fitted.chances(setting.markets)
         if isinstance(chances, CurveChances):

@@ -83,8 +83,8 @@ def _reliable(plan: JobPlan) -> list[str]:
     if at.bid is None:
         return [f"{machines}, on-demand at {_rate(at.price)}"]
     return [
-        f"{machines}, on spot at {_rate(at.price)} (on demand ${words.price(terms.reliable.on_demand)}), to keep "
-        f"the model. {_reliable_risk(at)}"
+        f"{machines}, on spot at {_rate(at.price)} (on demand ${words.price(terms.reliable.on_demand)}), to "
+        f"keep the model. {_reliable_risk(at)}"
     ]
 
 
@@ -131,7 +131,7 @@ def document(plan: JobPlan) -> dict[str, Any]:
 
 
 def _reliable_at(plan: JobPlan) -> dict[str, Any]:
-    """Where reliable machines would run now; ``bid`` is null on demand, ``runs_at`` where none can be had now."""
+    """Where reliable machines would run; ``bid`` is null on demand, ``runs_at`` where none can be had."""
     at = plan.reliable
     if at is None:
         return {"runs_at": None, "bid": None, "losses_per_hour": 0.0, "loss": None}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import inf
+from typing import Final
 
 from msgspec import structs
 
@@ -158,6 +159,9 @@ def restart_of(terms: Terms) -> Restart | None:
     return Restart(keeps.clocks, keeps.seconds, terms.core_seconds_per_clock, terms.start_s)
 
 
+_NOTHING: Final = Usd(0.0)
+
+
 @dataclass(frozen=True, slots=True)
 class ReliableAt:
     """Where reliable machines are to be had, and what that is expected to cost."""
@@ -168,7 +172,7 @@ class ReliableAt:
     bid: UsdPerHour | None = None
     """None: on demand."""
     losses_per_hour: float = 0.0
-    loss: Usd = Usd(0.0)
+    loss: Usd = _NOTHING
     """What one loss costs: work done again, and the time until machines work again."""
 
     @property
@@ -178,8 +182,8 @@ class ReliableAt:
 
 
 def reliable_at(state: State) -> ReliableAt | None:
-    """Where the missing reliable machines are to be had now; None: spot is worth waiting for, and no market has a
-    machine now.
+    """Where the missing reliable machines are to be had now; None: spot is worth waiting for, and no market
+    has a machine now.
     """
     terms = state.terms
     on_demand = ReliableAt(terms.reliable.market, terms.reliable.on_demand)
@@ -242,8 +246,8 @@ def _kept(state: State) -> Kept:
 
 
 def _name(terms: Terms) -> str:
-    """Of the job's strategy. Within a queue's leases the default is Proteus: exchanging machines takes room for both
-    for a minute, and nobody in a queue is given what another job may still hold.
+    """Of the job's strategy. Within a queue's leases the default is Proteus: an exchange takes room for both
+    machines for a minute, and nobody in a queue is given what another job may still hold.
     """
     return "proteus" if terms.queued is not None and terms.strategy == DEFAULT else terms.strategy
 

@@ -2,10 +2,11 @@
 
     python -m tests.bench strategies [--starts 200] [--seed 0] [--only NAME] [--rules NAME]
 
-A row is a market, a job and a rule set: mean dollars per job from random starts of a window that no strategy saw
-before. What lies before the window trains beta, as for ``spotctl backtest``. "single" are all strategies but the
-default; "over" is how much the default costs above the best of them. Capacity is taken from probes where a market
-was probed: its clock is that of the prices (``tests/papers/_capacity.py``). Nothing is chosen on these windows.
+A row is a market, a job and a rule set: mean dollars per job from random starts of a window that no
+strategy saw before. What lies before the window trains beta, as for ``spotctl backtest``. "single" are all
+strategies but the default, "over" is how much the default costs above the best of them. Capacity is taken
+from probes where a market was probed: its clock is that of the prices (``tests/papers/_capacity.py``).
+Nothing is chosen on these.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ from typing import Final
 
 import numpy as np
 
+from bidbrain.backtest.engine import Beliefs
 from bidbrain.backtest.oracle import clairvoyant
 from bidbrain.backtest.run import backtest
+from bidbrain.batch import Chances
 from bidbrain.strategies.menu import DEFAULT
 from pricing_data.units import Instant, format_instant, parse_instant
 from spotctl.backtest.menu import MENU
@@ -267,12 +270,16 @@ def _prepared(case: Case, rules: str, data: Path, folder: Path, drawn: tuple[int
     return prepare(load_job(job), options)
 
 
+def _always(chances: Chances) -> Beliefs:
+    return lambda _: chances
+
+
 def _row(case: Case, rules: str, prepared: Prepared) -> Row:
     found = {}
     for name, make in MENU.items():
         strategy, chances = make(prepared.cores, prepared.checkpoints), prepared.chances
         found[name] = backtest(
-            strategy, prepared.setting, prepared.job, prepared.tape, lambda _: chances, prepared.starts
+            strategy, prepared.setting, prepared.job, prepared.tape, _always(chances), prepared.starts
         ).outcomes
     finish_s = np.stack([outcomes.finish_s for outcomes in found.values()])
     common = np.isfinite(finish_s).all(axis=0)
@@ -323,8 +330,8 @@ def main() -> None:
             float(np.mean([r.costs[n] / r.costs["on-demand"] for r in mine])) for n in (DEFAULT, best)
         )
         print(
-            f"{era}: {len(mine)} rows, mean of cost over on-demand: {DEFAULT} {ours:.3f}, best single on the mean "
-            f"({best}) {theirs:.3f}: {ours / theirs - 1:+.1%}; worst row {max(r.over for r in mine):+.1%}; "
+            f"{era}: {len(mine)} rows, mean of cost over on-demand: {DEFAULT} {ours:.3f}, best single on the "
+            f"mean ({best}) {theirs:.3f}: {ours / theirs - 1:+.1%}; worst row {max(r.over for r in mine):+.1%}; "
             f"mean over each row's best {np.mean([r.over for r in mine]):+.1%}"
         )
     print(f"{time.perf_counter() - began:.0f} s")

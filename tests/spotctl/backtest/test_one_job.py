@@ -96,7 +96,7 @@ def proteus(rules: MarketRules = AWS_2016, *, clocks: int) -> Terms:
 
 
 def auto(rules: MarketRules, *, kept: bool, clocks: int = 240) -> Terms:
-    """By the default, in markets of two sizes; ``kept``: with checkpoints, so that all of it may be on spot."""
+    """By the default; ``kept``: with checkpoints, so that all of it may be on spot."""
     of = terms(rules, clocks=clocks)
     keeps = Keeping(20, Seconds(0.0)) if kept else None
     return replace(of, strategy="auto", keeps=keeps, limits=replace(of.limits, max_instances=7))
