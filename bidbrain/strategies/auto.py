@@ -262,7 +262,7 @@ def _offered(setting: Setting, at: Moments) -> Flags:
 
 
 def _grown(setting: Setting, at: Moments, fresh: Rates, now: Footprints) -> tuple[Codes, Costs]:
-    """Counts (n, m, c), and footprints with so many more of each market; E is infinite where there are none."""
+    """Counts (n, m, c), and footprints with so many more of each market; E infinite where there are none."""
     most = _room(setting, at.held)
     counts = _counts(setting.limits.max_instances)
     tried = np.minimum(counts, np.maximum(most, 1)[:, :, None])

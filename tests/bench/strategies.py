@@ -330,8 +330,9 @@ def main() -> None:
             float(np.mean([r.costs[n] / r.costs["on-demand"] for r in mine])) for n in (DEFAULT, best)
         )
         print(
-            f"{era}: {len(mine)} rows, mean of cost over on-demand: {DEFAULT} {ours:.3f}, best single on the "
-            f"mean ({best}) {theirs:.3f}: {ours / theirs - 1:+.1%}; worst row {max(r.over for r in mine):+.1%}; "
+            f"{era}: {len(mine)} rows, mean cost over on-demand: {DEFAULT} {ours:.3f}, best "
+            f"single on the mean ({best}) {theirs:.3f}: {ours / theirs - 1:+.1%}; "
+            f"worst row {max(r.over for r in mine):+.1%}; "
             f"mean over each row's best {np.mean([r.over for r in mine]):+.1%}"
         )
     print(f"{time.perf_counter() - began:.0f} s")
