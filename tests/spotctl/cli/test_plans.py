@@ -70,7 +70,7 @@ def test_nothing_is_said_of_the_whole_of_a_job_that_nobody_can_foresee(home: Pat
 
 @pytest.mark.usefixtures("home")
 def test_a_finish_after_a_deadline_that_is_promised_is_explained() -> None:
-    late = spotctl("plan", str(EXAMPLES / "command_pytorch.yaml")).stdout
+    late = spotctl("plan", str(EXAMPLES / "command_pytorch.yaml"), "--rules", "aws-2016").stdout
     assert "after the start by spot machines alone; some on demand will keep the deadline" in late
     assert "5:00:00 is promised" in late
     assert "by spot machines alone" not in spotctl("plan", "nightly.yaml", "--deadline", "9h").stdout
