@@ -37,9 +37,9 @@ def launch(spec: JobSpec, options: LaunchOptions, as_json: bool, *, ask: bool) -
     if ask:
         _ask(plan)
     else:
-        screen.note(*planview.set_aside(plan))
+        screen.note(*planview.set_aside(plan), *planview.start_told(plan))
     try:
-        finished = _run(spec, options, as_json)
+        finished = _run(spec, options, as_json, plan)
     except Detached as left:
         raise Interrupted(
             f"{plan.terms.job} goes on training, unattended: nothing is bought or renewed until the same "
@@ -86,9 +86,9 @@ def _ask(plan: session.JobPlan) -> None:
         raise NothingToDo("not started")
 
 
-def _run(spec: JobSpec, options: LaunchOptions, as_json: bool) -> session.Finished:
+def _run(spec: JobSpec, options: LaunchOptions, as_json: bool, plan: session.JobPlan) -> session.Finished:
     with _watcher(options, as_json) as watcher:
-        return session.launch(spec, options, watcher)
+        return session.launch(spec, options, watcher, plan)
 
 
 def _watcher(options: LaunchOptions, as_json: bool) -> JsonLines | LogLines | Screen:
