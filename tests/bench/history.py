@@ -1,6 +1,6 @@
 """How long ``status`` and ``report`` take with a thousand runs that ended.
 
-One run is replayed for each of a few sizes, and its record copied until there are enough. The first ``status``
+One run is replayed for each of a few sizes, and its record copied until there are enough. The first status
 folds all of them; the others read the sums that it kept. Aim on one quiet core: 0.3 s.
 """
 
@@ -47,9 +47,7 @@ def main() -> None:
         for verb in VERBS:
             took = [_took(verb, home) for _ in range(TIMES)]
             wall, processor = (statistics.median(times) for times in zip(*took, strict=True))
-            print(
-                f"spotctl {' '.join(verb):20} {wall * 1000:5.0f} ms, {processor * 1000:5.0f} ms on the processor"
-            )
+            print(f"spotctl {' '.join(verb):20} {wall * 1000:5.0f} ms, {processor * 1000:5.0f} ms of CPU")
 
 
 def _thousand(folder: Path) -> Path:
