@@ -22,7 +22,7 @@ from spotctl.control.drive import drive, fold
 from spotctl.control.evolve import evolve
 from spotctl.control.state import Phase, State
 from spotctl.control.terms import Terms
-from spotctl.errors import Interrupted, LedgerError, NothingToDo, SpotctlError, UsageError
+from spotctl.errors import AlreadyRunning, Interrupted, LedgerError, NothingToDo, SpotctlError, UsageError
 from spotctl.interrupts import Detached, Interrupts, Watcher
 from spotctl.ledger import Ledger
 from spotctl.opening import Observer as OfRuns
@@ -86,7 +86,8 @@ def plan_job(spec: JobSpec, options: LaunchOptions) -> JobPlan:
 def launch(spec: JobSpec, options: LaunchOptions, observer: Observer) -> Finished:
     """Run a job to its end, going on with its last run where that was never closed.
 
-    Raises NothingToDo or UsageError where another process runs it, Detached where the watcher left.
+    Raises NothingToDo or AlreadyRunning where another process runs it, UsageError where an unfinished run has
+    other settings, Detached where the watcher left.
     """
     settings = Settings.of(spec, options)
     runs = runs_of(settings.world)
@@ -261,7 +262,7 @@ def _already_running(runs: Runs, settings: Settings, choice: IfRunning, observer
         raise NothingToDo(f"{name} is running already; nothing was started")
     run = runs.find(name)
     if choice is IfRunning.FAIL or run is None:
-        raise SpotctlError(
+        raise AlreadyRunning(
             f"{name} is running already; wait for it (spotctl wait {name}), end it (spotctl cancel {name}), "
             "or say --if-running skip or attach"
         )

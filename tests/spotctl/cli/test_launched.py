@@ -106,7 +106,9 @@ def test_ending_what_has_ended_is_nothing_to_do(launched: Launched) -> None:
 def test_a_second_launch_of_a_running_job_is_refused_or_skipped(home: Path) -> None:
     with Runs(home / "replays").lock("nightly"):
         launch = ("launch", "nightly.yaml", "--world", "replay", "--yes")
-        assert spotctl(*launch).exit_code == 1
+        refused = spotctl(*launch)
+        assert (refused.exit_code, refused.stdout) == (8, "")
+        assert "nightly is running already" in refused.stderr
         skipped = spotctl(*launch, "--if-running", "skip")
     assert (skipped.exit_code, skipped.stdout) == (3, "")
 
