@@ -78,6 +78,8 @@ def _left(instances: int) -> str:
 
 def _baseline(final: Mapping[str, Any]) -> str:
     against, savings = final["baseline"], final["savings_fraction"]
+    if final["not_comparable"] is not None:
+        return f"not comparable: {final['not_comparable']}"
     if against is None or savings is None:
         return "no work was done that could be compared"
     verdict = words.savings(savings)

@@ -54,6 +54,8 @@ class LiveView:
 def cost(money: Account) -> str:
     """What a run cost so far, beside what on-demand machines would have cost for the same work."""
     spent = words.money(money.spending.total)
+    if money.not_comparable is not None:
+        return f"{spent}; not comparable: {money.not_comparable}"
     if money.baseline is None or money.savings is None:
         return f"{spent}; no work is done yet that on-demand could be compared for"
     share, on_demand = money.savings, words.money(money.baseline.cost)

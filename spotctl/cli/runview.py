@@ -149,6 +149,7 @@ def _fields(run: Run, state: State) -> dict[str, Any]:
             "on_demand_baseline": None if baseline is None else format_micros(baseline.cost),
         },
         "savings_fraction": None if money.savings is None else round(money.savings, 6),
+        "not_comparable": money.not_comparable,
         "evictions": state.evicted_allocations,
         "instances_evicted": sum(eviction.machines for eviction in evictions(state)),
         "failures": state.failures,

@@ -87,6 +87,7 @@ def final_object(
         },
         "baseline": None if compared is None else _baseline(compared),
         "savings_fraction": None if money.savings is None else round(money.savings, 6),
+        "not_comparable": money.not_comparable,
         "allocations": sum(1 for a in state.allocations.values() if not a.reliable and a.instances),
         "evictions": state.evicted_allocations,
         "instances_evicted": sum(eviction.machines for eviction in evictions(state)),

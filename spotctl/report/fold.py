@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from pricing_data.billing import End, settle_on_demand, whole_s
 from pricing_data.market import Market
@@ -11,6 +12,11 @@ from pricing_data.units import Instant, MicroUsd
 from spotctl.control.spending import InstanceBill, Spending, bills, spent
 from spotctl.control.state import State
 from spotctl.control.terms import Terms, Tradable
+
+_WORK_TOLERANCE: Final = 0.01
+"""Work beyond what is possible that is put down to rounding: bills count whole seconds."""
+_WHOLE_S: Final = 1
+"""Moments are whole seconds: a machine may have lived for one more than the bill says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +41,13 @@ class Account:
     spending: Spending
     baseline: Baseline | None
     bills: tuple[InstanceBill, ...]
+    not_comparable: str | None = None
+    """Why no saving may be claimed for the run; None where one may."""
 
     @property
     def savings(self) -> float | None:
         """Share of the on-demand baseline that was not spent; negative where more was."""
-        if self.baseline is None or self.baseline.cost == 0:
+        if self.not_comparable is not None or self.baseline is None or self.baseline.cost == 0:
             return None
         return 1 - self.spending.total / self.baseline.cost
 
@@ -65,7 +73,35 @@ def evictions(state: State) -> Iterator[Eviction]:
 
 def account(state: State) -> Account:
     """The account of a run, finished or not."""
-    return Account(spent(state), baseline(state), tuple(bills(state)))
+    return Account(spent(state), baseline(state), tuple(bills(state)), not_comparable(state))
+
+
+def not_comparable(state: State) -> str | None:
+    """Returns why no saving may be claimed: the run did more work than the machines it was billed for can do.
+
+    Machines work at their nominal rate at most: one core-second per core and second, or what was measured of
+    their type where decisions go by that. Work beyond that was done without being billed.
+    """
+    possible = work_possible(state)
+    if state.work_done <= (1 + _WORK_TOLERANCE) * possible:
+        return None
+    return (
+        f"{state.work_done:.0f} core-seconds of work were done, but the machines that were billed can do "
+        f"{possible:.0f} at most"
+    )
+
+
+def work_possible(state: State) -> float:
+    """Returns the core-seconds that all billed machines can do from their start to their end."""
+    speeds = state.speeds()
+    possible = 0.0
+    for instance in state.instances.values():
+        if instance.running_at is not None:
+            ended = state.now if instance.ended_at is None else instance.ended_at
+            market = state.allocations[instance.allocation].market
+            rate = max(speeds[market.instance_type], state.terms.tradable(market).cores)
+            possible += rate * (max(0, ended - instance.running_at) + _WHOLE_S)
+    return possible
 
 
 def ended_at(state: State) -> Instant:

@@ -165,13 +165,17 @@ class _Compared:
 
 
 def _compared(runs: Mapping[str, State]) -> _Compared:
-    """A run that cost nothing and has no baseline is missing in no comparison."""
+    """A run that cost nothing and has no baseline is missing in no comparison.
+
+    One that did more work than its machines can do is in none.
+    """
     accounts = {run: account(state) for run, state in runs.items()}
-    baselines = [money.baseline.cost for money in accounts.values() if money.baseline is not None]
+    compared = [money for money in accounts.values() if money.not_comparable is None]
+    baselines = [money.baseline.cost for money in compared if money.baseline is not None]
     beside = {
         run: money.spending.total
         for run, money in accounts.items()
-        if money.baseline is None and money.spending.total
+        if (money.baseline is None or money.not_comparable is not None) and money.spending.total
     }
     return _Compared(
         MicroUsd(sum(baselines)) if baselines else None, MicroUsd(sum(beside.values())), tuple(beside)
