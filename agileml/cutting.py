@@ -8,7 +8,7 @@ batch, or one shard, and the disk below TMPDIR holds the input once.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from operator import index
 from pathlib import Path
@@ -31,13 +31,20 @@ _TRIED: Final = 3
 """Rows of the model whose start values are looked at before anything starts."""
 
 
-def cut_input(app: Application, source: str | Path, shards: int, place: str | Path) -> Shape:
+def cut_input(
+    app: Application,
+    source: str | Path,
+    shards: int,
+    place: str | Path,
+    check: Callable[[], None] = lambda: None,
+) -> Shape:
     """Cut ``source`` into shards below ``place``; ``Input`` reads them. Returns the model's shape.
 
     Raises ApplicationError where the input is not what the application expects, ApplicationFault where the
-    application's own code fails; nothing at ``place`` counts as an input then.
+    application's own code fails; nothing at ``place`` counts as an input then. ``check`` is called after each
+    batch of the input and each shard, and may raise to give up.
     """
-    table = Table(source, app.columns)
+    table = Table(source, app.columns, after_batch=check)
     with asked("survey"):
         survey = app.survey(table, shards)
     _require(survey, Survey, "survey")
@@ -59,6 +66,7 @@ def cut_input(app: Application, source: str | Path, shards: int, place: str | Pa
             first += len(numbers)
         for shard in range(shards):
             _put(app, spill.take(shard), survey, shard, out)
+            check()
     out.finish(survey.shape, meanings)
     return survey.shape
 

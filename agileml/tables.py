@@ -12,7 +12,7 @@ import csv
 import glob
 import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from enum import StrEnum
 from pathlib import Path
@@ -65,13 +65,21 @@ _SUFFIXES: Final[Mapping[str, _Format]] = {
 class Table:
     """``location``: a file, a folder, a glob, or a URL of one. Raises ApplicationError if nothing is there.
 
-    Every ``batches()`` is a pass over all of it, in memory that does not grow with it.
+    Every ``batches()`` is a pass over all of it, in memory that does not grow with it. ``after_batch`` is
+    called after each batch, and may raise to give up.
     """
 
-    def __init__(self, location: str | Path, columns: Columns, batch_rows: int = _BATCH_ROWS) -> None:
+    def __init__(
+        self,
+        location: str | Path,
+        columns: Columns,
+        batch_rows: int = _BATCH_ROWS,
+        after_batch: Callable[[], None] = lambda: None,
+    ) -> None:
         self.location = str(location)
         self._columns = columns
         self._batch_rows = max(_VECTOR_ROWS, batch_rows // _VECTOR_ROWS * _VECTOR_ROWS)
+        self._after_batch = after_batch
         self._filesystem, self._files = _find(self.location)
         self._rows: int | None = None
 
@@ -93,6 +101,7 @@ class Table:
             for batch in self._of_file(file):
                 rows += len(next(iter(batch.values())))
                 yield batch
+                self._after_batch()
         if not rows:
             raise ApplicationError(f"{self.location} has no rows")
         self._rows = rows

@@ -243,3 +243,5 @@ class JobSpec:
     """Of ``engine: command``."""
     checkpoint: ModelCheckpoints | None = None
     """Of ``engine: agileml``; None: none are kept."""
+    score: bool = True
+    """Of ``engine: agileml``: whether the model is scored once the run is over."""

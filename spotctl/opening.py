@@ -53,6 +53,13 @@ class Recorded:
 
         return local_world(self.settings, self.resolved, self.run, asks, time)
 
+    def prepare(self) -> None:
+        """Finishes what a process that was killed had not prepared: input that is not cut yet, say."""
+        if self.settings.world is WorldKind.LOCAL:
+            from spotctl.worlds.local import prepare
+
+            prepare(self.settings, self.resolved, self.run)
+
     def resumed_world(self, asks: Asks, time: TimeSource, down: e.ControllerDown) -> BuiltWorld:
         """The world of a run that goes on; what its ledger asked for without an answer is asked again."""
         if self.settings.world is WorldKind.REPLAY:

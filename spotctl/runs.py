@@ -78,6 +78,11 @@ class Run:
     def machines(self) -> Path:
         return self.training / "machines"
 
+    @property
+    def scoring_lock(self) -> Path:
+        """Held by the process that scores the run's model, when all else of the run is over."""
+        return self.folder / "scoring"
+
     def ledger(self) -> Ledger:
         """The record, opened. Raises LedgerError where there is none."""
         if not self.ledger_path.exists():

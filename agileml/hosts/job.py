@@ -24,7 +24,7 @@ import os
 import shutil
 import tempfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -111,13 +111,21 @@ class JobFolder:
     path: Path
 
     @classmethod
-    def prepare(cls, path: Path, job: Job, source: str | Path, resume: str = "") -> JobFolder:
+    def prepare(
+        cls,
+        path: Path,
+        job: Job,
+        source: str | Path,
+        resume: str = "",
+        check: Callable[[], None] = lambda: None,
+    ) -> JobFolder:
         """Cut the input ``source`` (see ``tables.Table``) and write what the processes need.
 
         ``resume``: a checkpoint, or a folder of checkpoints whose newest whole one is meant; training goes on
-        after its clock, and with the same input ends as if it had never stopped. What an attempt that was
-        killed has left is replaced. Raises ApplicationError, CheckpointError, ValueError for a setup that
-        describes no job, or OSError where temporary names are too long for sockets.
+        after its clock, and with the same input ends as if it had never stopped. ``check`` is called after
+        each batch of the input, and may raise to give up. What an attempt that was killed has left is
+        replaced. Raises ApplicationError, CheckpointError, ValueError for a setup that describes no job, or
+        OSError where temporary names are too long for sockets.
         """
         folder = cls(path.resolve())
         folder.path.mkdir(parents=True, exist_ok=True)
@@ -139,7 +147,7 @@ class JobFolder:
         job = replace(
             job, input_at=job.input_at or str(folder.input), model_at=job.model_at or str(folder.model)
         )
-        shape = cut_input(job.make_application(), source, job.setup.shards, job.input_at)
+        shape = cut_input(job.make_application(), source, job.setup.shards, job.input_at, check)
         timed = job.timing.checkpoint_s > 0
         job = replace(job, setup=with_places(job.setup, resume, shape, timed=timed))
         folder._make_sockets(job)

@@ -25,10 +25,11 @@ from spotctl.control import events as e
 from spotctl.control.state import State
 from spotctl.control.terms import Terms
 from spotctl.errors import JobError
-from spotctl.models import check_output, keep_checkpoint, keep_model, score_model
+from spotctl.models import check_output, keep_checkpoint, keep_model
 from spotctl.movable import BYTES_PER_VALUE, application_of, data_error, refuse_immovable
-from spotctl.report.final import Score, Unscored
+from spotctl.report.final import Unscored
 from spotctl.runs import Run
+from spotctl.scoring import Scoring
 from spotctl.settings import Settings
 from spotctl.worlds.agileml import HEARD, Again, AgileMLTraining, attempt
 from spotctl.worlds.command import CommandTraining
@@ -39,6 +40,10 @@ _NO_LAST_CLOCK: Final = 1_000_000_000
 _BYTES_PER_MBIT: Final = 1e6 / 8
 
 
+def do_nothing() -> None:
+    """Lets whatever asks go on."""
+
+
 class Engine(Protocol):
     """What one run's machines run."""
 
@@ -47,8 +52,11 @@ class Engine(Protocol):
         """Whether ``prepare`` got to its end; the process that called it may have been killed before."""
         ...
 
-    def prepare(self) -> None:
-        """Write down what the processes need to know. Raises UsageError where the job cannot work here."""
+    def prepare(self, check: Callable[[], None] = do_nothing) -> None:
+        """Write down what the processes need to know. Raises UsageError where the job cannot work here.
+
+        ``check`` is called now and then, and raises where it is to be given up.
+        """
         ...
 
     def host(self) -> LocalHost:
@@ -66,8 +74,8 @@ class Engine(Protocol):
         """
         ...
 
-    def score(self, state: State) -> Score | Unscored | None:
-        """The quality of what came of it, where there is a measure."""
+    def scoring(self, state: State) -> Scoring | Unscored | None:
+        """Returns how to score what came of it, or why it is not scored; None where there is no measure."""
         ...
 
 
@@ -117,7 +125,7 @@ class _AgileML:
     def prepared(self) -> bool:
         return JobFolder(self.run.training).prepared
 
-    def prepare(self) -> None:
+    def prepare(self, check: Callable[[], None] = do_nothing) -> None:
         """Cut the input."""
         spec = self.settings.spec
         check_output(spec.output)
@@ -127,7 +135,7 @@ class _AgileML:
             _check_metric(spec)
             whole = newest(place_of(spec)) if resumes else None
             resume = "" if whole is None else whole.folder
-            shape = JobFolder.prepare(self.run.training, job, spec.data, resume).cut_input().shape
+            shape = JobFolder.prepare(self.run.training, job, spec.data, resume, check).cut_input().shape
         except CheckpointError as error:
             raise JobError("checkpoint", str(error)) from error
         except ApplicationFault as error:
@@ -190,13 +198,11 @@ class _AgileML:
             return None
         return max(file.stat().st_mtime for file in saved)
 
-    def score(self, state: State) -> Score | Unscored | None:
+    def scoring(self, state: State) -> Scoring | Unscored | None:
+        spec = self.settings.spec
         if state.model is None:
             return None
-        try:
-            return score_model(JobFolder(self.run.training), self.settings.spec.data)
-        except (ApplicationError, OSError) as error:  # the run is over and paid for: it ends as it ended
-            return Unscored(str(error))
+        return Scoring(self.run.training, spec.data, spec.envs) if spec.score else Unscored("score: off")
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +222,7 @@ class _Command:
             raise ValueError(f"{self.settings.spec.name} is no command job")
         return command
 
-    def prepare(self) -> None:
+    def prepare(self, check: Callable[[], None] = do_nothing) -> None:
         """See that secrets are there and the store can be written to."""
         if not marked.supported():
             raise JobError("engine", "command needs Linux here: its /proc tells what belongs to a machine")
@@ -268,7 +274,7 @@ class _Command:
         done = [file.stat().st_mtime for file, word in last if m.from_json(word) == m.Ended("run", 0, "")]
         return max(done, default=None)
 
-    def score(self, state: State) -> Score | Unscored | None:
+    def scoring(self, state: State) -> Scoring | Unscored | None:
         """A program says how good it is, if at all, while it runs."""
         return None
 

@@ -51,7 +51,7 @@ def test_a_baseline_is_of_the_type_that_did_most_of_the_work() -> None:
 
 
 def final(state: State) -> dict[str, Any]:
-    return final_object(state, Path("ledger.db"), 1.0, 0, None)
+    return final_object(state, Path("ledger.db"), 1.0, 0)
 
 
 def away(from_minute: float, until_minute: float, over_at: Instant | None) -> State:
