@@ -7,29 +7,31 @@ decides nothing about machines or money.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import inf
+from math import inf, isfinite
 from typing import Any, Protocol
 
 from bidbrain.deadline.feasibility import Promise
+from bidbrain.model import Action
 from bidbrain.plan import Plan, plan_ahead
 from pricing_data.market import PriceHistory
 from pricing_data.traces import Recording
-from pricing_data.units import Instant
+from pricing_data.units import Instant, Seconds, micros
 from spotctl.config import JobSpec
 from spotctl.control import events as e
 from spotctl.control.deciding import observation, promised, strategy
 from spotctl.control.drive import drive, fold
 from spotctl.control.evolve import evolve
 from spotctl.control.state import Phase, State
-from spotctl.control.terms import Terms
+from spotctl.control.terms import Expectation, Terms
 from spotctl.errors import AlreadyRunning, Interrupted, LedgerError, NothingToDo, SpotctlError, UsageError
 from spotctl.interrupts import Detached, Interrupts, Watcher
 from spotctl.ledger import Ledger
 from spotctl.opening import Observer as OfRuns
 from spotctl.opening import begin as begin_run
 from spotctl.opening import opening_state, reopen, runs_of, settings_of
+from spotctl.report.baselines import Baselines, find_baselines
 from spotctl.report.final import Score, Unscored, final_object, with_score
-from spotctl.resolve import resolve
+from spotctl.resolve import Resolved, resolve
 from spotctl.runs import JobLocked, Run, Runs, held, is_held
 from spotctl.scoring import INTERRUPTED, Scoring, limit_s
 from spotctl.settings import IfRunning, LaunchOptions, Settings, WorldKind
@@ -48,14 +50,25 @@ class Observer(Watcher, OfRuns, Protocol):
 class JobPlan:
     """What ``spotctl plan`` shows: the terms, the prices they rest on, and what BidBrain would do now."""
 
-    terms: Terms
-    recording: Recording
+    resolved: Resolved
     state: State
     ahead: Plan
     promise: Promise | None
     """Whether the deadline can be kept whatever the market does; None without one."""
     work_assumed: bool = False
     """Whether the job does not say how much work a clock is, so that all sums rest on the default."""
+    baselines: Baselines | None = None
+    """The same work on demand; None where nothing would ever be done."""
+    start_follows_clock: bool = False
+    """Whether nobody named the start, so that it is another one tomorrow."""
+
+    @property
+    def terms(self) -> Terms:
+        return self.resolved.terms
+
+    @property
+    def recording(self) -> Recording:
+        return self.resolved.recording
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,24 +119,60 @@ class Finished:
 
 def plan_job(spec: JobSpec, options: LaunchOptions) -> JobPlan:
     """The plan of a run that starts now (in the trace's time). Writes and starts nothing."""
-    settings = Settings.of(spec, options)
-    resolved = resolve(settings.spec, settings.prices, "plan", settings.seed)
+    return _plan(Settings.of(spec, options))
+
+
+def _plan(settings: Settings) -> JobPlan:
+    resolved = resolve(settings.spec, settings.prices, "plan", settings.seed, now=wall_clock())
     state = opening_state(resolved)
     stop, decide = resolved.terms.stop, strategy(state).decide
     clocks = stop.clocks or (1 if stop.seconds is None else inf)
     work = clocks * resolved.terms.core_seconds_per_clock
     most_s = inf if stop.seconds is None else stop.seconds
-    ahead = plan_ahead(observation(state), work, decide, most_s=most_s, whole=stop.foreseen)
+    seen = observation(state)
+    ahead = plan_ahead(seen, work, decide, most_s=most_s, whole=stop.foreseen)
     local, command = settings.spec.local, settings.spec.command
     assumed = local.core_seconds_per_clock is None and (command is None or command.work is None)
-    return JobPlan(resolved.terms, resolved.recording, state, ahead, promised(state), assumed)
+    return JobPlan(
+        resolved=resolved,
+        state=state,
+        ahead=ahead,
+        promise=promised(state),
+        work_assumed=assumed,
+        baselines=_baselines(resolved.terms, state, ahead),
+        start_follows_clock=settings.prices.start is None,
+    )
+
+
+def _baselines(terms: Terms, state: State, ahead: Plan) -> Baselines | None:
+    """What the planned work would cost on demand; the run takes the start of its first machines beside it."""
+    if not isfinite(ahead.expected_s):
+        return None
+    took_s = terms.start_s + terms.scaling.sigma_s + ahead.expected_s
+    speeds, whole = state.speeds(), terms.stop.foreseen
+    return find_baselines(terms, speeds, terms.scaling, ahead.work, took_s, whole=whole)
+
+
+def _expected(plan: JobPlan) -> Expectation | None:
+    """What is put on record of a plan; None where it is not of the whole job."""
+    ahead, terms = plan.ahead, plan.terms
+    if not (terms.stop.foreseen and isfinite(ahead.expected_s) and isfinite(ahead.expected_cost)):
+        return None
+    machines = terms.reliable_count + sum(d.count for d in ahead.decisions if d.action is Action.ACQUIRE)
+    took_s = Seconds(float(terms.start_s) + ahead.expected_s)
+    return Expectation(micros(ahead.expected_cost), took_s, round(ahead.expected_evictions, 6), machines)
 
 
 def launch(
-    spec: JobSpec, options: LaunchOptions, observer: Observer, signals: StopSignals | None = None
+    spec: JobSpec,
+    options: LaunchOptions,
+    observer: Observer,
+    signals: StopSignals | None = None,
+    plan: JobPlan | None = None,
 ) -> Finished:
     """Run a job to its end, going on with its last run where that was never closed.
 
+    A new run begins as ``plan`` says, which was made of the same job and options; None: one is made now.
     When this returns the record is closed, its machines are gone and another run may begin. ``signals`` are
     held back then: the caller releases them when it has said how the run ended. Raises NothingToDo or
     AlreadyRunning where another process runs it, UsageError where an unfinished run has other settings,
@@ -133,7 +182,7 @@ def launch(
     runs = runs_of(settings.world)
     try:
         with runs.lock(settings.spec.name):
-            return _run(runs, settings, observer, signals or StopSignals())
+            return _run(runs, settings, observer, signals or StopSignals(), plan)
     except JobLocked:
         return _already_running(runs, settings, options.if_running, observer)
 
@@ -219,10 +268,12 @@ def follow(run: Run, observer: Observer) -> State:
 # ---- one process, one run -----------------------------------------------------------------------
 
 
-def _run(runs: Runs, settings: Settings, observer: Observer, signals: StopSignals) -> Finished:
+def _run(
+    runs: Runs, settings: Settings, observer: Observer, signals: StopSignals, plan: JobPlan | None
+) -> Finished:
     unfinished = None if settings.world is WorldKind.REPLAY else runs.unfinished(settings.spec.name)
     if unfinished is None:
-        return _begin(runs, settings, observer, signals)
+        return _begin(runs, settings, observer, signals, plan)
     if settings_of(unfinished) != settings:
         raise UsageError(
             f"{settings.spec.name} has an unfinished run with other settings ({unfinished.folder}); launch "
@@ -231,8 +282,11 @@ def _run(runs: Runs, settings: Settings, observer: Observer, signals: StopSignal
     return _resume(unfinished, settings, observer, signals)
 
 
-def _begin(runs: Runs, settings: Settings, observer: Observer, signals: StopSignals) -> Finished:
-    resolved = resolve(settings.spec, settings.prices, "", settings.seed)
+def _begin(
+    runs: Runs, settings: Settings, observer: Observer, signals: StopSignals, plan: JobPlan | None
+) -> Finished:
+    plan = plan or _plan(settings)
+    resolved = replace(plan.resolved, terms=replace(plan.terms, expected=_expected(plan)))
     opened = begin_run(runs, settings, resolved, observer)
     try:
         interrupts = Interrupts(opened.ledger, observer)

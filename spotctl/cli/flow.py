@@ -44,11 +44,11 @@ def _launch(spec: JobSpec, options: LaunchOptions, as_json: bool, signals: StopS
     if ask:
         _ask(plan)
     else:
-        screen.note(*planview.set_aside(plan))
+        screen.note(*planview.set_aside(plan), *planview.start_told(plan))
     finished, interrupted = None, False
     try:
         with _watcher(options, as_json) as watcher:
-            finished = session.launch(spec, options, watcher, signals)
+            finished = session.launch(spec, options, watcher, signals, plan)
             signals.release()
     except Detached as left:
         raise Interrupted(

@@ -15,10 +15,12 @@ import types
 from collections.abc import Mapping
 from enum import Enum
 from functools import cache
-from typing import Any, Final, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, Union, get_args, get_origin, get_type_hints
 
 from pricing_data.units import Instant, MicroUsd, Usd, UsdPerHour, format_instant, format_micros
-from spotctl.control.events import Entry
+
+if TYPE_CHECKING:
+    from spotctl.control.events import Entry
 
 _EVENT: Final = "spotctl.event/1"
 
