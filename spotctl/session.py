@@ -15,6 +15,7 @@ from bidbrain.plan import Plan, plan_ahead
 from pricing_data.market import PriceHistory
 from pricing_data.traces import Recording
 from pricing_data.units import Instant
+from spotctl.checks import InputSize, check_job
 from spotctl.config import JobSpec
 from spotctl.control import events as e
 from spotctl.control.deciding import observation, promised, strategy
@@ -27,7 +28,7 @@ from spotctl.interrupts import Detached, Interrupts, Watcher
 from spotctl.ledger import Ledger
 from spotctl.opening import Observer as OfRuns
 from spotctl.opening import begin as begin_run
-from spotctl.opening import opening_state, reopen, runs_of, settings_of
+from spotctl.opening import has_begun, opening_state, reopen, runs_of, settings_of
 from spotctl.report.final import final_object
 from spotctl.resolve import resolve
 from spotctl.runs import JobLocked, Run, Runs
@@ -54,6 +55,8 @@ class JobPlan:
     """Whether the deadline can be kept whatever the market does; None without one."""
     work_assumed: bool = False
     """Whether the job does not say how much work a clock is, so that all sums rest on the default."""
+    size: InputSize | None = None
+    """Of the input and the model; None of a command, and where nothing was looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +71,14 @@ class Finished:
         return int(self.final["exit_code"])
 
 
-def plan_job(spec: JobSpec, options: LaunchOptions) -> JobPlan:
-    """The plan of a run that starts now (in the trace's time). Writes and starts nothing."""
+def plan_job(spec: JobSpec, options: LaunchOptions, *, check: bool = True) -> JobPlan:
+    """The plan of a run that starts now (in the trace's time). Writes and starts nothing.
+
+    Raises UsageError where the job cannot be run; ``check`` False: it was looked at before it began.
+    """
     settings = Settings.of(spec, options)
     resolved = resolve(settings.spec, settings.prices, "plan", settings.seed)
+    size = check_job(settings, resolved.terms) if check else None
     state = opening_state(resolved)
     stop, decide = resolved.terms.stop, strategy(state).decide
     clocks = stop.clocks or (1 if stop.seconds is None else inf)
@@ -80,11 +87,22 @@ def plan_job(spec: JobSpec, options: LaunchOptions) -> JobPlan:
     ahead = plan_ahead(observation(state), work, decide, most_s=most_s, whole=stop.foreseen)
     local, command = settings.spec.local, settings.spec.command
     assumed = local.core_seconds_per_clock is None and (command is None or command.work is None)
-    return JobPlan(resolved.terms, resolved.recording, state, ahead, promised(state), assumed)
+    return JobPlan(resolved.terms, resolved.recording, state, ahead, promised(state), assumed, size)
 
 
-def launch(spec: JobSpec, options: LaunchOptions, observer: Observer) -> Finished:
+def goes_on(spec: JobSpec, options: LaunchOptions) -> bool:
+    """Whether a launch would go on with a run that has asked for machines, and was checked before."""
+    settings = Settings.of(spec, options)
+    if settings.world is WorldKind.REPLAY:
+        return False
+    unfinished = runs_of(settings.world).unfinished(settings.spec.name)
+    return unfinished is not None and has_begun(unfinished)
+
+
+def launch(spec: JobSpec, options: LaunchOptions, observer: Observer, *, check: bool = True) -> Finished:
     """Run a job to its end, going on with its last run where that was never closed.
+
+    ``check`` False: ``plan_job`` has made all checks of a new run just now.
 
     Raises NothingToDo or UsageError where another process runs it, Detached where the watcher left.
     """
@@ -92,7 +110,7 @@ def launch(spec: JobSpec, options: LaunchOptions, observer: Observer) -> Finishe
     runs = runs_of(settings.world)
     try:
         with runs.lock(settings.spec.name):
-            return _run(runs, settings, observer)
+            return _run(runs, settings, observer, check)
     except JobLocked:
         return _already_running(runs, settings, options.if_running, observer)
 
@@ -122,7 +140,7 @@ def _end(run: Run, ask: e.Ask, observer: Observer) -> Finished | None:
             state = run.state()
             if state.closed is not None:
                 return None  # the process that was asked is done with it already
-            if not (state.allocations or run.has_machines()):
+            if not has_begun(run):
                 run.discard()
                 raise NothingToDo(f"{run.name} had not asked for any machine yet; its run is forgotten")
             return _resume(run, settings_of(run), observer)
@@ -175,10 +193,13 @@ def follow(run: Run, observer: Observer) -> State:
 # ---- one process, one run -----------------------------------------------------------------------
 
 
-def _run(runs: Runs, settings: Settings, observer: Observer) -> Finished:
+def _run(runs: Runs, settings: Settings, observer: Observer, check: bool) -> Finished:
     unfinished = None if settings.world is WorldKind.REPLAY else runs.unfinished(settings.spec.name)
+    if unfinished is not None and not has_begun(unfinished):
+        unfinished.discard()  # whoever made it was refused or killed before it asked for anything
+        unfinished = None
     if unfinished is None:
-        return _begin(runs, settings, observer)
+        return _begin(runs, settings, observer, check)
     if settings_of(unfinished) != settings:
         raise UsageError(
             f"{settings.spec.name} has an unfinished run with other settings ({unfinished.folder}); launch "
@@ -187,8 +208,10 @@ def _run(runs: Runs, settings: Settings, observer: Observer) -> Finished:
     return _resume(unfinished, settings, observer)
 
 
-def _begin(runs: Runs, settings: Settings, observer: Observer) -> Finished:
+def _begin(runs: Runs, settings: Settings, observer: Observer, check: bool) -> Finished:
     resolved = resolve(settings.spec, settings.prices, "", settings.seed)
+    if check:
+        check_job(settings, resolved.terms)
     opened = begin_run(runs, settings, resolved, observer)
     try:
         interrupts = Interrupts(opened.ledger, observer)
@@ -199,7 +222,7 @@ def _begin(runs: Runs, settings: Settings, observer: Observer) -> Finished:
                 time = PacedTime(resolved.terms.start, settings.speed)
                 interrupts.rested = time.rest
                 built = opened.world(interrupts, time)
-        except (UsageError, KeyboardInterrupt):
+        except BaseException:  # nothing was asked for yet: a full disk leaves no run either
             opened.run.discard()
             raise
         with interrupts.caught():

@@ -13,14 +13,12 @@ from spotctl.cli.observers import JsonLines, LogLines, Screen
 from spotctl.config import JobSpec
 from spotctl.errors import DeadlineInfeasible, Interrupted, NothingToDo, UsageError
 from spotctl.interrupts import Detached
-from spotctl.movable import check_movable
 from spotctl.settings import LaunchOptions, WorldKind
 
 
 def show_plan(spec: JobSpec, options: LaunchOptions, as_json: bool) -> None:
     """Print the plan. Nothing is written. Raises DeadlineInfeasible and UsageError where a launch would."""
     plan = session.plan_job(spec, options)
-    check_movable(spec, plan.terms.rules.notice_s)
     if as_json:
         screen.data(jsonlines.document(planview.document(plan)))
     else:
@@ -32,7 +30,7 @@ def launch(spec: JobSpec, options: LaunchOptions, as_json: bool, *, ask: bool) -
     """Run the job to its end; the exit code."""
     if ask and not screen.can_ask():
         raise UsageError("nobody can be asked here whether to start; add --yes")
-    plan = session.plan_job(spec, options)
+    plan = session.plan_job(spec, options, check=not session.goes_on(spec, options))
     _refuse_infeasible(plan)
     if ask:
         _ask(plan)
@@ -88,7 +86,7 @@ def _ask(plan: session.JobPlan) -> None:
 
 def _run(spec: JobSpec, options: LaunchOptions, as_json: bool) -> session.Finished:
     with _watcher(options, as_json) as watcher:
-        return session.launch(spec, options, watcher)
+        return session.launch(spec, options, watcher, check=False)
 
 
 def _watcher(options: LaunchOptions, as_json: bool) -> JsonLines | LogLines | Screen:
