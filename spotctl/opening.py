@@ -112,6 +112,11 @@ def reopen(run: Run, ledger: Ledger, settings: Settings, recording: Recording | 
     return Recorded(run, ledger, settings, replace(resolved, terms=state.terms), state, entries)
 
 
+def has_begun(run: Run) -> bool:
+    """Whether a run has asked for any machine: one that has not was refused, or killed while it was made."""
+    return bool(run.state().allocations) or run.has_machines()
+
+
 def settings_of(run: Run) -> Settings:
     """What was launched. Raises LedgerError where the record does not say."""
     ledger = Ledger.at(run.ledger_path)

@@ -16,6 +16,7 @@ from bidbrain.plan import Plan, plan_ahead
 from pricing_data.market import PriceHistory
 from pricing_data.traces import Recording
 from pricing_data.units import Instant, Seconds, micros
+from spotctl.checks import InputSize, check_job
 from spotctl.config import JobSpec
 from spotctl.control import events as e
 from spotctl.control.deciding import observation, promised, strategy
@@ -28,7 +29,7 @@ from spotctl.interrupts import Detached, Interrupts, Watcher
 from spotctl.ledger import Ledger
 from spotctl.opening import Observer as OfRuns
 from spotctl.opening import begin as begin_run
-from spotctl.opening import opening_state, reopen, runs_of, settings_of
+from spotctl.opening import has_begun, opening_state, reopen, runs_of, settings_of
 from spotctl.report.baselines import Baselines, find_baselines
 from spotctl.report.final import Score, Unscored, final_object, with_score
 from spotctl.resolve import Resolved, resolve
@@ -61,6 +62,8 @@ class JobPlan:
     """The same work on demand; None where nothing would ever be done."""
     start_follows_clock: bool = False
     """Whether nobody named the start, so that it is another one tomorrow."""
+    size: InputSize | None = None
+    """Of the input and the model; None of a command, and where nothing was looked at."""
 
     @property
     def terms(self) -> Terms:
@@ -117,13 +120,17 @@ class Finished:
         return int(self.final["exit_code"])
 
 
-def plan_job(spec: JobSpec, options: LaunchOptions) -> JobPlan:
-    """The plan of a run that starts now (in the trace's time). Writes and starts nothing."""
-    return _plan(Settings.of(spec, options))
+def plan_job(spec: JobSpec, options: LaunchOptions, *, check: bool = True) -> JobPlan:
+    """The plan of a run that starts now (in the trace's time). Writes and starts nothing.
+
+    Raises UsageError where the job cannot be run; ``check`` False: it was looked at before it began.
+    """
+    return _plan(Settings.of(spec, options), check=check)
 
 
-def _plan(settings: Settings) -> JobPlan:
+def _plan(settings: Settings, *, check: bool = True) -> JobPlan:
     resolved = resolve(settings.spec, settings.prices, "plan", settings.seed, now=wall_clock())
+    size = check_job(settings, resolved.terms) if check else None
     state = opening_state(resolved)
     stop, decide = resolved.terms.stop, strategy(state).decide
     clocks = stop.clocks or (1 if stop.seconds is None else inf)
@@ -141,7 +148,17 @@ def _plan(settings: Settings) -> JobPlan:
         work_assumed=assumed,
         baselines=_baselines(resolved.terms, state, ahead),
         start_follows_clock=settings.prices.start is None,
+        size=size,
     )
+
+
+def goes_on(spec: JobSpec, options: LaunchOptions) -> bool:
+    """Whether a launch would go on with a run that has asked for machines, and was checked before."""
+    settings = Settings.of(spec, options)
+    if settings.world is WorldKind.REPLAY:
+        return False
+    unfinished = runs_of(settings.world).unfinished(settings.spec.name)
+    return unfinished is not None and has_begun(unfinished)
 
 
 def _baselines(terms: Terms, state: State, ahead: Plan) -> Baselines | None:
@@ -172,11 +189,11 @@ def launch(
 ) -> Finished:
     """Run a job to its end, going on with its last run where that was never closed.
 
-    A new run begins as ``plan`` says, which was made of the same job and options; None: one is made now.
-    When this returns the record is closed, its machines are gone and another run may begin. ``signals`` are
-    held back then: the caller releases them when it has said how the run ended. Raises NothingToDo or
-    AlreadyRunning where another process runs it, UsageError where an unfinished run has other settings,
-    Detached where the watcher left.
+    A new run begins as ``plan`` says, which was made and checked of the same job and options; None: one is
+    made now. When this returns the record is closed, its machines are gone and another run may begin.
+    ``signals`` are held back then: the caller releases them when it has said how the run ended. Raises
+    NothingToDo or AlreadyRunning where another process runs it, UsageError where an unfinished run has other
+    settings, Detached where the watcher left.
     """
     settings = Settings.of(spec, options)
     runs = runs_of(settings.world)
@@ -215,7 +232,7 @@ def _end(run: Run, ask: e.Ask, observer: Observer) -> Finished | None:
             state = run.state()
             if state.closed is not None:
                 return None  # the process that was asked is done with it already
-            if not (state.allocations or run.has_machines()):
+            if not has_begun(run):
                 run.discard()
                 raise NothingToDo(f"{run.name} had not asked for any machine yet; its run is forgotten")
             return _resume(run, settings_of(run), observer, StopSignals())
@@ -272,6 +289,9 @@ def _run(
     runs: Runs, settings: Settings, observer: Observer, signals: StopSignals, plan: JobPlan | None
 ) -> Finished:
     unfinished = None if settings.world is WorldKind.REPLAY else runs.unfinished(settings.spec.name)
+    if unfinished is not None and not has_begun(unfinished):
+        unfinished.discard()  # whoever made it was refused or killed before it asked for anything
+        unfinished = None
     if unfinished is None:
         return _begin(runs, settings, observer, signals, plan)
     if settings_of(unfinished) != settings:
@@ -297,7 +317,7 @@ def _begin(
                 time = PacedTime(resolved.terms.start, settings.speed)
                 interrupts.rested = time.rest
                 built = opened.world(interrupts, time)
-        except (UsageError, Interrupted, KeyboardInterrupt):
+        except BaseException:  # nothing was asked for yet: a full disk leaves no run either
             opened.run.discard()
             raise
         with interrupts.caught():

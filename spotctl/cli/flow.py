@@ -14,7 +14,6 @@ from spotctl.cli.observers import JsonLines, LogLines, Screen
 from spotctl.config import JobSpec
 from spotctl.errors import DeadlineInfeasible, Interrupted, NothingToDo, UsageError
 from spotctl.interrupts import Detached
-from spotctl.movable import check_movable
 from spotctl.settings import LaunchOptions, WorldKind
 from spotctl.stopsignals import StopSignals
 
@@ -22,7 +21,6 @@ from spotctl.stopsignals import StopSignals
 def show_plan(spec: JobSpec, options: LaunchOptions, as_json: bool) -> None:
     """Print the plan. Nothing is written. Raises DeadlineInfeasible and UsageError where a launch would."""
     plan = session.plan_job(spec, options)
-    check_movable(spec, plan.terms.rules.notice_s)
     if as_json:
         screen.data(jsonlines.document(planview.document(plan)))
     else:
@@ -39,7 +37,7 @@ def launch(spec: JobSpec, options: LaunchOptions, as_json: bool, *, ask: bool) -
 
 
 def _launch(spec: JobSpec, options: LaunchOptions, as_json: bool, signals: StopSignals, *, ask: bool) -> int:
-    plan = session.plan_job(spec, options)
+    plan = session.plan_job(spec, options, check=not session.goes_on(spec, options))
     _refuse_infeasible(plan)
     if ask:
         _ask(plan)

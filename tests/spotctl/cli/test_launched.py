@@ -18,7 +18,7 @@ def test_json_lines_of_a_run_end_with_the_final_object(launched: Launched) -> No
     assert result.exit_code == 0
     *events, final = map(json.loads, result.stdout.splitlines())
     assert events[0]["event"] == "JobStarted"
-    assert events[-1]["event"] == "Close"
+    assert [event["event"] for event in events[-2:]] == ["Close", "RunEnded"]
     assert {event["schema"] for event in events} == {"spotctl.event/1"}
     assert [event["at"] for event in events] == sorted(event["at"] for event in events)
     assert final["schema"] == "spotctl.launch/1"
