@@ -17,9 +17,10 @@ from typing import Any, BinaryIO, Final, cast
 import numpy as np
 import numpy.typing as npt
 
-from agileml.app import Application, ApplicationFault, Arrays, Survey, asked, shown
+from agileml.app import Application, ApplicationFault, Arrays, Called, Survey, asked, shown
 from agileml.input import CutInput
 from agileml.messages import Matrix, Rows
+from agileml.naming import NONE_CALLED
 from agileml.partition import Shape
 from agileml.tables import Table
 
@@ -31,13 +32,15 @@ _TRIED: Final = 3
 """Rows of the model whose start values are looked at before anything starts."""
 
 
-def cut_input(app: Application, source: str | Path, shards: int, place: str | Path) -> Shape:
+def cut_input(
+    app: Application, source: str | Path, shards: int, place: str | Path, called: Called = NONE_CALLED
+) -> Shape:
     """Cut ``source`` into shards below ``place``; ``Input`` reads them. Returns the model's shape.
 
     Raises ApplicationError where the input is not what the application expects, ApplicationFault where the
     application's own code fails; nothing at ``place`` counts as an input then.
     """
-    table = Table(source, app.columns)
+    table = Table(source, app.columns, called=called)
     with asked("survey"):
         survey = app.survey(table, shards)
     _require(survey, Survey, "survey")

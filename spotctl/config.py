@@ -243,3 +243,5 @@ class JobSpec:
     """Of ``engine: command``."""
     checkpoint: ModelCheckpoints | None = None
     """Of ``engine: agileml``; None: none are kept."""
+    columns: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
+    """The columns of the data that the file names, by the application's names; ``others`` has a list."""

@@ -109,7 +109,10 @@ def score_model(training: JobFolder, data: str) -> Score:
             outcome = app.process(shard, model[app.rows(shard)], (number, 0))
             total, count = total + outcome.total, count + outcome.count
         if isinstance(app, HasReference):
-            reference, name = app.reference_objective(Table(data, app.columns)), app.reference_name
+            reference, name = (
+                app.reference_objective(Table(data, app.columns, called=job.columns)),
+                app.reference_name,
+            )
         return Score(app.metric, float(app.objective(total, count)), reference, name)
 
 

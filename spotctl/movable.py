@@ -10,7 +10,15 @@ from glob import glob
 from pathlib import Path
 from typing import Final
 
-from agileml.app import Application, ApplicationError, ApplicationFault, HasLargest, asked, load_application
+from agileml.app import (
+    Application,
+    ApplicationError,
+    ApplicationFault,
+    ColumnsError,
+    HasLargest,
+    asked,
+    load_application,
+)
 from spotctl.config import JobSpec
 from spotctl.errors import JobError
 
@@ -26,7 +34,7 @@ def check_movable(spec: JobSpec, notice_s: float) -> None:
     app = application_of(spec)
     try:
         words = _most_words(spec.data)
-        if isinstance(app, HasLargest) and words is not None:
+        if isinstance(app, HasLargest) and words is not None and _holds_words(spec, app):
             largest = app.largest_model(words) * BYTES_PER_VALUE
             if _move_s(largest, spec.training.link_mbit_s) <= notice_s:
                 return
@@ -37,6 +45,21 @@ def check_movable(spec: JobSpec, notice_s: float) -> None:
     except ApplicationError as error:
         raise data_error(spec, error) from error
     refuse_immovable(values * BYTES_PER_VALUE, spec.training.link_mbit_s, notice_s)
+
+
+def describe_data(spec: JobSpec) -> str | None:
+    """Returns which columns of the job's data are read as what; None of a job without data.
+
+    Only the first lines are read. Raises JobError where a launch would refuse the columns.
+    """
+    if spec.engine != "agileml":
+        return None
+    from agileml.looking import describe_input
+
+    try:
+        return describe_input(spec.data, application_of(spec).columns, spec.columns)
+    except ApplicationError as error:
+        raise data_error(spec, error) from error
 
 
 def application_of(spec: JobSpec) -> Application:
@@ -50,6 +73,8 @@ def application_of(spec: JobSpec) -> Application:
 def data_error(spec: JobSpec, error: ApplicationError) -> JobError:
     """That the job's input is not what its application expects, with the input's name once."""
     told = str(error)
+    if isinstance(error, ColumnsError) and spec.columns:
+        return JobError("columns", told)
     return JobError("data", told if spec.data in told else f"{spec.data}: {told}")
 
 
@@ -77,8 +102,17 @@ def _values(app: Application, spec: JobSpec) -> int:
     """Of the whole model, by a pass over the input."""
     from agileml.tables import Table  # brings DuckDB and pandas
 
-    shape = app.survey(Table(spec.data, app.columns), spec.training.shards).shape
+    shape = app.survey(Table(spec.data, app.columns, called=spec.columns), spec.training.shards).shape
     return shape.rows * shape.columns
+
+
+def _holds_words(spec: JobSpec, app: Application) -> bool:
+    """Whether the input holds the words themselves: a count of them may be any number."""
+    if app.columns.instead is None:
+        return True
+    from agileml.looking import InputFiles, parquet_names
+
+    return InputFiles(spec.data, app.columns, spec.columns, parquet_names).layout is app.columns
 
 
 def _most_words(data: str) -> int | None:

@@ -13,7 +13,7 @@ from spotctl.cli.observers import JsonLines, LogLines, Screen
 from spotctl.config import JobSpec
 from spotctl.errors import DeadlineInfeasible, Interrupted, NothingToDo, UsageError
 from spotctl.interrupts import Detached
-from spotctl.movable import check_movable
+from spotctl.movable import check_movable, describe_data
 from spotctl.settings import LaunchOptions, WorldKind
 
 
@@ -21,10 +21,11 @@ def show_plan(spec: JobSpec, options: LaunchOptions, as_json: bool) -> None:
     """Print the plan. Nothing is written. Raises DeadlineInfeasible and UsageError where a launch would."""
     plan = session.plan_job(spec, options)
     check_movable(spec, plan.terms.rules.notice_s)
+    data = describe_data(spec)
     if as_json:
-        screen.data(jsonlines.document(planview.document(plan)))
+        screen.data(jsonlines.document({**planview.document(plan), "data": data}))
     else:
-        screen.show(planview.picture(plan))
+        screen.show(planview.picture(plan, data))
     _refuse_infeasible(plan)
 
 
