@@ -49,7 +49,14 @@ class MatrixFactorization:
     """
 
     metric: ClassVar[str] = "rmse"
-    columns: ClassVar[Columns] = Columns({"user": Kind.INTEGER, "item": Kind.INTEGER, "value": Kind.NUMBER})
+    columns: ClassVar[Columns] = Columns(
+        {"user": Kind.KEY, "item": Kind.KEY, "value": Kind.NUMBER},
+        aliases={
+            "user": ("userId", "uid", "customerId"),
+            "item": ("itemId", "movieId", "productId", "bookId", "isbn"),
+            "value": ("rating", "score", "stars", "bookRating"),
+        },
+    )
     reference_name: ClassVar[str] = "ALS"
 
     rank: int = 8
@@ -77,8 +84,12 @@ class MatrixFactorization:
         ends = np.searchsorted(np.cumsum(people.counts), np.arange(1, shards) * count / shards)
         return Survey(
             Shape(len(people.ids) + len(things.ids) + self.rank, self.rank),
-            index={"users": people.ids, "items": things.ids, "mean": np.array(total / count)},
-            common={"degree": things.counts},
+            index={
+                "users": table.named("user", people.ids),
+                "items": table.named("item", things.ids),
+                "mean": np.array(total / count),
+            },
+            common={"degree": things.counts, "users": people.ids, "items": things.ids},
             key="user",
             splits=people.ids[ends],
         )
@@ -89,11 +100,11 @@ class MatrixFactorization:
 
     def prepare(self, rows: Arrays, numbers: Rows, survey: Survey) -> Arrays:
         """Ratings less their mean, sorted by user and by item; see ``_cut_shard``."""
-        index = survey.index
-        user = np.searchsorted(index["users"], rows["user"])
-        item = np.searchsorted(index["items"], rows["item"])
-        value = (rows["value"] - index["mean"]).astype(np.float32)
-        return _cut_shard(user, item, value, survey.common["degree"], len(index["users"]), self.rank)
+        known = survey.common
+        user = np.searchsorted(known["users"], rows["user"])
+        item = np.searchsorted(known["items"], rows["item"])
+        value = (rows["value"] - survey.index["mean"]).astype(np.float32)
+        return _cut_shard(user, item, value, known["degree"], len(known["users"]), self.rank)
 
     def initial(self, rows: Rows, shape: Shape) -> Matrix:
         """Uniform in +-scale by row and column, whatever rows are asked for together."""

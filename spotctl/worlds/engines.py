@@ -106,6 +106,7 @@ def job_of(spec: JobSpec, core_seconds_per_clock: float, speed: float) -> Job:
         core_seconds_per_clock=core_seconds_per_clock / pace if spec.local.throttle else 0.0,
         input_bytes=spec.training.input_bytes,
         timing=Timing(checkpoint_s=due_s),
+        columns=dict(spec.columns),
     )
 
 
