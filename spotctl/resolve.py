@@ -16,13 +16,13 @@ from pricing_data.catalogue import Catalogue, bundled_egress
 from pricing_data.errors import NoSuchMarket, TraceError
 from pricing_data.market import Market, MarketRules, PriceHistory
 from pricing_data.rules import RULES, default_rules, together
-from pricing_data.snapshots import bundled_market
 from pricing_data.spells import Observations
-from pricing_data.traces import Recording, read_trace
+from pricing_data.traces import Recording
 from pricing_data.units import Instant, Seconds, format_instant
 from spotctl.config import NEED_DEADLINE, JobSpec
 from spotctl.control.terms import Keeping, Luggage, Stop, Tariff, Terms, Tradable
 from spotctl.errors import JobError, UsageError
+from spotctl.pricecache import read_bundled_once, read_trace_once
 from spotctl.startmoment import DAY_S, HISTORY_S, start_like_now
 
 HISTORY_BEFORE_START_S: Final = 30 * DAY_S
@@ -199,8 +199,8 @@ def _recording(spec: JobSpec, options: PriceOptions, catalogue: Catalogue) -> Re
     wanted = Wanted(spec, options.markets, catalogue)
     try:
         if options.trace is None:
-            return bundled_market(only=wanted)
-        return read_trace(options.trace, only=wanted)
+            return read_bundled_once(wanted)
+        return read_trace_once(options.trace, wanted)
     except NoSuchMarket as error:
         raise wanted.refusal(error) from error
     except TraceError as error:

@@ -52,7 +52,7 @@ def status(
     if options.wants_json(form, as_json):
         screen.data(jsonlines.document(runtable.status(shown.values())))
     elif shown:
-        screen.show(runtable.table(shown))
+        screen.show_rows(runtable.table(shown))
     elif not unreadable:
         screen.note(runtable.none_yet())
     if unreadable:
@@ -166,7 +166,7 @@ def wait(
     if options.wants_json(form, as_json):
         screen.data(jsonlines.document(runtable.status([ended])))
     else:
-        screen.show(runtable.table({run: ended}))
+        screen.show_rows(runtable.table({run: ended}))
     raise typer.Exit(runtable.exit_code(ended))
 
 

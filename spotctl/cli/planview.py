@@ -36,6 +36,8 @@ from spotctl.session import JobPlan
 _Judged: TypeAlias = tuple[Weighed, Beta | None]
 
 _MARKETS_NAMED: Final = 5
+_MARKETS_SHOWN: Final = 20
+"""More alternatives than these help nobody to decide."""
 
 
 def picture(plan: JobPlan, data: str | None = None) -> RenderableType:
@@ -55,12 +57,14 @@ def picture(plan: JobPlan, data: str | None = None) -> RenderableType:
     ]
     parts.append(_steps(plan))
     if first.weighed:
-        judged = _judged(plan.state, first)
+        best = _best(first)
+        judged = _judged(plan.state, best[:_MARKETS_SHOWN])
         weighed = f"what was weighed for the first step ({first.considered} alternatives)"
         parts += [
             Text(""),
             Text(weighed, "bold"),
             _candidates(plan.state, judged),
+            *_further(best),
             *_evidence(plan.state, judged),
         ]
     parts += [Text(""), *_expected(plan)]
@@ -185,7 +189,7 @@ def _evidence(state: State, judged: Sequence[_Judged]) -> list[Text]:
 def _betas(plan: JobPlan) -> list[dict[str, Any]]:
     """The best request for each market, with what its beta rests on."""
     rows = []
-    for weighed, beta in _judged(plan.state, plan.ahead.decisions[0]):
+    for weighed, beta in _judged(plan.state, _best(plan.ahead.decisions[0])):
         if beta is not None:
             newest = beta.evidence.newest
             rows.append(
@@ -233,12 +237,23 @@ def _candidates(state: State, judged: Sequence[_Judged]) -> Table:
     return table
 
 
-def _judged(state: State, decision: Decision) -> list[_Judged]:
-    """The best alternative of each market, cheapest work first, with what its beta rests on."""
+def _further(best: Sequence[Weighed]) -> list[Text]:
+    """What is not in the table."""
+    more = len(best) - _MARKETS_SHOWN
+    return [Text(f"and {more} more, all of them dearer; --json has them", style="dim")] if more > 0 else []
+
+
+def _judged(state: State, best: Sequence[Weighed]) -> list[_Judged]:
+    """Each with what its beta rests on."""
+    return [(weighed, _beta(state, weighed)) for weighed in best]
+
+
+def _best(decision: Decision) -> list[Weighed]:
+    """The best alternative of each market, cheapest work first."""
     best: dict[object, Weighed] = {}
     for weighed in sorted(decision.weighed, key=lambda w: (not w.chosen, w.cost_per_work)):
         best.setdefault(weighed.market, weighed)
-    return [(w, _beta(state, w)) for w in sorted(best.values(), key=lambda w: w.cost_per_work)]
+    return sorted(best.values(), key=lambda w: w.cost_per_work)
 
 
 def _row(state: State, weighed: Weighed, beta: Beta | None, least: float) -> tuple[str, ...]:
