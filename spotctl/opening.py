@@ -53,6 +53,13 @@ class Recorded:
 
         return local_world(self.settings, self.resolved, self.run, asks, time)
 
+    def prepare(self) -> None:
+        """Finishes what a process that was killed had not prepared: input that is not cut yet, say."""
+        if self.settings.world is WorldKind.LOCAL:
+            from spotctl.worlds.local import prepare
+
+            prepare(self.settings, self.resolved, self.run)
+
     def resumed_world(self, asks: Asks, time: TimeSource, down: e.ControllerDown) -> BuiltWorld:
         """The world of a run that goes on; what its ledger asked for without an answer is asked again."""
         if self.settings.world is WorldKind.REPLAY:
@@ -103,6 +110,11 @@ def reopen(run: Run, ledger: Ledger, settings: Settings, recording: Recording | 
     prices = replace(settings.prices, start=state.terms.start)
     resolved = resolve(settings.spec, prices, run.id, settings.seed, recording)
     return Recorded(run, ledger, settings, replace(resolved, terms=state.terms), state, entries)
+
+
+def has_begun(run: Run) -> bool:
+    """Whether a run has asked for any machine: one that has not was refused, or killed while it was made."""
+    return bool(run.state().allocations) or run.has_machines()
 
 
 def settings_of(run: Run) -> Settings:

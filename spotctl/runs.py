@@ -16,7 +16,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
@@ -77,6 +77,11 @@ class Run:
     @property
     def machines(self) -> Path:
         return self.training / "machines"
+
+    @property
+    def scoring_lock(self) -> Path:
+        """Held by the process that scores the run's model, when all else of the run is over."""
+        return self.folder / "scoring"
 
     def ledger(self) -> Ledger:
         """The record, opened. Raises LedgerError where there is none."""
@@ -268,13 +273,27 @@ class Runs:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             (folder / "lock").touch()
+        except FileNotFoundError:  # whoever held it last has removed it meanwhile
+            pass
         except OSError as error:
             raise LedgerError(
                 f"records of {name} cannot be kept in {folder}: {error.strerror}; make room there, or let "
                 "SPOTCTL_HOME name another folder"
             ) from error
         with held(folder / "lock"):
-            yield
+            try:
+                yield
+            finally:
+                _remove_unused(folder)
+
+
+def _remove_unused(folder: Path) -> None:
+    """Remove the folder of a job that has no run, whose lock we hold: a refused launch leaves nothing."""
+    if [entry.name for entry in folder.iterdir()] == ["lock"]:
+        (folder / "lock").unlink()
+        with suppress(OSError):  # other jobs have runs, or somebody begins one of this job just now
+            folder.rmdir()
+            folder.parent.rmdir()
 
 
 def replays() -> Runs:
@@ -285,13 +304,31 @@ def replays() -> Runs:
 @contextmanager
 def held(lock: Path) -> Iterator[None]:
     """Be the one who holds ``lock``. Raises JobLocked, with its folder's name, where another one does."""
-    with lock.open("a") as file:
-        until = stopwatch() + _LOOKS_TAKE_S
-        while not _taken(file, fcntl.LOCK_EX):
-            if stopwatch() > until:
-                raise JobLocked(lock.parent.name)
-            pause(_LOOKS_TAKE_S / 20)
-        yield
+    until = stopwatch() + _LOOKS_TAKE_S
+    while True:
+        with _opened(lock) as file:
+            while not _taken(file, fcntl.LOCK_EX):
+                if stopwatch() > until:
+                    raise JobLocked(lock.parent.name)
+                pause(_LOOKS_TAKE_S / 20)
+            if _is_still(file, lock):
+                yield
+                return
+
+
+def _opened(lock: Path) -> IO[str]:
+    while True:
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):  # its folder was removed by whoever held the lock last
+            return lock.open("a")
+
+
+def _is_still(file: IO[str], lock: Path) -> bool:
+    """Whether ``file`` is what ``lock`` names: whoever held it last may have removed it."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), lock.stat())
+    except FileNotFoundError:
+        return False
 
 
 def is_held(lock: Path) -> bool:

@@ -4,20 +4,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from rich.table import Table
 from rich.text import Text
 
 from spotctl.cli import words
 
+_NAMES_WIDTH: Final = len("the same, as fast")
+
 
 def picture(final: Mapping[str, Any]) -> Table:
-    """The summary under which a launch ends."""
+    """The summary under which a launch ends; ``quality`` comes after it."""
+    return _table(_rows(final))
+
+
+def quality(final: Mapping[str, Any]) -> Table:
+    """How good the model is: what there is to say last, since it takes time to find out."""
+    return _table([("objective", _objective(final))])
+
+
+def _table(rows: list[tuple[str, str]]) -> Table:
     table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold", no_wrap=True)
+    table.add_column(style="bold", no_wrap=True, min_width=_NAMES_WIDTH)
     table.add_column(overflow="fold")
-    for name, text in _rows(final):
+    for name, text in rows:
         table.add_row(name, Text(text))
     return table
 
@@ -36,7 +47,6 @@ def _rows(final: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("took", _took(final)),
         ("work", _work(final)),
         *_speeds(final["measured"]),
-        ("objective", _objective(final)),
         _kept(final),
         ("left running", _left(final["instances_left"])),
         ("record", final["ledger"]),
@@ -138,6 +148,11 @@ def _objective(final: Mapping[str, Any]) -> str:
     value = f"{score['metric']} {score['value']:.6g}"
     if not math.isfinite(score["value"]):
         return f"{value}: training has diverged, or the application's objective is at fault"
-    if score["reference"] is None:
+    if score["reference_name"] is None:
         return value
-    return f"{value}; {score['reference_name']} on the same data: {score['reference']:.6g}"
+    note = score["reference_note"]
+    if score["reference"] is None:
+        return f"{value}; {score['reference_name']} on the same data {note}"
+    return f"{value}; {score['reference_name']} on the same data: {score['reference']:.6g}" + (
+        f" {note}" if note else ""
+    )

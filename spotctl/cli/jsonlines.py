@@ -35,6 +35,16 @@ def event_of(job: str, entry: Entry) -> str:
     return _line({"schema": _EVENT, "event": type(entry).__name__, "job": job, **public(entry)})
 
 
+_SAID_LATER = ("schema", "objective", "not_scored")
+"""Of the final object: its own schema, and what takes time to find out."""
+
+
+def run_ended(final: Mapping[str, Any]) -> str:
+    """The outcome and the bill of a run as a line of their own, before its model is scored."""
+    known = {name: value for name, value in final.items() if name not in _SAID_LATER}
+    return _line(public({"schema": _EVENT, "event": "RunEnded", "at": final["ended"], **known}))
+
+
 def line(fields: Mapping[str, Any]) -> str:
     """An object in one line; an objective that is not a number, say, is null in it."""
     return _line(public(fields))

@@ -98,7 +98,7 @@ def launch(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and start nothing.")] = False,
     detach: Annotated[bool, typer.Option("--detach", help="Return as soon as the job runs.")] = False,
     if_running: Annotated[
-        IfRunning, typer.Option(help="What to do when a run of this job goes on already.")
+        IfRunning, typer.Option(help="What to do when the job runs already: fail is exit 8, skip exit 3.")
     ] = IfRunning.FAIL,
     cloud: CloudOption = Cloud.LOCAL,
     world: WorldOption = World.LOCAL,

@@ -40,14 +40,18 @@ _MARKETS_SHOWN: Final = 20
 """More alternatives than these help nobody to decide."""
 
 
-def picture(plan: JobPlan) -> RenderableType:
-    """For people: what would be bought, the alternatives to the first purchase, what to expect."""
+def picture(plan: JobPlan, data: str | None = None) -> RenderableType:
+    """For people: what would be bought, the alternatives to the first purchase, what to expect.
+
+    ``data``: which columns of the input are read as what.
+    """
     terms, first = plan.terms, plan.ahead.decisions[0]
     parts: list[RenderableType] = [
         Text.assemble(
             (terms.job, "bold"), f"  prices: {terms.prices}, {terms.rules.name} rules, {terms.strategy}"
         ),
         Text(f"starts {format_instant(terms.start)}, the prices' own time{_again(plan)}", style="dim"),
+        *([] if data is None else [Text(f"reads {data}", style="dim")]),
         *(Text(line, style="yellow") for line in (*set_aside(plan), *_unknowns(plan))),
         Text(""),
     ]

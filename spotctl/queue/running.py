@@ -146,7 +146,7 @@ def go_on_with(
             for name, one in opened.items():
                 if name in ended:
                     died_of = one.run.died_of()
-                    final = final_object(one.state, one.run.ledger_path, 0.0, 0, None, died_of)
+                    final = final_object(one.state, one.run.ledger_path, 0.0, 0, died_of)
                     runner.left_before(final, sure(one.state))
                     held[name].close()
                 else:

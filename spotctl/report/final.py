@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ class Score:
     value: float
     reference: float | None
     reference_name: str | None
+    reference_note: str | None = None
+    """Why there is no reference, or one that had not converged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,6 @@ def final_object(
     ledger: Path,
     wall_s: float,
     left: int,
-    score: Score | Unscored | None,
     died_of: str | None = None,
 ) -> dict[str, Any]:
     """What scripts read of a finished run. ``left``: instances that still run, as counted after the end.
@@ -72,8 +74,8 @@ def final_object(
         "clocks": state.clock,
         "resumed_from": state.resumed_from,
         "checkpoint": kept(state),
-        "objective": _score(score) if isinstance(score, Score) else None,
-        "not_scored": score.why if isinstance(score, Unscored) else None,
+        "objective": None,
+        "not_scored": None,
         "last_reported": state.objective,
         "wall_seconds": round(wall_s, 3),
         "sim_seconds": ended - state.terms.start,
@@ -83,6 +85,7 @@ def final_object(
         "baselines": baselines_document(money.baselines, money),
         "savings_fraction": None if money.savings is None else round(money.savings, 6),
         "no_savings_reason": money.no_savings_reason,
+        "not_comparable": money.not_comparable,
         "plan": expectation_document(state),
         "outcome": {"cost": format_micros(money.spending.total), "seconds": took_s(state)},
         "why_not_as_planned": why_it_differs(state, money),
@@ -99,6 +102,13 @@ def final_object(
         "model": state.model,
         "ledger": str(ledger),
     }
+
+
+def with_score(final: Mapping[str, Any], score: Score | Unscored) -> dict[str, Any]:
+    """Returns the final object with what scoring its model came to."""
+    if isinstance(score, Unscored):
+        return {**final, "not_scored": score.why}
+    return {**final, "objective": asdict(score)}
 
 
 def cost_document(money: Account) -> dict[str, Any]:
@@ -187,12 +197,3 @@ def kept(state: State) -> dict[str, Any] | None:
         return None
     clock, folder = state.checkpoint
     return {"clock": clock, "folder": folder}
-
-
-def _score(score: Score) -> dict[str, Any]:
-    return {
-        "metric": score.metric,
-        "value": score.value,
-        "reference": score.reference,
-        "reference_name": score.reference_name,
-    }

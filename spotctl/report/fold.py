@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from bidbrain.ondemand import Rental
 from pricing_data.billing import End
@@ -13,6 +14,11 @@ from spotctl.control.events import Outcome
 from spotctl.control.spending import InstanceBill, Spending, bills, spent
 from spotctl.control.state import State
 from spotctl.report.baselines import Baselines, run_baselines
+
+_WORK_TOLERANCE: Final = 0.01
+"""Work beyond what is possible that is put down to rounding: bills count whole seconds."""
+_WHOLE_S: Final = 1
+"""Moments are whole seconds: a machine may have lived for one more than the bill says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +31,8 @@ class Account:
     bills: tuple[InstanceBill, ...]
     no_savings_reason: str | None = None
     """Why nothing is said of savings: the run has not ended, was of no use or cannot be compared."""
+    not_comparable: str | None = None
+    """Why not even a run that was done can be compared: it did more work than its billed machines can do."""
 
     @property
     def baseline(self) -> Rental | None:
@@ -65,8 +73,37 @@ def evictions(state: State) -> Iterator[Eviction]:
 
 def account(state: State) -> Account:
     """The account of a run, finished or not."""
-    baselines = run_baselines(state)
-    return Account(spent(state), baselines, tuple(bills(state)), _no_savings_reason(state, baselines))
+    baselines, limit = run_baselines(state), not_comparable(state)
+    reason = _no_savings_reason(state, baselines) or limit
+    return Account(spent(state), baselines, tuple(bills(state)), reason, limit)
+
+
+def not_comparable(state: State) -> str | None:
+    """Returns why no saving may be claimed: the run did more work than the machines it was billed for can do.
+
+    Machines work at their nominal rate at most: one core-second per core and second, or what was measured of
+    their type where decisions go by that. Work beyond that was done without being billed.
+    """
+    possible = work_possible(state)
+    if state.work_done <= (1 + _WORK_TOLERANCE) * possible:
+        return None
+    return (
+        f"{state.work_done:.0f} core-seconds of work were done, but the machines that were billed can do "
+        f"{possible:.0f} at most"
+    )
+
+
+def work_possible(state: State) -> float:
+    """Returns the core-seconds that all billed machines can do from their start to their end."""
+    speeds = state.speeds()
+    possible = 0.0
+    for instance in state.instances.values():
+        if instance.running_at is not None:
+            ended = state.now if instance.ended_at is None else instance.ended_at
+            market = state.allocations[instance.allocation].market
+            rate = max(speeds[market.instance_type], state.terms.tradable(market).cores)
+            possible += rate * (max(0, ended - instance.running_at) + _WHOLE_S)
+    return possible
 
 
 def _no_savings_reason(state: State, baselines: Baselines | None) -> str | None:

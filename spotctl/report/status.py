@@ -40,6 +40,7 @@ def status_document(
         "cost": cost_document(money),
         "savings_fraction": None if money.savings is None else round(money.savings, 6),
         "no_savings_reason": money.no_savings_reason,
+        "not_comparable": money.not_comparable,
         "evictions": state.evicted_allocations,
         "instances_evicted": sum(eviction.machines for eviction in evictions(state)),
         "failures": state.failures,

@@ -28,5 +28,5 @@ def test_every_figure_of_a_report_is_explained(by: By) -> None:
 
 
 def test_every_sum_of_a_run_and_every_set_of_rules_is_explained() -> None:
-    assert final_object(RUN, Path("ledger.db"), 1.0, 0, None)["cost"].keys() <= TOLD
+    assert final_object(RUN, Path("ledger.db"), 1.0, 0)["cost"].keys() <= TOLD
     assert RULES.keys() <= TOLD

@@ -15,17 +15,17 @@ from pricing_data.units import MicroUsd, Seconds
 from spotctl.cli import endview, screen
 from spotctl.control import events as e
 from spotctl.control.terms import Expectation
-from spotctl.report.final import final_object
+from spotctl.report.final import Score, final_object, with_score
 from tests.spotctl.build import random_trace, replay, terms
 from tests.spotctl.cli.story import START, state_after
 
 
 def final() -> dict[str, Any]:
-    return final_object(state_after(52), Path("ledger.db"), 8.0, 0, None)
+    return final_object(state_after(52), Path("ledger.db"), 8.0, 0)
 
 
 def lines(final: Mapping[str, Any]) -> str:
-    return screen.text(endview.picture(final))
+    return "\n".join(screen.text(picture(final)) for picture in (endview.picture, endview.quality))
 
 
 def test_evictions_are_counted_with_their_machines() -> None:
@@ -82,7 +82,7 @@ def test_an_outcome_near_its_plan_needs_no_reason() -> None:
 
 def test_a_replay_goes_at_the_pace_that_on_demand_is_reckoned_with() -> None:
     state, _ = replay(terms(), random_trace(1))
-    compared = final_object(state, Path("ledger.db"), 0.1, 0, None)["baseline"]
+    compared = final_object(state, Path("ledger.db"), 0.1, 0)["baseline"]
     assert compared["pace"] == pytest.approx(1.0, abs=0.1)
 
 
@@ -93,17 +93,36 @@ def test_what_training_reported_last_stands_in_for_a_score() -> None:
 
 
 def test_an_objective_that_is_no_number_is_said_to_be_at_fault() -> None:
-    score = {"metric": "mse", "value": math.nan, "reference": 0.1, "reference_name": "scipy"}
+    score = {"metric": "mse", "value": math.nan, "reference": None, "reference_name": None}
     assert "mse nan: training has diverged" in lines({**final(), "objective": score})
+
+
+@pytest.mark.parametrize(
+    ("reference", "note", "said"),
+    [
+        (0.25, None, "rmse 0.3; ALS on the same data: 0.25"),
+        (
+            0.26,
+            "after 7 sweeps: it is late",
+            "rmse 0.3; ALS on the same data: 0.26 after 7 sweeps: it is late",
+        ),
+        (None, "not done: it is late", "rmse 0.3; ALS on the same data not done: it is late"),
+    ],
+)
+def test_a_trusted_solver_that_had_not_converged_is_said_to(
+    reference: float | None, note: str | None, said: str
+) -> None:
+    score = Score("rmse", 0.3, reference, "ALS", note)
+    assert said in lines(with_score(final(), score)).splitlines()[-1]
 
 
 def test_a_job_that_failed_says_what_its_processes_died_of() -> None:
     failed = structs.replace(
         state_after(52), closed=e.Close(START, e.Outcome.FAILED, 1, "no reliable machine is left")
     )
-    shown = lines(final_object(failed, Path("ledger.db"), 8.0, 0, None, "the worker of r1-1 died"))
+    shown = lines(final_object(failed, Path("ledger.db"), 8.0, 0, "the worker of r1-1 died"))
     assert "because             the worker of r1-1 died; `spotctl logs movies` has it all" in shown
     assert "saved               nothing is said of that: it failed" in shown
-    assert "because" not in lines(final_object(failed, Path("ledger.db"), 8.0, 0, None))
-    done = final_object(state_after(52), Path("ledger.db"), 8.0, 0, None, "the worker of s1-1 died")
+    assert "because" not in lines(final_object(failed, Path("ledger.db"), 8.0, 0))
+    done = final_object(state_after(52), Path("ledger.db"), 8.0, 0, "the worker of s1-1 died")
     assert done["died_of"] is None, "it was done all the same"

@@ -18,7 +18,7 @@ def test_json_lines_of_a_run_end_with_the_final_object(launched: Launched) -> No
     assert result.exit_code == 0
     *events, final = map(json.loads, result.stdout.splitlines())
     assert events[0]["event"] == "JobStarted"
-    assert events[-1]["event"] == "Close"
+    assert [event["event"] for event in events[-2:]] == ["Close", "RunEnded"]
     assert {event["schema"] for event in events} == {"spotctl.event/1"}
     assert [event["at"] for event in events] == sorted(event["at"] for event in events)
     assert final["schema"] == "spotctl.launch/1"
@@ -130,7 +130,9 @@ def test_ending_what_has_ended_is_nothing_to_do(launched: Launched) -> None:
 def test_a_second_launch_of_a_running_job_is_refused_or_skipped(home: Path) -> None:
     with Runs(home / "replays").lock("nightly"):
         launch = ("launch", "nightly.yaml", "--world", "replay", "--yes")
-        assert spotctl(*launch).exit_code == 1
+        refused = spotctl(*launch)
+        assert (refused.exit_code, refused.stdout) == (8, "")
+        assert "nightly is running already" in refused.stderr
         skipped = spotctl(*launch, "--if-running", "skip")
     assert (skipped.exit_code, skipped.stdout) == (3, "")
 

@@ -18,7 +18,7 @@ def ended(saved: float, died_of: str | None) -> str:
     failed = structs.replace(
         state_after(52), closed=e.Close(START, e.Outcome.FAILED, 1, "no reliable machine is left")
     )
-    job = final_object(failed, Path("ledger.db"), 8.0, 0, None, died_of)
+    job = final_object(failed, Path("ledger.db"), 8.0, 0, died_of)
     of_the_queue: dict[str, Any] = {
         "jobs": [{**job, "promised": False, "why_not_promised": None, "removed": False}],
         "cost": {**job["cost"], "on_demand_baseline": "1.000000"},
