@@ -1,8 +1,8 @@
 """Summaries of runs: as they were kept when a run has ended, else from the fold of its ledger.
 
 RUN/summary.json holds the summary of a run that ended, beside its ledger. It is made when the run ends, or by
-whoever asks for it first, and used only where its version, its checksum and the stamp of the ledger it was
-made of are right; else it is made anew. So the ledger stays the only truth, and nothing is lost with the file.
+whoever asks for it first. It is used only where its version, its checksum and the stamp of the ledger that it
+was made of are right, else made anew. So the ledger stays the only truth, and nothing is lost with the file.
 """
 
 from __future__ import annotations
