@@ -186,6 +186,8 @@ class Checkpoints:
     on_warning: bool = True
     size_bytes: int = 0
     link_mbit_s: float = LINK_MBIT_S
+    keeps: bool | None = None
+    """Whether the program writes checkpoints at all; None: its file does not say, and they are counted on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,6 +110,7 @@ def resolve(
         strategy=spec.objective.strategy,
         checkpoints=checkpoints,
         saves_on_warning=spec.command is None or spec.command.checkpoint.on_warning,
+        keeps_nothing=spec.command is not None and spec.command.checkpoint.keeps is False,
         luggage=_luggage(spec, tradable),
         modelled_speeds=spec.local.speeds,
         keeps=None if spec.checkpoint is None else Keeping(spec.checkpoint.clocks, spec.checkpoint.seconds),
@@ -150,7 +151,8 @@ def _luggage(spec: JobSpec, tradable: Sequence[Tradable]) -> Luggage | None:
 def _lost_to_an_eviction(spec: JobSpec, checkpoints: Checkpointing) -> Seconds:
     """Nothing but the restart where the program checkpoints on a warning: evictions are announced."""
     assert spec.command is not None
-    return checkpoints.restart_s if spec.command.checkpoint.on_warning else checkpoints.lost_s
+    said = spec.command.checkpoint  # what one costs that keeps nothing follows from its work, in ``deciding``
+    return checkpoints.restart_s if said.on_warning or said.keeps is False else checkpoints.lost_s
 
 
 def _core_seconds_per_clock(spec: JobSpec, tradable: Sequence[Tradable], catalogue: Catalogue) -> float:

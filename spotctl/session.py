@@ -32,6 +32,7 @@ from spotctl.opening import has_begun, opening_state, reopen, runs_of, settings_
 from spotctl.report.final import final_object
 from spotctl.resolve import resolve
 from spotctl.runs import JobLocked, Run, Runs
+from spotctl.setbacks import Setbacks, expect_setbacks
 from spotctl.settings import IfRunning, LaunchOptions, Settings, WorldKind
 from spotctl.timesource import PacedTime, VirtualTime, pause, wall_clock
 from spotctl.worlds.built import BuiltWorld
@@ -55,6 +56,8 @@ class JobPlan:
     """Whether the deadline can be kept whatever the market does; None without one."""
     work_assumed: bool = False
     """Whether the job does not say how much work a clock is, so that all sums rest on the default."""
+    setbacks: Setbacks | None = None
+    """What evictions are expected to cost a command; None of an elastic job."""
     size: InputSize | None = None
     """Of the input and the model; None of a command, and where nothing was looked at."""
 
@@ -87,7 +90,9 @@ def plan_job(spec: JobSpec, options: LaunchOptions, *, check: bool = True) -> Jo
     ahead = plan_ahead(observation(state), work, decide, most_s=most_s, whole=stop.foreseen)
     local, command = settings.spec.local, settings.spec.command
     assumed = local.core_seconds_per_clock is None and (command is None or command.work is None)
-    return JobPlan(resolved.terms, resolved.recording, state, ahead, promised(state), assumed, size)
+    keeps = None if command is None else command.checkpoint.keeps
+    setbacks = expect_setbacks(state, ahead, keeps)
+    return JobPlan(resolved.terms, resolved.recording, state, ahead, promised(state), assumed, setbacks, size)
 
 
 def goes_on(spec: JobSpec, options: LaunchOptions) -> bool:

@@ -8,7 +8,7 @@ import typer
 
 from pricing_data.units import micros
 from spotctl import session
-from spotctl.cli import endview, jsonlines, planview, screen, words
+from spotctl.cli import endview, jsonlines, planview, screen, setbackview, words
 from spotctl.cli.observers import JsonLines, LogLines, Screen
 from spotctl.config import JobSpec
 from spotctl.errors import DeadlineInfeasible, Interrupted, NothingToDo, UsageError
@@ -35,7 +35,7 @@ def launch(spec: JobSpec, options: LaunchOptions, as_json: bool, *, ask: bool) -
     if ask:
         _ask(plan)
     else:
-        screen.note(*planview.set_aside(plan))
+        screen.note(*planview.set_aside(plan), *setbackview.warnings(plan))
     try:
         finished = _run(spec, options, as_json)
     except Detached as left:

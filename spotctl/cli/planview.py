@@ -18,14 +18,13 @@ from pricing_data.traces import Recording
 from pricing_data.units import (
     HOUR_S,
     Instant,
-    Usd,
     UsdPerHour,
     format_instant,
     format_micros,
     later,
     micros,
 )
-from spotctl.cli import words
+from spotctl.cli import setbackview, words
 from spotctl.cli.jsonlines import public
 from spotctl.control.luggage import dearest_move
 from spotctl.control.state import State
@@ -45,6 +44,7 @@ def picture(plan: JobPlan) -> RenderableType:
         ),
         Text(f"starts {format_instant(terms.start)}, the prices' own time", style="dim"),
         *(Text(line, style="yellow") for line in (*set_aside(plan), *_unknowns(plan))),
+        *(Text(line, style="yellow") for line in setbackview.warnings(plan)),
         Text(""),
     ]
     parts.append(_steps(plan))
@@ -91,13 +91,14 @@ def document(plan: JobPlan) -> dict[str, Any]:
         "work": ahead.work,
         "core_seconds_per_clock": terms.core_seconds_per_clock,
         "work_assumed": plan.work_assumed,
-        "expected_cost": _estimate(ahead.expected_cost),
-        "expected_seconds": _finite(ahead.expected_s),
+        "expected_cost": words.estimate(ahead.expected_cost),
+        "expected_seconds": words.finite(ahead.expected_s),
         "expected_finish": format_instant(_finish(plan)) if math.isfinite(ahead.expected_s) else None,
-        "on_demand_cost": _estimate(ahead.on_demand_cost),
+        "on_demand_cost": words.estimate(ahead.on_demand_cost),
         "deadline_seconds": terms.deadline_s,
         "promise": None if plan.promise is None else _promise(plan.promise),
         "move": _move(plan),
+        "setbacks": setbackview.fields(plan.setbacks),
         "budget": None if terms.budget is None else format_micros(terms.budget),
         "price_rows": {"read": plan.recording.rows_read, "quarantined": plan.recording.rows_quarantined},
         "markets_left_out": _left_out(plan),
@@ -363,11 +364,3 @@ def _finish(plan: JobPlan) -> Instant:
 
 def _rate(price: UsdPerHour) -> str:
     return f"${words.price(price)} per hour each"
-
-
-def _estimate(amount: Usd) -> str | None:
-    return format_micros(micros(amount)) if math.isfinite(amount) else None
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -16,7 +16,7 @@ from spotctl.control.events import Outcome
 from spotctl.control.state import State
 from spotctl.errors import SpotctlError
 from spotctl.opening import replays
-from spotctl.report.final import kept
+from spotctl.report.final import kept, seconds_redone
 from spotctl.report.fold import account, evictions
 from spotctl.runs import Run
 from spotctl.timesource import wall_clock
@@ -153,6 +153,7 @@ def _fields(run: Run, state: State) -> dict[str, Any]:
         "instances_evicted": sum(eviction.machines for eviction in evictions(state)),
         "failures": state.failures,
         "clocks_redone": state.clocks_redone,
+        "seconds_redone": seconds_redone(state),
         "restarts": state.restarts,
         "waits": [
             {

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from bidbrain.model import Action
 from pricing_data.market import Market
-from pricing_data.units import Instant, MicroUsd, format_micros
+from pricing_data.units import Instant, MicroUsd, Usd, format_micros, micros
 from spotctl.control import events as e
 from spotctl.control.state import Allocation, Instance, State
 from spotctl.control.terms import Terms
@@ -69,6 +69,16 @@ def span(seconds: float) -> str:
     minutes, rest = divmod(whole, 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}"
+
+
+def estimate(amount: Usd) -> str | None:
+    """Dollars as scripts read them; None where they are infinite."""
+    return format_micros(micros(amount)) if math.isfinite(amount) else None
+
+
+def finite(value: float) -> float | None:
+    """``value``; None where it is infinite, which JSON cannot say."""
+    return value if math.isfinite(value) else None
 
 
 def money(amount: MicroUsd) -> str:
@@ -200,6 +210,14 @@ def _stage(_: State, entry: e.StageEntered) -> str:
     return f"stage {entry.stage}: {STAGES[entry.stage]}"
 
 
+def _program_began(state: State, entry: e.ProgramBegan) -> str | None:
+    if state.program_starts < 2:
+        return None
+    again = f"{span(state.seconds_redone)} of its time so far is done again" if state.seconds_redone else ""
+    where = f"after {unit(state.terms)} {entry.clock}" if entry.clock else "from nothing"
+    return f"the program begins again, {where}" + (f": {again}" if again else "")
+
+
 def _rolled_back(state: State, entry: e.RolledBack) -> str:
     name = unit(state.terms)
     if not entry.redone:
@@ -314,6 +332,7 @@ TELLERS: Final[Mapping[type, Callable[[State, Any], str | None]]] = {
     e.InstancesEnded: _ended,
     e.Release: _release,
     e.StageEntered: _stage,
+    e.ProgramBegan: _program_began,
     e.RolledBack: _rolled_back,
     e.CheckpointFetched: _fetched,
     e.Checkpointed: _checkpointed,

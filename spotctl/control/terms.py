@@ -121,6 +121,8 @@ class Terms:
     """How the job survives the loss of its machine, where no reliable machine keeps what it has done."""
     saves_on_warning: bool = True
     """Whether a warning in time costs no work: always so with AgileML."""
+    keeps_nothing: bool = False
+    """Whether a program writes no checkpoints, so that it begins anew on every machine."""
     luggage: Luggage | None = None
     """What carrying its checkpoints elsewhere takes; None where they stay within one region."""
     keeps: Keeping | None = None

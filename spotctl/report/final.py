@@ -92,6 +92,7 @@ def final_object(
         "instances_evicted": sum(eviction.machines for eviction in evictions(state)),
         "failures": state.failures,
         "clocks_redone": state.clocks_redone,
+        "seconds_redone": seconds_redone(state),
         "restarts": state.restarts,
         "stage_transitions": state.stage_transitions,
         "decisions": state.decisions,
@@ -133,6 +134,11 @@ def _measured(state: State, measured: Measured) -> dict[str, Any]:
             for name, speed in measured.fitted().items()
         },
     }
+
+
+def seconds_redone(state: State) -> int | None:
+    """For how long a program ran for nothing; None of an elastic job, whose clocks say it."""
+    return None if state.terms.checkpoints is None else state.seconds_redone
 
 
 def kept(state: State) -> dict[str, Any] | None:

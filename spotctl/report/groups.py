@@ -42,6 +42,8 @@ class Group:
     """How many of ``runs`` have not ended: what they cost is known up to their last entry."""
     clocks_redone: int | None = None
     """Work lost; known of whole runs only, as is the baseline."""
+    seconds_redone: int | None = None
+    """For how long commands' programs ran for nothing, likewise."""
     baseline: MicroUsd | None = None
     """Of those of ``runs`` that did work which can be compared; None where none did."""
     egress: MicroUsd = NOTHING
@@ -148,6 +150,7 @@ def _group(key: str, part: _Part, unfinished: frozenset[str], whole: Mapping[str
         evictions=len(part.evictions),
         evicted=sum(eviction.machines for eviction in part.evictions),
         clocks_redone=None if whole is None else sum(state.clocks_redone for state in whole.values()),
+        seconds_redone=None if whole is None else sum(state.seconds_redone for state in whole.values()),
         baseline=compared.baseline,
         egress=MicroUsd(sum(fetched.owed for fetched in part.left)),
         uncompared=compared.uncompared,

@@ -36,6 +36,15 @@ def test_a_command_knows_no_stages_and_leaves_a_checkpoint() -> None:
     assert "checkpoint       out/step-60" in lines({**final(), "engine": "command", "model": "out/step-60"})
 
 
+def test_what_a_program_that_says_nothing_of_steps_did_twice_is_told_in_time() -> None:
+    ended = {**final(), "engine": "command", "clocks_redone": 0}
+    assert "60 steps, 0 computed twice" in lines({**ended, "clocks": 60, "seconds_redone": 0})
+    shown = lines({**ended, "clocks": 60, "seconds_redone": 7260})
+    assert "60 steps, its program ran 2:01:00 for nothing and began again;" in shown
+    both = lines({**ended, "clocks": 60, "clocks_redone": 4, "seconds_redone": 7260})
+    assert "4 computed twice: its program ran 2:01:00 for nothing and began again;" in both
+
+
 @pytest.mark.parametrize(("pace", "said"), [(1.0, False), (0.5, False), (2.9, True)])
 def test_work_that_went_faster_than_it_is_reckoned_with_flatters_and_is_said_to(
     pace: float, said: bool
