@@ -13,7 +13,7 @@ from typing import Final
 
 import yaml
 
-from spotctl.config import Checkpoints, Command, Work
+from spotctl.config import Checkpoints, Command, Gains, Work
 from spotctl.jobparts import VARIABLE, location, own_keys
 from spotctl.yamlfile import (
     Mismatch,
@@ -64,6 +64,18 @@ def read_command(root: Section, folder: Path) -> Command:
         work=_work(root.section("work")) if root.has("work") else None,
         retries=root.get("retries", whole(0), 1),
     )
+
+
+def read_gains(section: Section) -> Gains:
+    """What the program gains from more cores, as ``scaling`` says. Problems are reported to its document."""
+    found = Gains(
+        section.get("cores", whole(1), None),
+        section.get("phi", number("a number above 0 and at most 1", lambda v: 0 < v <= 1), None),
+    )
+    if found.cores is not None and found.phi is not None:
+        section.reject("phi", "found beside cores; expected one: it uses so many cores, or gains by phi")
+        return Gains(found.cores)
+    return found
 
 
 def _workdir(root: Section, folder: Path) -> str | None:

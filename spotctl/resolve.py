@@ -77,6 +77,7 @@ def resolve(
         t if by_cloud[t.market.cloud] == rules else replace(t, rules=by_cloud[t.market.cloud])
         for t in tradable
     )
+    tradable = _with_speeds(spec, tradable, catalogue)
     checkpoints = _checkpoints(spec)
     terms = Terms(
         job=spec.name,
@@ -159,7 +160,24 @@ def _core_seconds_per_clock(spec: JobSpec, tradable: Sequence[Tradable], catalog
     """Of a command: of one step, from how long all of them take on a machine of one kind."""
     if spec.command is None or spec.command.work is None:
         return spec.local.core_seconds_per_clock or DEFAULT_CORE_SECONDS_PER_CLOCK
-    work, kinds = spec.command.work, sorted({t.market.instance_type for t in tradable})
+    work, reference = spec.command.work, _reference_cores(spec, tradable, catalogue)
+    return work.takes * spec.command.gains.speed(reference, reference) / work.steps
+
+
+def _with_speeds(spec: JobSpec, tradable: tuple[Tradable, ...], catalogue: Catalogue) -> tuple[Tradable, ...]:
+    """With what a program is taken to do on each machine; elastic training uses all cores of all of them."""
+    if spec.command is None:
+        return tradable
+    gains, reference = spec.command.gains, _reference_cores(spec, tradable, catalogue)
+    return tuple(replace(t, speed=gains.speed(t.cores, reference)) for t in tradable)
+
+
+def _reference_cores(spec: JobSpec, tradable: Sequence[Tradable], catalogue: Catalogue) -> int:
+    """Cores of the machine that a command's work is told for; where nobody tells it, of the smallest one."""
+    work = None if spec.command is None else spec.command.work
+    if work is None:
+        return min(t.cores for t in tradable)
+    kinds = sorted({t.market.instance_type for t in tradable})
     if work.on is None and len(kinds) > 1:
         raise JobError("work.on", f"expected the instance type that it takes so long on, like {kinds[0]}")
     clouds = sorted({t.market.cloud for t in tradable})
@@ -167,7 +185,7 @@ def _core_seconds_per_clock(spec: JobSpec, tradable: Sequence[Tradable], catalog
     kind = next((found for found in known if found is not None), None)
     if kind is None:
         raise JobError("work.on", f"the catalogue knows no instance type {work.on} of {' or '.join(clouds)}")
-    return work.takes * kind.vcpus / work.steps
+    return kind.vcpus
 
 
 def _check_strategy(spec: JobSpec) -> None:
@@ -317,7 +335,7 @@ def _reliable(spec: JobSpec, tradable: Sequence[Tradable], start: Instant, catal
     """The reliable machines: where the spot machines are, unless the job says otherwise."""
     wanted, near = spec.reliable, tradable[0].market
     if wanted is None:
-        return min(tradable, key=lambda t: (t.on_demand / t.cores, t.market))
+        return min(tradable, key=lambda t: (t.on_demand / t.nu, t.market))
     cloud, region = wanted.cloud or near.cloud, wanted.region or near.region
     kind = catalogue.instance_type(cloud, wanted.instance_type)
     price = catalogue.on_demand(cloud, region, wanted.instance_type, start)

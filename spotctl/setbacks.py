@@ -58,7 +58,7 @@ def expect_setbacks(state: State, ahead: Plan, keeps: bool | None) -> Setbacks |
     plain = Setbacks(Seconds(life_s), Seconds(terms.start_s + begins_s), keeps)
     if terms.stop.clocks is None or chosen.market is None or not math.isfinite(ahead.expected_s):
         return plain
-    run_s = ahead.work / terms.tradable(chosen.market).cores
+    run_s = ahead.work / terms.tradable(chosen.market).nu
     evictions = math.expm1(min(hazard * (begins_s + run_s), 700.0))
     busy_s = evictions / hazard if hazard > 0 else begins_s + run_s
     rate = ahead.expected_cost / ahead.expected_s

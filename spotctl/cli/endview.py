@@ -55,8 +55,8 @@ def _speeds(measured: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     if measured is None:
         return []
     told = [
-        f"{name} as {speed['value']:.3g} cores ({speed['low']:.3g} to {speed['high']:.3g}; it has "
-        f"{speed['cores']:g})"
+        f"{name} as {speed['value']:.3g} cores ({speed['low']:.3g} to {speed['high']:.3g}; taken for "
+        f"{speed['nominal']:.3g}, it has {speed['cores']:g})"
         for name, speed in measured["speeds"].items()
     ]
     return [("measured", ", ".join(told))]

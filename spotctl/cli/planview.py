@@ -277,7 +277,7 @@ def _expected(plan: JobPlan) -> list[RenderableType]:
         f"expected cost    {words.money(cost)}; on-demand alone {words.money(on_demand)}{saved}{whole}",
         f"expected finish  {format_instant(_finish(plan))}, {lasting} after the start{whole}{_alone(plan)}",
     ]
-    return [Text(line) for line in lines + _work(plan) + _moves(plan) + _limits(plan)]
+    return [Text(line) for line in lines + _work(plan) + _gains(plan) + _moves(plan) + _limits(plan)]
 
 
 def _work(plan: JobPlan) -> list[str]:
@@ -288,6 +288,15 @@ def _work(plan: JobPlan) -> list[str]:
     key = "local.core_seconds_per_clock" if terms.checkpoints is None else "work"
     taken = f"{terms.core_seconds_per_clock:g} core-seconds"
     return [f"work             a {words.unit(terms)} is taken for {taken}, as {key} is not set"]
+
+
+def _gains(plan: JobPlan) -> list[str]:
+    """On which machines a program is taken to be less fast than their cores, which nobody may have said."""
+    less = {t.market.instance_type: t for t in plan.terms.spot if t.nu < t.cores}
+    if not less or plan.terms.measure:
+        return []
+    named = ", ".join(f"{kind} for {t.nu:.3g} of its {t.cores} cores" for kind, t in sorted(less.items()))
+    return [f"more cores       {named} are counted; scaling: {{cores, phi or measure}} says what it gains"]
 
 
 def _moves(plan: JobPlan) -> list[str]:

@@ -160,7 +160,7 @@ def _unkept(terms: Terms) -> float:
         return step * terms.stop.clocks
     if terms.saves_on_warning:
         return step
-    fastest = max(tradable.cores for tradable in terms.spot)
+    fastest = max(tradable.nu for tradable in terms.spot)
     return 2 * step + terms.checkpoints.interval_s * fastest
 
 
@@ -206,5 +206,5 @@ def _kept(state: State) -> Kept:
 def _cores(state: State) -> float:
     """Of the job's most machines, in the type that is cheapest on demand."""
     terms = state.terms
-    cheapest = min(terms.spot, key=lambda tradable: tradable.on_demand / tradable.cores)
-    return float(terms.limits.max_instances * cheapest.cores)
+    cheapest = min(terms.spot, key=lambda tradable: tradable.on_demand / tradable.nu)
+    return float(terms.limits.max_instances * cheapest.nu)

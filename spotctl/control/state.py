@@ -243,7 +243,7 @@ class State(Struct, frozen=True):
         if self.believed is not None:
             return {name: speed.value for name, speed in self.believed.fitted().items()}
         tradables = (*self.terms.spot, self.terms.reliable)
-        return {tradable.market.instance_type: float(tradable.cores) for tradable in tradables}
+        return {tradable.market.instance_type: tradable.nu for tradable in tradables}
 
     def sure_speeds(self) -> Mapping[str, float]:
         """``speeds`` as far as a promise may rest on them."""

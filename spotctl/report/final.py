@@ -119,7 +119,9 @@ def _baseline(compared: Baseline) -> dict[str, Any]:
 
 def _measured(state: State, measured: Measured) -> dict[str, Any]:
     """What the job's progress showed; speeds are nominal core-seconds per second of one machine."""
-    found, cores = measured.scaling(state.terms.scaling), dict(measured.speeds.nominal)
+    found, nominal = measured.scaling(state.terms.scaling), dict(measured.speeds.nominal)
+    tradables = (*state.terms.spot, state.terms.reliable)
+    cores = {t.market.instance_type: t.cores for t in tradables}
     return {
         "phi": round(found.phi, 6),
         "sigma_seconds": round(found.sigma_s, 3),
@@ -127,6 +129,7 @@ def _measured(state: State, measured: Measured) -> dict[str, Any]:
         "speeds": {
             name: {
                 "cores": cores[name],
+                "nominal": nominal[name],
                 "value": round(speed.value, 4),
                 "low": round(speed.low, 4),
                 "high": round(speed.high, 4),

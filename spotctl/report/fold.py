@@ -86,10 +86,10 @@ def baseline(state: State) -> Baseline | None:
     machines = max(1, int(sum(state.worked.values()) / lasted + 0.5))
     terms = state.terms
     kinds = _cheapest_of_each_type(terms)
-    core_seconds = {name: seconds * kinds[name].cores for name, seconds in sorted(state.worked.items())}
+    core_seconds = {name: seconds * kinds[name].nu for name, seconds in sorted(state.worked.items())}
     kind = max(core_seconds, key=lambda name: core_seconds[name])
     tradable, efficiency = kinds[kind], terms.scaling.efficiency(machines)
-    rate = machines * tradable.cores * efficiency
+    rate = machines * tradable.nu * efficiency
     capacity = sum(core_seconds.values()) * efficiency
     seconds, rules = whole_s(state.work_done / rate), terms.rules_of(tradable.market)
     charges = settle_on_demand(rules, tradable.on_demand, Instant(0), Instant(seconds))

@@ -118,7 +118,7 @@ MALFORMED = {
     "reliable": ("run:", "resources: {reliable: {}}\nrun:", "resources.reliable: a command needs no machine"),
     "machines": ("run:", "resources: {spot: {max_instances: 4}}\nrun:", "max_instances: expected 1"),
     "an application": ("run:", "app: a:B\nrun:", "app: belongs to engine: agileml"),
-    "phi": ("run:", "scaling: {phi: 0.9}\nrun:", "scaling.phi: means nothing to engine: command"),
+    "lambda": ("run:", "scaling: {lambda: 2m}\nrun:", "scaling.lambda: means nothing to engine: command"),
     "throttle": ("run:", "local: {throttle: off}\nrun:", "local.throttle: means nothing"),
     "a strategy": ("run:", "objective: {strategy: tierml}\nrun:", "objective.strategy: found 'tierml'"),
     "a typo": ("run:", "chekpoint: {}\nrun:", "(did you mean checkpoint?)"),
