@@ -2,7 +2,7 @@
 
     job.json              the Job
     application.py        what the application's file was when the job began, where it names one
-    input/                the cut input (``input.Input``), unless the job keeps it elsewhere
+    input/                the cut input (``input.Input``), unless it is kept elsewhere, as where runs share it
     machines/NAME/        a machine's lock, process group, logs, and what its processes are overdue with
     controller/           the elasticity controller's journal and last words, and where it listens
     model/                the trained partitions
@@ -24,10 +24,10 @@ import os
 import shutil
 import tempfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from msgspec import structs
 
@@ -106,6 +106,17 @@ class Job:
         )
 
 
+Cutter: TypeAlias = Callable[[Job, str], tuple[str, Shape]]
+"""Cuts an input for a job, or finds it cut; returns where it is, and the model's shape."""
+
+
+def _cut_for_job(job: Job, source: str) -> tuple[str, Shape]:
+    from agileml.cutting import cut_input  # brings DuckDB, which no process of the job needs
+
+    app = job.make_application()
+    return job.input_at, cut_input(app, source, job.setup.shards, job.input_at, job.columns)
+
+
 @dataclass(frozen=True, slots=True)
 class JobFolder:
     """The names in a job's folder. ``path`` is absolute."""
@@ -113,12 +124,15 @@ class JobFolder:
     path: Path
 
     @classmethod
-    def prepare(cls, path: Path, job: Job, source: str | Path, resume: str = "") -> JobFolder:
+    def prepare(
+        cls, path: Path, job: Job, source: str | Path, resume: str = "", cutter: Cutter | None = None
+    ) -> JobFolder:
         """Cut the input ``source`` (see ``tables.Table``) and write what the processes need.
 
         ``resume``: a checkpoint, or a folder of checkpoints whose newest whole one is meant; training goes on
-        after its clock, and with the same input ends as if it had never stopped. What an attempt that was
-        killed has left is replaced. Raises ApplicationError, CheckpointError, ValueError for a setup that
+        after its clock, and with the same input ends as if it had never stopped. ``cutter`` cuts the input,
+        or finds it cut; None: it is cut for this job alone. What an attempt that was killed has left is
+        replaced. Raises ApplicationError, CheckpointError, ValueError for a setup that
         describes no job, or OSError where temporary names are too long for sockets.
         """
         folder = cls(path.resolve())
@@ -136,12 +150,11 @@ class JobFolder:
                 f"them as JSON, which has numbers, texts, lists and mappings"
             ) from error
         job = folder._with_program(job)
-        from agileml.cutting import cut_input  # brings DuckDB, which no process of the job needs
-
         job = replace(
             job, input_at=job.input_at or str(folder.input), model_at=job.model_at or str(folder.model)
         )
-        shape = cut_input(job.make_application(), source, job.setup.shards, job.input_at, job.columns)
+        place, shape = (cutter or _cut_for_job)(job, str(source))
+        job = replace(job, input_at=place)
         timed = job.timing.checkpoint_s > 0
         job = replace(job, setup=with_places(job.setup, resume, shape, timed=timed))
         folder._make_sockets(job)

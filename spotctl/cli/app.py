@@ -19,7 +19,7 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
-from spotctl.cli import advise, backtest, jobs, launch, prices, queue, report
+from spotctl.cli import advise, backtest, jobs, launch, prices, prune, queue, report
 from spotctl.errors import SpotctlError
 
 _CTRL_C: Final = 130
@@ -91,6 +91,7 @@ def _root(
 
 launch.add_to(app)
 jobs.add_to(app)
+prune.add_to(app)
 report.add_to(app)
 prices.add_to(app)
 advise.add_to(app)

@@ -38,17 +38,19 @@ def status(
 
     Of one job: its stage, footprint, progress, cost so far and next decision.
     """
-    from spotctl.cli import jsonlines, runview
+    from spotctl.cli import jsonlines, runview, sizes
 
     runs = _runs()
     run = None if job is None else _find(runs, job)
     shown, unreadable = runview.readable(runs.all()) if run is None else ({run: run.state()}, [])
     if options.wants_json(form, as_json):
-        screen.data(jsonlines.document(runview.status(shown)))
+        screen.data(jsonlines.document({**runview.status(shown), "kept": sizes.document(runs, run)}))
     elif run is not None:
         screen.show(runview.picture(run))
+        screen.note(sizes.of_run(runs, run))
     elif shown:
         screen.show(runview.table(shown))
+        screen.note(sizes.of_all(runs))
     elif not unreadable:
         screen.note(runview.none_yet())
     if unreadable:

@@ -14,6 +14,7 @@ from agileml.hosts.client import TrainingClient
 from agileml.hosts.job import Job, JobFolder, Timing
 from agileml.hosts.local import LocalHost
 from agileml.hosts.stored import CheckpointError, forget, newest
+from agileml.partition import Shape
 from agileml.saved import partition_file
 from spotctl.command import messages as m
 from spotctl.command.disk_host import DiskHost
@@ -128,7 +129,7 @@ class _AgileML:
             _check_metric(spec)
             whole = newest(place_of(spec)) if resumes else None
             resume = "" if whole is None else whole.folder
-            shape = JobFolder.prepare(self.run.training, job, spec.data, resume).cut_input().shape
+            shape = JobFolder.prepare(self.run.training, job, spec.data, resume, self._cut).cut_input().shape
         except CheckpointError as error:
             raise JobError("checkpoint", str(error)) from error
         except ApplicationFault as error:
@@ -138,6 +139,12 @@ class _AgileML:
         if spec.objective.strategy != "on-demand":
             model_bytes = BYTES_PER_VALUE * shape.rows * shape.columns
             refuse_immovable(model_bytes, spec.training.link_mbit_s, self.terms.rules.notice_s)
+
+    def _cut(self, job: Job, source: str) -> tuple[str, Shape]:
+        """Runs of the same data share its cut input."""
+        from spotctl.inputs import InputStore  # brings DuckDB: only who begins a run needs it
+
+        return InputStore(self.run.folder.parents[2]).cut(job, source, self.run.folder)
 
     def host(self) -> LocalHost:
         return LocalHost(self.run.training, self.settings.spec.envs)
@@ -151,7 +158,8 @@ class _AgileML:
         resumed = None if any(isinstance(fact, e.TrainingResumed) for fact in heard) else begins
 
         def keep(_: str) -> str:
-            return keep_model(JobFolder(self.run.training), self.settings.spec.output, self.run.folder)
+            output = self.settings.spec.output
+            return keep_model(JobFolder(self.run.training), output, self.run.id, self.run.folder)
 
         return AgileMLTraining(
             client,
@@ -256,7 +264,7 @@ class _Command:
             self.terms,
             self.settings.speed,
             self._command.retries,
-            keep=lambda: keep_checkpoint(self._store, output),
+            keep=lambda: keep_checkpoint(self._store, output, self.run.id),
             end=host.kill,
             heard=sum(isinstance(entry, HEARD) for entry in on_record),
         )
