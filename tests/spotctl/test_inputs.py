@@ -257,4 +257,5 @@ def test_an_application_error_leaves_nothing(bench: Bench) -> None:
     bench.source.write_text("x\none\n")
     with pytest.raises(ApplicationError, match="found 'one'"):
         bench.run("1")
-    assert bench.store.kept() == bench.store.remains() == []
+    assert not bench.store.kept()
+    assert not bench.store.remains()
