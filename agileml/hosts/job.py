@@ -2,7 +2,7 @@
 
     job.json              the Job
     application.py        what the application's file was when the job began, where it names one
-    input/                the cut input (``input.Input``), unless the job keeps it elsewhere
+    input/                the cut input (``input.Input``), unless it is kept elsewhere, as where runs share it
     machines/NAME/        a machine's lock, process group, logs, and what its processes are overdue with
     controller/           the elasticity controller's journal and last words, and where it listens
     model/                the trained partitions
@@ -27,7 +27,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from msgspec import structs
 
@@ -106,6 +106,17 @@ class Job:
         )
 
 
+Cutter: TypeAlias = Callable[[Job, str, Callable[[], None]], tuple[str, Shape]]
+"""Cuts an input for a job, or finds it cut; returns where it is, and the model's shape."""
+
+
+def _cut_for_job(job: Job, source: str, check: Callable[[], None]) -> tuple[str, Shape]:
+    from agileml.cutting import cut_input  # brings DuckDB, which no process of the job needs
+
+    app = job.make_application()
+    return job.input_at, cut_input(app, source, job.setup.shards, job.input_at, check, job.columns)
+
+
 @dataclass(frozen=True, slots=True)
 class JobFolder:
     """The names in a job's folder. ``path`` is absolute."""
@@ -120,14 +131,16 @@ class JobFolder:
         source: str | Path,
         resume: str = "",
         check: Callable[[], None] = lambda: None,
+        cutter: Cutter | None = None,
     ) -> JobFolder:
         """Cut the input ``source`` (see ``tables.Table``) and write what the processes need.
 
         ``resume``: a checkpoint, or a folder of checkpoints whose newest whole one is meant; training goes on
         after its clock, and with the same input ends as if it had never stopped. ``check`` is called after
-        each batch of the input, and may raise to give up. What an attempt that was killed has left is
-        replaced. Raises ApplicationError, CheckpointError, ValueError for a setup that describes no job, or
-        OSError where temporary names are too long for sockets.
+        each batch of the input, and may raise to give up. ``cutter`` cuts the input, or finds it cut; None:
+        it is cut for this job alone. What an attempt that was killed has left is replaced. Raises
+        ApplicationError, CheckpointError, ValueError for a setup that describes no job, or OSError where
+        temporary names are too long for sockets.
         """
         folder = cls(path.resolve())
         folder.path.mkdir(parents=True, exist_ok=True)
@@ -144,13 +157,11 @@ class JobFolder:
                 f"them as JSON, which has numbers, texts, lists and mappings"
             ) from error
         job = folder._with_program(job)
-        from agileml.cutting import cut_input  # brings DuckDB, which no process of the job needs
-
         job = replace(
             job, input_at=job.input_at or str(folder.input), model_at=job.model_at or str(folder.model)
         )
-        app, at = job.make_application(), job.input_at
-        shape = cut_input(app, source, job.setup.shards, at, check, job.columns)
+        place, shape = (cutter or _cut_for_job)(job, str(source), check)
+        job = replace(job, input_at=place)
         timed = job.timing.checkpoint_s > 0
         job = replace(job, setup=with_places(job.setup, resume, shape, timed=timed))
         folder._make_sockets(job)

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
-from spotctl.cli import advise, backtest, jobs, launch, prices, queue, report
+from spotctl.cli import advise, backtest, jobs, launch, prices, prune, queue, report
 from spotctl.cli.quickparams import lighten
 from spotctl.errors import SpotctlError
 
@@ -98,6 +98,7 @@ def _root(
 
 launch.add_to(app)
 jobs.add_to(app)
+prune.add_to(app)
 report.add_to(app)
 prices.add_to(app)
 advise.add_to(app)

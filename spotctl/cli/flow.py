@@ -10,7 +10,7 @@ import typer
 from pricing_data.units import micros
 from spotctl import session
 from spotctl.checks import describe_data
-from spotctl.cli import endview, jsonlines, planview, screen, words
+from spotctl.cli import endview, jsonlines, planview, screen, setbackview, words
 from spotctl.cli.observers import JsonLines, LogLines, Screen
 from spotctl.config import JobSpec
 from spotctl.errors import DeadlineInfeasible, Interrupted, NothingToDo, UsageError
@@ -46,7 +46,8 @@ def _launch(spec: JobSpec, options: LaunchOptions, as_json: bool, signals: StopS
     if ask:
         _ask(plan)
     else:
-        screen.note(*planview.set_aside(plan), *([] if goes_on else planview.start_told(plan)))
+        told = [] if goes_on else planview.start_told(plan)
+        screen.note(*planview.set_aside(plan), *told, *setbackview.warnings(plan))
     finished, interrupted = None, False
     try:
         with _watcher(options, as_json) as watcher:

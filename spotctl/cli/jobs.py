@@ -38,7 +38,7 @@ def status(
 
     Of one job: its stage, footprint, progress, cost so far and next decision.
     """
-    from spotctl.cli import jsonlines, runtable
+    from spotctl.cli import jsonlines, runtable, sizes
     from spotctl.history import summaries, summary_of
 
     runs = _runs()
@@ -47,12 +47,15 @@ def status(
         from spotctl.cli import runview
 
         screen.show(runview.picture(run))
+        screen.note(sizes.of_run(runs, run))
         return
     shown, unreadable = summaries(runs.all()) if run is None else ({run: summary_of(run)}, [])
     if options.wants_json(form, as_json):
-        screen.data(jsonlines.document(runtable.status(shown.values())))
+        kept = sizes.document(runs, run)
+        screen.data(jsonlines.document({**runtable.status(shown.values()), "kept": kept}))
     elif shown:
         screen.show_rows(runtable.table(shown))
+        screen.note(sizes.of_all(runs))
     elif not unreadable:
         screen.note(runtable.none_yet())
     if unreadable:

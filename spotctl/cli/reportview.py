@@ -119,6 +119,7 @@ def _fields(group: Group, by: By) -> dict[str, Any]:
         "evictions": group.evictions,
         "instances_evicted": group.evicted,
         "clocks_redone": group.clocks_redone,
+        "seconds_redone": group.seconds_redone,
     }
 
 
@@ -137,7 +138,16 @@ def _cells(group: Group) -> tuple[str, ...]:
         "-" if group.savings is None else f"{group.savings:.1%}",
         str(group.evictions),
         str(group.evicted),
-        "-" if group.clocks_redone is None else str(group.clocks_redone),
+        _redone(group),
+    )
+
+
+def _redone(group: Group) -> str:
+    """Clocks and steps, and for how long programs ran for nothing."""
+    if group.clocks_redone is None:
+        return "-"
+    return f"{group.clocks_redone}" + (
+        f" + {amounts.span(group.seconds_redone)}" if group.seconds_redone else ""
     )
 
 

@@ -12,6 +12,7 @@ from agileml.hosts.client import TrainingClient
 from agileml.hosts.job import Job, JobFolder, Timing
 from agileml.hosts.local import LocalHost
 from agileml.hosts.stored import CheckpointError, forget, newest
+from agileml.partition import Shape
 from agileml.saved import partition_file
 from spotctl.checks import data_error, place_of
 from spotctl.command import messages as m
@@ -128,7 +129,8 @@ class _AgileML:
         try:
             whole = newest(place_of(spec)) if resumes else None
             resume = "" if whole is None else whole.folder
-            shape = JobFolder.prepare(self.run.training, job, spec.data, resume, check).cut_input().shape
+            folder = JobFolder.prepare(self.run.training, job, spec.data, resume, check, self._cut)
+            shape = folder.cut_input().shape
         except CheckpointError as error:
             raise JobError("checkpoint", str(error)) from error
         except ApplicationFault as error:
@@ -139,6 +141,12 @@ class _AgileML:
         refuse_too_large(model_bytes)
         if spec.objective.strategy != "on-demand":
             refuse_immovable(model_bytes, spec.training.link_mbit_s, self.terms.rules.notice_s)
+
+    def _cut(self, job: Job, source: str, check: Callable[[], None]) -> tuple[str, Shape]:
+        """Runs of the same data share its cut input."""
+        from spotctl.inputs import InputStore  # brings DuckDB: only who begins a run needs it
+
+        return InputStore(self.run.folder.parents[2]).cut(job, source, self.run.folder, check)
 
     def host(self) -> LocalHost:
         return LocalHost(self.run.training, self.settings.spec.envs)
@@ -152,7 +160,8 @@ class _AgileML:
         resumed = None if any(isinstance(fact, e.TrainingResumed) for fact in heard) else begins
 
         def keep(_: str) -> str:
-            return keep_model(JobFolder(self.run.training), self.settings.spec.output, self.run.folder)
+            output = self.settings.spec.output
+            return keep_model(JobFolder(self.run.training), output, self.run.id, self.run.folder)
 
         return AgileMLTraining(
             client,
@@ -242,7 +251,7 @@ class _Command:
             self.terms,
             self.settings.speed,
             self._command.retries,
-            keep=lambda: keep_checkpoint(self._store, output),
+            keep=lambda: keep_checkpoint(self._store, output, self.run.id),
             end=host.kill,
             heard=sum(isinstance(entry, HEARD) for entry in on_record),
         )
