@@ -157,8 +157,11 @@ class HasReference(Protocol):
 
     reference_name: ClassVar[str]
 
-    def reference_objective(self, table: Table) -> float:
-        """The trusted solver's objective."""
+    def reference_objectives(self, table: Table) -> Iterator[float]:
+        """Gives the trusted solver's objective after each of its sweeps; the last one is the converged one.
+
+        Whoever asks may run out of time, and then tells the newest with the number of sweeps.
+        """
 
 
 @runtime_checkable

@@ -8,7 +8,7 @@ batch, or one shard, and the disk below TMPDIR holds the input once.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from operator import index
 from pathlib import Path
@@ -33,14 +33,20 @@ _TRIED: Final = 3
 
 
 def cut_input(
-    app: Application, source: str | Path, shards: int, place: str | Path, called: Called = NONE_CALLED
+    app: Application,
+    source: str | Path,
+    shards: int,
+    place: str | Path,
+    called: Called = NONE_CALLED,
+    check: Callable[[], None] = lambda: None,
 ) -> Shape:
     """Cut ``source`` into shards below ``place``; ``Input`` reads them. Returns the model's shape.
 
     Raises ApplicationError where the input is not what the application expects, ApplicationFault where the
-    application's own code fails; nothing at ``place`` counts as an input then.
+    application's own code fails; nothing at ``place`` counts as an input then. ``check`` is called after each
+    batch of the input and each shard, and may raise to give up.
     """
-    table = Table(source, app.columns, called=called)
+    table = Table(source, app.columns, called=called, after_batch=check)
     with asked("survey"):
         survey = app.survey(table, shards)
     _require(survey, Survey, "survey")
@@ -62,6 +68,7 @@ def cut_input(
             first += len(numbers)
         for shard in range(shards):
             _put(app, spill.take(shard), survey, shard, out)
+            check()
     out.finish(survey.shape, meanings)
     return survey.shape
 

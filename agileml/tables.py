@@ -11,10 +11,10 @@ from __future__ import annotations
 import csv
 import glob
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, ClassVar, Final, TypeAlias, cast
 from zipfile import BadZipFile
 
 import duckdb
@@ -29,10 +29,12 @@ from agileml.keys import (
     DistinctNames,
     as_names,
     columns_with_names,
+    hash_of_name,
+    hashes,
     number_names,
     number_of_name,
 )
-from agileml.looking import InputFiles, Look, parquet_names
+from agileml.looking import InputFiles, Look, describe_files, parquet_names
 from agileml.naming import NONE_CALLED, TextLayout
 from agileml.sources import DOCWORD_HEAD, Docword, Format, format_of, is_local, read_vocabulary
 
@@ -61,8 +63,12 @@ class Table:
     """``location``: a file, a folder, a glob, or a URL of one. Raises ApplicationError if nothing is there.
 
     ``called``: the columns that the job names, by the application's names for them. Every ``batches()`` is a
-    pass over all of it, in memory that does not grow with it.
+    pass over all of it, in memory that does not grow with it. ``after_batch`` is called after each batch, and
+    may raise to give up.
     """
+
+    exact_keys: ClassVar[bool] = True
+    """Whether names are numbered by their order among all names; else by a hash, without a pass for that."""
 
     def __init__(
         self,
@@ -70,10 +76,12 @@ class Table:
         columns: Columns,
         batch_rows: int = _BATCH_ROWS,
         called: Called = NONE_CALLED,
+        after_batch: Callable[[], None] = lambda: None,
     ) -> None:
         self.location = str(location)
         self._input = InputFiles(self.location, columns, called, parquet_names)
         self._batch_rows = max(_VECTOR_ROWS, batch_rows // _VECTOR_ROWS * _VECTOR_ROWS)
+        self._after_batch = after_batch
         self._filesystem, self._files = self._input.filesystem, self._input.names
         self._rows: int | None = None
         self._names: Mapping[str, Column] | None = None
@@ -89,6 +97,10 @@ class Table:
         if names is None and name == "word" and (vocabulary := self._vocabulary()) is not None:
             return np.array(vocabulary)[keys - 1]
         return keys if names is None else names[keys].astype(np.str_)
+
+    def describe(self) -> str:
+        """Returns which columns are read as what, and how the input is written, in one line."""
+        return describe_files(self._input)
 
     @property
     def rows(self) -> int:
@@ -108,6 +120,7 @@ class Table:
             for batch in self._of_file(file):
                 rows += len(next(iter(batch.values())))
                 yield batch
+                self._after_batch()
         if not rows:
             raise ApplicationError(f"{self.location} has no rows")
         self._rows = rows
@@ -173,10 +186,14 @@ class Table:
     # ---- keys ----------------------------------------------------------------------------------
 
     @property
+    def _keys(self) -> list[str]:
+        return [name for name, kind in self.layout.needed.items() if kind is Kind.KEY]
+
+    @property
     def _key_names(self) -> Mapping[str, Column]:
         """By key column the names in it, sorted; nothing of columns that hold whole numbers alone."""
         if self._names is None:
-            keys = [name for name, kind in self.layout.needed.items() if kind is Kind.KEY]
+            keys = self._keys if self.exact_keys else []
             named: set[str] = set()
             for file in self._files if keys else ():
                 with self._readable(file):
@@ -224,6 +241,8 @@ class Table:
             written = _identifier(column)
             if name in self._key_names:
                 parsed[name] = number_of_name(name, written)
+            elif self._kind(name) is Kind.KEY and not self.exact_keys:
+                parsed[name] = hash_of_name(written)
             else:
                 parsed[name] = _FROM_TEXT[self._kind(name) or Kind.TEXT].format(written) if text else written
         rows = self._sql(file, _source(look), parsed)
@@ -235,6 +254,8 @@ class Table:
         places = {name: pd.Index(names) for name, names in self._key_names.items()}
         for batch in read_arrays(self._filesystem, file, columns, self._batch_rows):
             found = {name: places[name].get_indexer(pd.Index(as_names(batch[name]))) for name in places}
+            if not self.exact_keys:
+                found |= {name: hashes(batch[name]) for name in self._keys if batch[name].dtype.kind in "US"}
             yield {**batch, **found}
 
     def _written(self, file: str, name: str, row: int) -> str | None:

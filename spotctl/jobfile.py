@@ -112,6 +112,7 @@ def _agileml(root: Section, folder: Path, name: str) -> JobSpec:
         local=local,
         envs=_envs(root),
         checkpoint=_checkpoint(root, folder, modelled=local.progress == "modelled"),
+        score=root.get("score", switch("on", "off"), True),
     )
 
 

@@ -1,4 +1,4 @@
-"""What came of a job: its model, put where the job wants it and scored, or its newest checkpoint."""
+"""What came of a job: its model, put where the job wants it, or its newest checkpoint."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from agileml.app import HasReference, asked
 from agileml.hosts.job import JobFolder
 from agileml.places import Place
 from spotctl.command.store import CheckpointStore, Stored, StoreError
 from spotctl.errors import JobError
-from spotctl.report.final import Score
 
 LATEST: Final = "latest"
 """Within an output: leads to what the newest run has put there."""
@@ -125,28 +123,6 @@ def copy_checkpoint(store: CheckpointStore, stored: Stored, output: str) -> str:
         files, root = url_to_fs(output)
         files.put(str(found.path), f"{root}/{stored.name}", recursive=found.path.is_dir())
     return f"{output.rstrip('/')}/{stored.name}"
-
-
-def score_model(training: JobFolder, data: str) -> Score:
-    """The objective of the saved model over the whole input, and a trusted solver's where there is one."""
-    from agileml.tables import Table  # brings pandas and DuckDB, for which a launch would wait
-
-    job = training.job()
-    app, cut = job.make_application(), training.cut_input()
-    model = training.load_model(cut.shape, job.setup.partitions)
-    total = count = 0.0
-    reference, name = None, None
-    with asked("scoring the model"):
-        for number in range(job.setup.shards):
-            shard = cut.shard(number)
-            outcome = app.process(shard, model[app.rows(shard)], (number, 0))
-            total, count = total + outcome.total, count + outcome.count
-        if isinstance(app, HasReference):
-            reference, name = (
-                app.reference_objective(Table(data, app.columns, called=job.columns)),
-                app.reference_name,
-            )
-        return Score(app.metric, float(app.objective(total, count)), reference, name)
 
 
 def _told(error: Exception) -> str:

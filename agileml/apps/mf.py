@@ -21,9 +21,9 @@ fraction of the time and differ by rounding. So which of them is the job's choic
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -147,9 +147,18 @@ class MatrixFactorization:
         """Root mean square error over the ratings."""
         return math.sqrt(total / count)
 
-    def reference_objective(self, table: Table) -> float:
-        """The RMSE of the trusted solver on the same ratings."""
-        return reference(_ratings(table), self.rank, self.regularization)
+    def reference_objectives(self, table: Table) -> Iterator[float]:
+        """Gives the trusted solver's RMSE on the same ratings after each of its sweeps."""
+        from agileml.apps.als import sweep_als  # brings pandas, which no worker needs
+
+        columns: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in self.columns.needed}
+        for batch in table.batches():
+            columns["value"].append(batch["value"].astype(np.float32))
+            for name in ("user", "item"):
+                columns[name].append(batch[name])
+        joined = {name: np.concatenate(columns.pop(name)) for name in tuple(columns)}
+        user, item, value = joined.pop("user"), joined.pop("item"), joined.pop("value")
+        return sweep_als(user, item, value, self.rank, self.regularization)
 
     def _step(self, asked: Matrix, spread: Matrix, ratings: Matrix) -> Matrix:
         """Of every row: ``asked`` is its negative gradient, ``ratings`` (rows, 1) its number of ratings."""
@@ -219,18 +228,6 @@ class _Tally:
         np.add.at(self.counts, place, before)
 
 
-def read_ratings(source: str | Path) -> Floats:
-    """All ratings, shape (n, 3): user, item, value. Raises ApplicationError where they are none."""
-    from agileml.tables import Table
-
-    return _ratings(Table(source, MatrixFactorization.columns))
-
-
-def _ratings(table: Table) -> Floats:
-    batches = [np.column_stack(list(batch.values())) for batch in table.batches()]
-    return np.concatenate(batches).astype(np.float64)
-
-
 def _cut_shard(user: Ints, item: Ints, value: Matrix, degree: Ints, first_item: int, rank: int) -> Arrays:
     """The shard's ratings sorted by user, where each user's start, and the same by item."""
     order = np.lexsort((item, user))
@@ -270,30 +267,3 @@ def _spread(factors: Matrix, ratings: Matrix, count: int) -> Matrix:
     weighted: Matrix = factors * ratings
     mean: Matrix = (weighted.T @ factors / count).astype(np.float32)
     return mean
-
-
-def reference(ratings: Floats, rank: int, regularization: float, sweeps: int = 60, seed: int = 0) -> float:
-    """The RMSE that alternating least squares reaches on (n, 3) ratings: the trusted solver.
-
-    Minimizes the same objective by exact ridge solves (Zhou et al. 2008, section 3.2), user by user, then
-    item by item.
-    """
-    user = np.unique(ratings[:, 0], return_inverse=True)[1]
-    item = np.unique(ratings[:, 1], return_inverse=True)[1]
-    value = ratings[:, 2] - ratings[:, 2].mean()
-    rng = np.random.default_rng(seed)
-    items = rng.normal(size=(item.max() + 1, rank))
-    people = np.empty((user.max() + 1, rank))
-    for _ in range(sweeps):
-        _solve_side(people, user, items[item], value, regularization)
-        _solve_side(items, item, people[user], value, regularization)
-    error = value - np.sum(people[user] * items[item], axis=1)
-    return float(np.sqrt(np.mean(error**2)))
-
-
-def _solve_side(out: Floats, row: Ints, other: Floats, value: Floats, regularization: float) -> None:
-    for number in range(len(out)):
-        mine = row == number
-        factors = other[mine]
-        normal = factors.T @ factors + regularization * len(factors) * np.eye(factors.shape[1])
-        out[number] = np.linalg.solve(normal, factors.T @ value[mine])

@@ -125,15 +125,20 @@ class JobFolder:
 
     @classmethod
     def prepare(
-        cls, path: Path, job: Job, source: str | Path, resume: str = "", cutter: Cutter | None = None
+        cls,
+        path: Path,
+        job: Job,
+        source: str | Path,
+        resume: str = "",
+        cutter: Cutter | None = None,
     ) -> JobFolder:
         """Cut the input ``source`` (see ``tables.Table``) and write what the processes need.
 
         ``resume``: a checkpoint, or a folder of checkpoints whose newest whole one is meant; training goes on
         after its clock, and with the same input ends as if it had never stopped. ``cutter`` cuts the input,
         or finds it cut; None: it is cut for this job alone. What an attempt that was killed has left is
-        replaced. Raises ApplicationError, CheckpointError, ValueError for a setup that
-        describes no job, or OSError where temporary names are too long for sockets.
+        replaced. Raises ApplicationError, CheckpointError, ValueError for a setup that describes no job, or
+        OSError where temporary names are too long for sockets.
         """
         folder = cls(path.resolve())
         folder.path.mkdir(parents=True, exist_ok=True)

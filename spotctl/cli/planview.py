@@ -29,6 +29,8 @@ from spotctl.cli import words
 from spotctl.cli.jsonlines import public
 from spotctl.control.luggage import dearest_move
 from spotctl.control.state import State
+from spotctl.report.final import baselines_document
+from spotctl.report.summary import MEANINGS
 from spotctl.session import JobPlan
 
 _Judged: TypeAlias = tuple[Weighed, Beta | None]
@@ -36,18 +38,15 @@ _Judged: TypeAlias = tuple[Weighed, Beta | None]
 _MARKETS_NAMED: Final = 5
 
 
-def picture(plan: JobPlan, data: str | None = None) -> RenderableType:
-    """For people: what would be bought, the alternatives to the first purchase, what to expect.
-
-    ``data``: which columns of the input are read as what.
-    """
+def picture(plan: JobPlan) -> RenderableType:
+    """For people: what would be bought, the alternatives to the first purchase, what to expect."""
     terms, first = plan.terms, plan.ahead.decisions[0]
     parts: list[RenderableType] = [
         Text.assemble(
             (terms.job, "bold"), f"  prices: {terms.prices}, {terms.rules.name} rules, {terms.strategy}"
         ),
-        Text(f"starts {format_instant(terms.start)}, the prices' own time", style="dim"),
-        *([] if data is None else [Text(f"reads {data}", style="dim")]),
+        Text(f"starts {format_instant(terms.start)}, the prices' own time{_again(plan)}", style="dim"),
+        *([] if plan.size is None else [Text(f"reads {plan.size.reads}", style="dim")]),
         *(Text(line, style="yellow") for line in (*set_aside(plan), *_unknowns(plan))),
         Text(""),
     ]
@@ -91,6 +90,7 @@ def document(plan: JobPlan) -> dict[str, Any]:
         "prices": terms.prices,
         "rules": terms.rules.name,
         "start": format_instant(terms.start),
+        "reads": None if plan.size is None else plan.size.reads,
         "reliable": {"count": terms.reliable_count, **public(terms.reliable)},
         "work": ahead.work,
         "core_seconds_per_clock": terms.core_seconds_per_clock,
@@ -98,7 +98,10 @@ def document(plan: JobPlan) -> dict[str, Any]:
         "expected_cost": _estimate(ahead.expected_cost),
         "expected_seconds": _finite(ahead.expected_s),
         "expected_finish": format_instant(_finish(plan)) if math.isfinite(ahead.expected_s) else None,
-        "on_demand_cost": _estimate(ahead.on_demand_cost),
+        "expected_evictions": _finite(ahead.expected_evictions),
+        "on_demand_cost": None if plan.baselines is None else format_micros(plan.baselines.rental.cost),
+        "baselines": baselines_document(plan.baselines, None),
+        "reproduce": _reproduce(plan),
         "deadline_seconds": terms.deadline_s,
         "promise": None if plan.promise is None else _promise(plan.promise),
         "move": _move(plan),
@@ -273,14 +276,51 @@ def _expected(plan: JobPlan) -> list[RenderableType]:
     if not math.isfinite(ahead.expected_s):
         return [Text("This footprint would never finish the job.", style="bold")]
     whole = "" if terms.stop.foreseen else f" of one {words.unit(terms)}; nobody can say how many it takes"
-    cost, on_demand = micros(ahead.expected_cost), micros(ahead.on_demand_cost)
-    saved = f" ({1 - cost / on_demand:.0%} less)" if on_demand > cost else ""
     lasting = words.span(ahead.expected_s)
     lines = [
-        f"expected cost    {words.money(cost)}; on-demand alone {words.money(on_demand)}{saved}{whole}",
+        f"expected cost    {words.money(micros(ahead.expected_cost))}{_saved(plan)}{whole}",
+        *_on_demand(plan),
         f"expected finish  {format_instant(_finish(plan))}, {lasting} after the start{whole}{_alone(plan)}",
     ]
     return [Text(line) for line in lines + _work(plan) + _moves(plan) + _limits(plan)]
+
+
+def _saved(plan: JobPlan) -> str:
+    """Beside the cheaper way on demand."""
+    cost, found = micros(plan.ahead.expected_cost), plan.baselines
+    if found is None or not found.rental.cost:
+        return ""
+    than, less = MEANINGS[found.headline], 1 - cost / found.rental.cost
+    return f", {less:.0%} less than {than}" if less >= 0 else f", {-less:.0%} MORE than {than}"
+
+
+def _on_demand(plan: JobPlan) -> list[str]:
+    """Both ways to do the same on demand, named."""
+    if plan.baselines is None:
+        return []
+    return [
+        f"{'':17}{words.money(way.cost)} is {MEANINGS[name]}: {way.machines} x "
+        f"{way.market.instance_type} in {words.span(way.seconds)}"
+        for name, way in plan.baselines.named.items()
+    ]
+
+
+def _again(plan: JobPlan) -> str:
+    """How a start that follows from the clock is had again; nothing where it was named."""
+    return f"; again with {_reproduce(plan)}" if plan.start_follows_clock else ""
+
+
+def start_told(plan: JobPlan) -> list[str]:
+    """The start that follows from the clock, and how to have it again; nothing where it was named."""
+    again = _again(plan)
+    return [f"{plan.terms.job}: starts {format_instant(plan.terms.start)}, as the clock says{again}"] * bool(
+        again
+    )
+
+
+def _reproduce(plan: JobPlan) -> str:
+    """The options with which the same start is had again, whatever the clock says."""
+    return f"--trace-start {format_instant(plan.terms.start)} --seed {plan.terms.seed}"
 
 
 def _work(plan: JobPlan) -> list[str]:
