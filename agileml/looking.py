@@ -109,11 +109,7 @@ def describe_input(location: str, columns: Columns, called: Called) -> str:
 
     Raises ApplicationError where a job with this input would be refused for its columns.
     """
-    return describe_files(InputFiles(location, columns, called, parquet_names))
-
-
-def describe_files(files: InputFiles) -> str:
-    """Returns what ``describe_input`` does, of files that were found already."""
+    files = InputFiles(location, columns, called, parquet_names)
     look = files.look(files.names[0])
     name = Path(files.names[0]).name
     which = name if len(files.names) == 1 else f"{len(files.names)} files, {name} first"

@@ -56,8 +56,8 @@ class Sample(Table):
         self,
         location: str | Path,
         columns: Columns,
-        most_values: int = MOST_VALUES,
         called: Called = NONE_CALLED,
+        most_values: int = MOST_VALUES,
     ) -> None:
         super().__init__(location, columns, called=called)
         self._kept: list[Arrays] = []

@@ -34,7 +34,7 @@ from agileml.keys import (
     number_names,
     number_of_name,
 )
-from agileml.looking import InputFiles, Look, describe_files, parquet_names
+from agileml.looking import InputFiles, Look, parquet_names
 from agileml.naming import NONE_CALLED, TextLayout
 from agileml.sources import DOCWORD_HEAD, Docword, Format, format_of, is_local, read_vocabulary
 
@@ -75,8 +75,8 @@ class Table:
         location: str | Path,
         columns: Columns,
         batch_rows: int = _BATCH_ROWS,
-        called: Called = NONE_CALLED,
         after_batch: Callable[[], None] = lambda: None,
+        called: Called = NONE_CALLED,
     ) -> None:
         self.location = str(location)
         self._input = InputFiles(self.location, columns, called, parquet_names)
@@ -97,10 +97,6 @@ class Table:
         if names is None and name == "word" and (vocabulary := self._vocabulary()) is not None:
             return np.array(vocabulary)[keys - 1]
         return keys if names is None else names[keys].astype(np.str_)
-
-    def describe(self) -> str:
-        """Returns which columns are read as what, and how the input is written, in one line."""
-        return describe_files(self._input)
 
     @property
     def rows(self) -> int:

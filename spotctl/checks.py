@@ -48,13 +48,11 @@ class InputSize:
     """What was found of an elastic job's input, and of the model that it makes.
 
     ``model_values``: of the whole model, or the most that it may have where it is not ``model_exact``.
-    ``reads``: which columns of the input are read as what, in a line.
     """
 
     counts: Counts
     model_values: int
     model_exact: bool
-    reads: str = ""
 
 
 def check_job(settings: Settings, terms: Terms) -> InputSize | None:
@@ -96,6 +94,21 @@ def data_error(spec: JobSpec, error: ApplicationError) -> JobError:
     return JobError("data", told if spec.data in told else f"{spec.data}: {told}")
 
 
+def describe_data(spec: JobSpec) -> str | None:
+    """Returns which columns of the job's data are read as what; None of a job without data.
+
+    Only the first lines are read. Raises JobError where a launch would refuse the columns.
+    """
+    if spec.engine != "agileml":
+        return None
+    from agileml.looking import describe_input
+
+    try:
+        return describe_input(spec.data, application_of(spec).columns, spec.columns)
+    except ApplicationError as error:
+        raise data_error(spec, error) from error
+
+
 def _check_metric(spec: JobSpec, app: Application) -> None:
     converged = spec.stop.converged
     if converged is not None and converged.metric != app.metric:
@@ -126,23 +139,23 @@ def _look_at_input(spec: JobSpec, app: Application, limit: _Limit) -> InputSize:
     from agileml.tables import Table
 
     try:
-        sample = Sample(spec.data, app.columns, called=spec.columns)
+        sample = Sample(spec.data, app.columns, spec.columns)
         counts = sample.counts()
         if counts.exact and counts.rows == counts.rows_read:
             values, exact = _survey(app, sample, spec), True
         else:
-            holds_all = sample.layout is app.columns  # a count of a word may be any number of words
-            most = _most_values(app, counts) if holds_all else None
-            surely = most is not None and _allows(limit, most)
-            whole = Table(spec.data, app.columns, called=spec.columns)
-            values = most if surely and most is not None else _survey(app, whole, spec)
-            exact = not surely
+            most = _most_values(app, counts) if sample.layout is app.columns else None
+            exact = most is None or not _allows(limit, most)
+            if most is None or exact:
+                values = _survey(app, Table(spec.data, app.columns, called=spec.columns), spec)
+            else:
+                values = most
     except ApplicationFault as error:
         raise JobError("app", f"{spec.app}: {error}") from error
     except ApplicationError as error:
         raise data_error(spec, error) from error
     limit(values * BYTES_PER_VALUE)
-    return InputSize(counts, values, exact, sample.describe())
+    return InputSize(counts, values, exact)
 
 
 def _survey(app: Application, table: Table, spec: JobSpec) -> int:

@@ -11,6 +11,7 @@ import json
 import os
 import zlib
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -109,4 +110,5 @@ def _keep(run: Run, summary: RunSummary, stamp: list[int]) -> None:
         partial.write_bytes(head + b"\n" + body)
         partial.replace(run.summary_path)
     except OSError:  # whoever may only read, or has no room left, folds again next time
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial.unlink()

@@ -94,7 +94,7 @@ class InputStore:
         part = self.folder / f"{key}.part"
         shutil.rmtree(part, ignore_errors=True)
         try:
-            cut_input(job.make_application(), source, job.setup.shards, part, job.columns, check)
+            cut_input(job.make_application(), source, job.setup.shards, part, check, job.columns)
             changed = changed_since(source, before)
             if changed:
                 raise ApplicationError(f"{', '.join(changed)} changed while it was read; launch again")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from glob import glob
 from pathlib import Path
 from typing import Final
@@ -128,7 +129,9 @@ def _command(root: Section, folder: Path, name: str) -> JobSpec:
             )
             resources.reject("reliable", f"a command needs no machine beside the one it runs on; {instead}")
         spot = _spot(resources.section("spot"), machines=1)
+    scaling = _without(root.section("scaling"), "sigma", "measure", "cores", "phi")
     command, output = jobcommand.read_command(root, folder), root.get("output", _PLACE, "")
+    command = replace(command, gains=jobcommand.read_gains(scaling))
     return JobSpec(
         name=name,
         engine="command",
@@ -139,7 +142,7 @@ def _command(root: Section, folder: Path, name: str) -> JobSpec:
         reliable=None,
         spot=spot,
         objective=_objective(root.section("objective"), jobcommand.STRATEGIES),
-        scaling=_scaling(_without(root.section("scaling"), "sigma", "measure")),
+        scaling=replace(_scaling(scaling), phi=Scaling().phi),
         training=Training(staleness=0, partitions=1, shards=1),
         drain=root.get("drain", switch(), False),
         seed=root.get("seed", whole(0), 0),

@@ -23,6 +23,7 @@ from typing import IO, TYPE_CHECKING, Final
 from zipfile import BadZipFile
 
 from spotctl.errors import LedgerError
+from spotctl.home import default_root as default_root
 from spotctl.timesource import pause, stopwatch, wall_clock
 
 if TYPE_CHECKING:
@@ -43,14 +44,6 @@ _LOOKS_TAKE_S: Final = 0.2
 
 class JobLocked(Exception):
     """Another process runs this job now."""
-
-
-def default_root() -> Path:
-    """$SPOTCTL_HOME, else $XDG_STATE_HOME/spotctl, else ~/.local/state/spotctl."""
-    if home := os.environ.get("SPOTCTL_HOME"):
-        return Path(home)
-    state = os.environ.get("XDG_STATE_HOME")
-    return (Path(state) if state else Path.home() / ".local" / "state") / "spotctl"
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ from spotctl.report.final import Score, Unscored, final_object, with_score
 from spotctl.resolve import Resolved, resolve
 from spotctl.runs import JobLocked, Run, Runs, held, is_held
 from spotctl.scoring import INTERRUPTED, Scoring, limit_s
+from spotctl.setbacks import Setbacks, expect_setbacks
 from spotctl.settings import IfRunning, LaunchOptions, Settings, WorldKind
 from spotctl.stopsignals import StopSignals
 from spotctl.timesource import PacedTime, VirtualTime, pause, wall_clock
@@ -62,6 +63,8 @@ class JobPlan:
     """The same work on demand; None where nothing would ever be done."""
     start_follows_clock: bool = False
     """Whether nobody named the start, so that it is another one tomorrow."""
+    setbacks: Setbacks | None = None
+    """What evictions are expected to cost a command; None of an elastic job."""
     size: InputSize | None = None
     """Of the input and the model; None of a command, and where nothing was looked at."""
 
@@ -148,6 +151,7 @@ def _plan(settings: Settings, *, check: bool = True) -> JobPlan:
         work_assumed=assumed,
         baselines=_baselines(resolved.terms, state, ahead),
         start_follows_clock=settings.prices.start is None,
+        setbacks=expect_setbacks(state, ahead, None if command is None else command.checkpoint.keeps),
         size=size,
     )
 

@@ -106,15 +106,15 @@ class Job:
         )
 
 
-Cutter: TypeAlias = Callable[[Job, str], tuple[str, Shape]]
+Cutter: TypeAlias = Callable[[Job, str, Callable[[], None]], tuple[str, Shape]]
 """Cuts an input for a job, or finds it cut; returns where it is, and the model's shape."""
 
 
-def _cut_for_job(job: Job, source: str) -> tuple[str, Shape]:
+def _cut_for_job(job: Job, source: str, check: Callable[[], None]) -> tuple[str, Shape]:
     from agileml.cutting import cut_input  # brings DuckDB, which no process of the job needs
 
     app = job.make_application()
-    return job.input_at, cut_input(app, source, job.setup.shards, job.input_at, job.columns)
+    return job.input_at, cut_input(app, source, job.setup.shards, job.input_at, check, job.columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,15 +130,17 @@ class JobFolder:
         job: Job,
         source: str | Path,
         resume: str = "",
+        check: Callable[[], None] = lambda: None,
         cutter: Cutter | None = None,
     ) -> JobFolder:
         """Cut the input ``source`` (see ``tables.Table``) and write what the processes need.
 
         ``resume``: a checkpoint, or a folder of checkpoints whose newest whole one is meant; training goes on
-        after its clock, and with the same input ends as if it had never stopped. ``cutter`` cuts the input,
-        or finds it cut; None: it is cut for this job alone. What an attempt that was killed has left is
-        replaced. Raises ApplicationError, CheckpointError, ValueError for a setup that describes no job, or
-        OSError where temporary names are too long for sockets.
+        after its clock, and with the same input ends as if it had never stopped. ``check`` is called after
+        each batch of the input, and may raise to give up. ``cutter`` cuts the input, or finds it cut; None:
+        it is cut for this job alone. What an attempt that was killed has left is replaced. Raises
+        ApplicationError, CheckpointError, ValueError for a setup that describes no job, or OSError where
+        temporary names are too long for sockets.
         """
         folder = cls(path.resolve())
         folder.path.mkdir(parents=True, exist_ok=True)
@@ -158,7 +160,7 @@ class JobFolder:
         job = replace(
             job, input_at=job.input_at or str(folder.input), model_at=job.model_at or str(folder.model)
         )
-        place, shape = (cutter or _cut_for_job)(job, str(source))
+        place, shape = (cutter or _cut_for_job)(job, str(source), check)
         job = replace(job, input_at=place)
         timed = job.timing.checkpoint_s > 0
         job = replace(job, setup=with_places(job.setup, resume, shape, timed=timed))

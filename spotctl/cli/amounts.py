@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Final
 
@@ -39,3 +40,11 @@ def exact(amount: MicroUsd) -> str:
 def savings(share: float) -> str:
     """Of an on-demand baseline, what was not spent; where it is negative, more was."""
     return f"{share:.1%} saved" if share >= 0 else f"cost {-share:.1%} more"
+
+
+def span(seconds: float) -> str:
+    """ "1:02:03", with its hours so that it is no time of day; never negative: a countdown stops at zero."""
+    whole = max(0, math.ceil(seconds))
+    minutes, rest = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}"

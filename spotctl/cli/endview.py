@@ -63,8 +63,8 @@ def _speeds(measured: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     if measured is None:
         return []
     told = [
-        f"{name} as {speed['value']:.3g} cores ({speed['low']:.3g} to {speed['high']:.3g}; it has "
-        f"{speed['cores']:g})"
+        f"{name} as {speed['value']:.3g} cores ({speed['low']:.3g} to {speed['high']:.3g}; taken for "
+        f"{speed['nominal']:.3g}, it has {speed['cores']:g})"
         for name, speed in measured["speeds"].items()
     ]
     return [("measured", ", ".join(told))]
@@ -127,8 +127,17 @@ def _work(final: Mapping[str, Any]) -> str:
     ]
     if final["engine"] == "agileml":
         told.append(words.counted(final["stage_transitions"], "change") + " of stage")
-    done = f"{final['clocks']} {unit}{before}, {final['clocks_redone']} computed twice{again}"
+    done = f"{final['clocks']} {unit}{before}, {_redone(final)}{again}"
     return f"{done}; {', '.join(told)}"
+
+
+def _redone(final: Mapping[str, Any]) -> str:
+    """Steps, and for how long the program ran for nothing: one that says nothing of steps redoes none."""
+    steps, seconds = f"{final['clocks_redone']} computed twice", final["seconds_redone"]
+    if not seconds:
+        return steps
+    ran = f"its program ran {words.span(seconds)} for nothing and began again"
+    return f"{steps}: {ran}" if final["clocks_redone"] else ran
 
 
 def _kept(final: Mapping[str, Any]) -> tuple[str, str]:

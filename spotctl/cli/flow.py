@@ -9,7 +9,8 @@ import typer
 
 from pricing_data.units import micros
 from spotctl import session
-from spotctl.cli import endview, jsonlines, planview, screen, words
+from spotctl.checks import describe_data
+from spotctl.cli import endview, jsonlines, planview, screen, setbackview, words
 from spotctl.cli.observers import JsonLines, LogLines, Screen
 from spotctl.config import JobSpec
 from spotctl.errors import DeadlineInfeasible, Interrupted, NothingToDo, UsageError
@@ -21,10 +22,11 @@ from spotctl.stopsignals import StopSignals
 def show_plan(spec: JobSpec, options: LaunchOptions, as_json: bool) -> None:
     """Print the plan. Nothing is written. Raises DeadlineInfeasible and UsageError where a launch would."""
     plan = session.plan_job(spec, options)
+    data = describe_data(spec)
     if as_json:
-        screen.data(jsonlines.document(planview.document(plan)))
+        screen.data(jsonlines.document({**planview.document(plan), "data": data}))
     else:
-        screen.show(planview.picture(plan))
+        screen.show(planview.picture(plan, data))
     _refuse_infeasible(plan)
 
 
@@ -42,7 +44,7 @@ def _launch(spec: JobSpec, options: LaunchOptions, as_json: bool, signals: StopS
     if ask:
         _ask(plan)
     else:
-        screen.note(*planview.set_aside(plan), *planview.start_told(plan))
+        screen.note(*planview.set_aside(plan), *planview.start_told(plan), *setbackview.warnings(plan))
     finished, interrupted = None, False
     try:
         with _watcher(options, as_json) as watcher:

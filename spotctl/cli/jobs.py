@@ -51,10 +51,10 @@ def status(
         return
     shown, unreadable = summaries(runs.all()) if run is None else ({run: summary_of(run)}, [])
     if options.wants_json(form, as_json):
-        status = runtable.status(shown.values())
-        screen.data(jsonlines.document({**status, "kept": sizes.document(runs, run)}))
+        kept = sizes.document(runs, run)
+        screen.data(jsonlines.document({**runtable.status(shown.values()), "kept": kept}))
     elif shown:
-        screen.show(runtable.table(shown))
+        screen.show_rows(runtable.table(shown))
         screen.note(sizes.of_all(runs))
     elif not unreadable:
         screen.note(runtable.none_yet())
@@ -169,7 +169,7 @@ def wait(
     if options.wants_json(form, as_json):
         screen.data(jsonlines.document(runtable.status([ended])))
     else:
-        screen.show(runtable.table({run: ended}))
+        screen.show_rows(runtable.table({run: ended}))
     raise typer.Exit(runtable.exit_code(ended))
 
 

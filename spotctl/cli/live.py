@@ -155,6 +155,7 @@ def _progress(state: State) -> RenderableType:
     share = done(state)
     row = Table.grid(padding=(0, 2))
     redone = f", {state.clocks_redone} computed twice" if state.clocks_redone else ""
+    redone += f", {words.span(state.seconds_redone)} done again" if state.seconds_redone else ""
     again = f", begun again {words.times(state.restarts)}" if state.restarts else ""
     row.add_row(
         ProgressBar(completed=0 if share is None else 100 * share, pulse=share is None, width=40),

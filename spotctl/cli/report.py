@@ -69,7 +69,7 @@ def _write(runs: Mapping[str, RunSummary], by: By, form: ReportFormat, output: P
     from spotctl.cli import reportview
 
     if form is ReportFormat.TABLE and output is None:
-        screen.show(reportview.table(runs, by))
+        screen.show_rows(reportview.table(runs, by))
         return
     text = {
         ReportFormat.TABLE: reportview.plain_table,

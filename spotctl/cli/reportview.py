@@ -7,10 +7,9 @@ import io
 from collections import Counter
 from typing import Any, Final
 
-from rich.table import Table
-
 from pricing_data.units import HOUR_S, MicroUsd, format_micros
-from spotctl.cli import amounts, jsonlines, screen
+from spotctl.cli import amounts, jsonlines
+from spotctl.cli.rows import Rows
 from spotctl.report.by import By
 from spotctl.report.groups import Group, Runs, grouped, time_zone, total
 from spotctl.report.summary import MONEY
@@ -18,22 +17,21 @@ from spotctl.report.summary import MONEY
 _RUNS_NAMED: Final = 5
 
 
-def table(runs: Runs, by: By) -> Table:
+def table(runs: Runs, by: By) -> Rows:
     """For people: hours, and dollars to the last digit so that rows add up, with the total below."""
     whole = total(runs)
-    notes = "\n".join(
-        (amounts.NOMINAL, amounts.BASELINES, *_zone(runs, by), *_uncompared(whole), *_open(whole))
-    )
-    shown = Table(box=None, header_style="bold", pad_edge=False, caption=notes, caption_justify="left")
-    shown.add_column(by.value, no_wrap=True)
     titles = ("runs", "spot h", "free h", "on-demand h", "spot", "on-demand", "egress", "total", "refunded")
-    for title in (*titles, "as fast", "cheapest", "saved", "evictions", "machines taken", "redone"):
-        shown.add_column(title, justify="right", no_wrap=True)
-    for group in grouped(runs, by):
-        shown.add_row(*_cells(group))
-    shown.add_section()
-    shown.add_row(*_cells(whole), style="bold")
-    return shown
+    compared = ("as fast", "cheapest", "saved", "evictions", "machines taken", "redone")
+    return Rows(
+        titles=(by.value, *titles, *compared),
+        rows=[_cells(group) for group in grouped(runs, by)],
+        left=1,
+        total=_cells(whole),
+        notes=(
+            *(amounts.NOMINAL, amounts.BASELINES),
+            *(*_zone(runs, by), *_uncompared(whole), *_open(whole)),
+        ),
+    )
 
 
 def _zone(runs: Runs, by: By) -> list[str]:
@@ -71,7 +69,7 @@ def _open(whole: Group) -> list[str]:
 
 def plain_table(runs: Runs, by: By) -> str:
     """``table`` as text."""
-    return screen.text(table(runs, by))
+    return table(runs, by).text()
 
 
 def rows_csv(runs: Runs, by: By) -> str:
@@ -121,6 +119,7 @@ def _fields(group: Group, by: By) -> dict[str, Any]:
         "evictions": group.evictions,
         "instances_evicted": group.evicted,
         "clocks_redone": group.clocks_redone,
+        "seconds_redone": group.seconds_redone,
     }
 
 
@@ -139,7 +138,16 @@ def _cells(group: Group) -> tuple[str, ...]:
         "-" if group.savings is None else f"{group.savings:.1%}",
         str(group.evictions),
         str(group.evicted),
-        "-" if group.clocks_redone is None else str(group.clocks_redone),
+        _redone(group),
+    )
+
+
+def _redone(group: Group) -> str:
+    """Clocks and steps, and for how long programs ran for nothing."""
+    if group.clocks_redone is None:
+        return "-"
+    return f"{group.clocks_redone}" + (
+        f" + {amounts.span(group.seconds_redone)}" if group.seconds_redone else ""
     )
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from rich.table import Table
-
 from pricing_data.units import MicroUsd
 from spotctl.cli import amounts
+from spotctl.cli.rows import Rows
 from spotctl.report.summary import RunSummary
 from spotctl.runs import Run, replays
 
@@ -23,16 +22,11 @@ def none_yet() -> str:
     return f"{told}. Replays are kept apart, in SPOTCTL_HOME={kept.root}" if kept.all() else told
 
 
-def table(runs: Mapping[Run, RunSummary]) -> Table:
+def table(runs: Mapping[Run, RunSummary]) -> Rows:
     """A line for each."""
-    shown = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("job", "run", "state"):
-        shown.add_column(title, no_wrap=True)
-    for title in ("stage", "machines", "progress", "objective", "cost", "saved", "evictions"):
-        shown.add_column(title, justify="right", no_wrap=True)
-    for run, summary in runs.items():
-        shown.add_row(*_cells(run, summary))
-    return shown
+    figures = ("stage", "machines", "progress", "objective", "cost", "saved", "evictions")
+    cells = [_cells(run, summary) for run, summary in runs.items()]
+    return Rows(("job", "run", "state", *figures), cells, left=3)
 
 
 def status(runs: Iterable[RunSummary]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from bidbrain.model import Action
 from pricing_data.market import Market
-from pricing_data.units import Instant
+from pricing_data.units import Instant, Usd, format_micros, micros
 from spotctl.cli.amounts import BASELINES as BASELINES
 from spotctl.cli.amounts import BESIDE as BESIDE
 from spotctl.cli.amounts import NOMINAL as NOMINAL
@@ -22,6 +22,7 @@ from spotctl.cli.amounts import counted as counted
 from spotctl.cli.amounts import exact as exact
 from spotctl.cli.amounts import money as money
 from spotctl.cli.amounts import savings as savings
+from spotctl.cli.amounts import span as span
 from spotctl.control import events as e
 from spotctl.control.state import Allocation, Instance, State
 from spotctl.report.status import unit as unit
@@ -55,12 +56,14 @@ def moment(at: Instant) -> str:
     return dt.datetime.fromtimestamp(at, dt.UTC).strftime("%H:%M")
 
 
-def span(seconds: float) -> str:
-    """ "1:02:03", with its hours so that it is no time of day; never negative: a countdown stops at zero."""
-    whole = max(0, math.ceil(seconds))
-    minutes, rest = divmod(whole, 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}"
+def estimate(amount: Usd) -> str | None:
+    """Dollars as scripts read them; None where they are infinite."""
+    return format_micros(micros(amount)) if math.isfinite(amount) else None
+
+
+def finite(value: float) -> float | None:
+    """``value``; None where it is infinite, which JSON cannot say."""
+    return value if math.isfinite(value) else None
 
 
 def price(per_hour: float) -> str:
@@ -170,6 +173,14 @@ def _those(state: State, instances: Iterable[str]) -> str:
 
 def _stage(_: State, entry: e.StageEntered) -> str:
     return f"stage {entry.stage}: {STAGES[entry.stage]}"
+
+
+def _program_began(state: State, entry: e.ProgramBegan) -> str | None:
+    if state.program_starts < 2:
+        return None
+    again = f"{span(state.seconds_redone)} of its time so far is done again" if state.seconds_redone else ""
+    where = f"after {unit(state.terms)} {entry.clock}" if entry.clock else "from nothing"
+    return f"the program begins again, {where}" + (f": {again}" if again else "")
 
 
 def _rolled_back(state: State, entry: e.RolledBack) -> str:
@@ -286,6 +297,7 @@ TELLERS: Final[Mapping[type, Callable[[State, Any], str | None]]] = {
     e.InstancesEnded: _ended,
     e.Release: _release,
     e.StageEntered: _stage,
+    e.ProgramBegan: _program_began,
     e.RolledBack: _rolled_back,
     e.CheckpointFetched: _fetched,
     e.Checkpointed: _checkpointed,

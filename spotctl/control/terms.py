@@ -20,13 +20,20 @@ SAVE_WITHIN_S: Final = 1800
 
 @dataclass(frozen=True, slots=True)
 class Tradable:
-    """A market the job may use: its on-demand price and the cores of one instance (the papers' nu)."""
+    """A market the job may use: its on-demand price, and what one instance has and does."""
 
     market: Market
     on_demand: UsdPerHour
     cores: int
     rules: MarketRules | None = None
     """How it bills and evicts; None: as the run's rules say."""
+    speed: float | None = None
+    """Work per second of one instance, where that is not its cores: a program need not use all of them."""
+
+    @property
+    def nu(self) -> float:
+        """Work per second of one instance, in core-seconds, as far as is known before the start."""
+        return float(self.cores) if self.speed is None else self.speed
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +141,8 @@ class Terms:
     """How the job survives the loss of its machine, where no reliable machine keeps what it has done."""
     saves_on_warning: bool = True
     """Whether a warning in time costs no work: always so with AgileML."""
+    keeps_nothing: bool = False
+    """Whether a program writes no checkpoints, so that it begins anew on every machine."""
     luggage: Luggage | None = None
     """What carrying its checkpoints elsewhere takes; None where they stay within one region."""
     keeps: Keeping | None = None
@@ -164,7 +173,7 @@ class Terms:
         """For how long a training is waited for that should end: it may have a clock in hand, of which twice
         the time that its first machines alone would take is allowed, and a model to save.
         """
-        cores = self.reliable.cores * max(1, self.reliable_count)
+        cores = self.reliable.nu * max(1, self.reliable_count)
         return Seconds(SAVE_WITHIN_S + math.ceil(2 * self.core_seconds_per_clock / cores))
 
     @property

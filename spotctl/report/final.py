@@ -94,6 +94,7 @@ def final_object(
         "instances_evicted": sum(eviction.machines for eviction in evictions(state)),
         "failures": state.failures,
         "clocks_redone": state.clocks_redone,
+        "seconds_redone": seconds_redone(state),
         "restarts": state.restarts,
         "stage_transitions": state.stage_transitions,
         "decisions": state.decisions,
@@ -174,7 +175,9 @@ def expectation_document(state: State) -> dict[str, Any] | None:
 
 def _measured(state: State, measured: Measured) -> dict[str, Any]:
     """What the job's progress showed; speeds are nominal core-seconds per second of one machine."""
-    found, cores = measured.scaling(state.terms.scaling), dict(measured.speeds.nominal)
+    found, nominal = measured.scaling(state.terms.scaling), dict(measured.speeds.nominal)
+    tradables = (*state.terms.spot, state.terms.reliable)
+    cores = {t.market.instance_type: t.cores for t in tradables}
     return {
         "phi": round(found.phi, 6),
         "sigma_seconds": round(found.sigma_s, 3),
@@ -182,6 +185,7 @@ def _measured(state: State, measured: Measured) -> dict[str, Any]:
         "speeds": {
             name: {
                 "cores": cores[name],
+                "nominal": nominal[name],
                 "value": round(speed.value, 4),
                 "low": round(speed.low, 4),
                 "high": round(speed.high, 4),
@@ -189,6 +193,11 @@ def _measured(state: State, measured: Measured) -> dict[str, Any]:
             for name, speed in measured.fitted().items()
         },
     }
+
+
+def seconds_redone(state: State) -> int | None:
+    """For how long a program ran for nothing; None of an elastic job, whose clocks say it."""
+    return None if state.terms.checkpoints is None else state.seconds_redone
 
 
 def kept(state: State) -> dict[str, Any] | None:

@@ -101,7 +101,7 @@ def work_possible(state: State) -> float:
         if instance.running_at is not None:
             ended = state.now if instance.ended_at is None else instance.ended_at
             market = state.allocations[instance.allocation].market
-            rate = max(speeds[market.instance_type], state.terms.tradable(market).cores)
+            rate = max(speeds[market.instance_type], state.terms.tradable(market).nu)
             possible += rate * (max(0, ended - instance.running_at) + _WHOLE_S)
     return possible
 

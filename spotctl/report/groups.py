@@ -41,6 +41,8 @@ class Group:
     """How many of ``runs`` have not ended: what they cost is known up to their last entry."""
     clocks_redone: int | None = None
     """Work lost; known of whole runs only, as are the baselines."""
+    seconds_redone: int | None = None
+    """For how long commands' programs ran for nothing, likewise."""
     baseline: MicroUsd | None = None
     """The cheaper of both baselines of each run that is compared; None where none is."""
     as_fast: MicroUsd | None = None
@@ -111,6 +113,7 @@ def _group(key: str, runs: Runs) -> Group:
     return replace(
         of_all,
         clocks_redone=sum(run.clocks_redone for run in runs.values()),
+        seconds_redone=sum(run.seconds_redone for run in runs.values()),
         baseline=_sum_if_any(run.baseline for run in compared),
         as_fast=_sum_if_any(run.cheapest if run.as_fast is None else run.as_fast for run in compared),
         cheapest=_sum_if_any(run.cheapest for run in compared),

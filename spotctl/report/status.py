@@ -9,7 +9,7 @@ from typing import Any
 from pricing_data.units import Instant, format_instant
 from spotctl.control.state import State
 from spotctl.control.terms import Terms
-from spotctl.report.final import cost_document, expectation_document, kept
+from spotctl.report.final import cost_document, expectation_document, kept, seconds_redone
 from spotctl.report.fold import account, evictions
 
 
@@ -45,6 +45,7 @@ def status_document(
         "instances_evicted": sum(eviction.machines for eviction in evictions(state)),
         "failures": state.failures,
         "clocks_redone": state.clocks_redone,
+        "seconds_redone": seconds_redone(state),
         "restarts": state.restarts,
         "waits": list(waits),
         "last_decision": None if state.last_decision is None else state.last_decision.why,

@@ -30,6 +30,7 @@ def summarize(state: State, began: float, status: Mapping[str, Any]) -> RunSumma
         cheapest=None if found is None else found.cheapest.cost,
         no_savings_reason=money.no_savings_reason,
         clocks_redone=state.clocks_redone,
+        seconds_redone=state.seconds_redone,
         progress=clocks(state),
         status=status,
     )

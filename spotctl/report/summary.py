@@ -69,6 +69,8 @@ class RunSummary:
     """The cheapest way on demand; None where no work was done that could be compared."""
     no_savings_reason: str | None
     clocks_redone: int
+    seconds_redone: int
+    """For how long a command's programs ran for nothing."""
     progress: str
     """ "clock 3 of 40"."""
     status: Mapping[str, Any]

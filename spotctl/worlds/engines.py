@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Final, Protocol
 
 from agileml.app import ApplicationError, ApplicationFault
@@ -25,7 +24,6 @@ from spotctl.control import events as e
 from spotctl.control.state import State
 from spotctl.control.terms import Terms
 from spotctl.errors import JobError
-from spotctl.inputs import InputStore
 from spotctl.models import keep_checkpoint, keep_model
 from spotctl.movable import BYTES_PER_VALUE, refuse_immovable, refuse_too_large
 from spotctl.report.final import Unscored
@@ -131,8 +129,8 @@ class _AgileML:
         try:
             whole = newest(place_of(spec)) if resumes else None
             resume = "" if whole is None else whole.folder
-            cut = partial(self._cut, check=check)
-            shape = JobFolder.prepare(self.run.training, job, spec.data, resume, cut).cut_input().shape
+            folder = JobFolder.prepare(self.run.training, job, spec.data, resume, check, self._cut)
+            shape = folder.cut_input().shape
         except CheckpointError as error:
             raise JobError("checkpoint", str(error)) from error
         except ApplicationFault as error:
@@ -145,7 +143,9 @@ class _AgileML:
             refuse_immovable(model_bytes, spec.training.link_mbit_s, self.terms.rules.notice_s)
 
     def _cut(self, job: Job, source: str, check: Callable[[], None]) -> tuple[str, Shape]:
-        """Finds the input that an earlier run of the same data has cut, or cuts it."""
+        """Runs of the same data share its cut input."""
+        from spotctl.inputs import InputStore  # brings DuckDB: only who begins a run needs it
+
         return InputStore(self.run.folder.parents[2]).cut(job, source, self.run.folder, check)
 
     def host(self) -> LocalHost:

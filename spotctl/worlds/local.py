@@ -31,6 +31,10 @@ from spotctl.worlds.trace import Asks, TraceWorld
 from spotctl.worlds.training import Training, tell_again
 
 
+class _AskedToEnd(BaseException):
+    """Passes through an application's code, whose own errors are no reason to end."""
+
+
 def local_world(settings: Settings, resolved: Resolved, run: Run, asks: Asks, time: TimeSource) -> BuiltWorld:
     """The world of a new run.
 
@@ -40,9 +44,12 @@ def local_world(settings: Settings, resolved: Resolved, run: Run, asks: Asks, ti
 
     def check() -> None:
         if asks():
-            raise Interrupted(f"{run.name} was asked to end before it began; nothing was started")
+            raise _AskedToEnd
 
-    engine_of(settings, resolved.terms, run).prepare(check)
+    try:
+        engine_of(settings, resolved.terms, run).prepare(check)
+    except _AskedToEnd:
+        raise Interrupted(f"{run.name} was asked to end before it began; nothing was started") from None
     return _Parts.of(settings, resolved, run, asks, time, on_record=()).built()
 
 

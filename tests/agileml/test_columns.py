@@ -38,7 +38,7 @@ def write(folder: Path, name: str, text: str) -> Path:
 
 def train(app: Application, source: Path, called: Called | None = None) -> tuple[bytes, Mapping[str, Any]]:
     place = source.parent / f"cut of {source.name}"
-    cut_input(app, source, SHARDS, place, called or {})
+    cut_input(app, source, SHARDS, place, called=called or {})
     model, _ = serial(app, Input(place), SHARDS, 4)
     return model.tobytes(), Input(place).index()
 

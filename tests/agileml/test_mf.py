@@ -21,7 +21,7 @@ from agileml.app import (
 from agileml.apps import planted
 from agileml.apps.als import sweep_als
 from agileml.apps.compiled import Compiled
-from agileml.apps.mf import MatrixFactorization, Vectorized, _cut_shard
+from agileml.apps.mf import MatrixFactorization, Vectorized, _Coded, _cut_shard, _order, _Tally
 from agileml.cutting import cut_input
 from agileml.input import Input
 from agileml.messages import Patch
@@ -173,15 +173,36 @@ def test_compiled_passes_find_what_the_vectorized_ones_find(
 ) -> None:
     rng = np.random.default_rng(seed)
     ratings = np.array(sorted(rated))
-    user, item = (np.unique(column, return_inverse=True)[1] for column in ratings.T)
+    user, item = (_Coded.of(column, np.unique(column)) for column in ratings.T)
     value = rng.normal(size=len(rated)).astype(np.float32)
-    shard = _cut_shard(user, item, value, np.bincount(item), user.max() + 1, rank)
-    people, items = (rng.normal(size=(n, rank)).astype(np.float32) for n in (user.max() + 1, item.max() + 1))
+    shard = _cut_shard(user, item, value, np.bincount(item.at), len(user.rows), rank)
+    people, items = (rng.normal(size=(len(side.rows), rank)).astype(np.float32) for side in (user, item))
     plain, compiled = Vectorized(shard, items), Compiled(shard, items)
     assert np.allclose(compiled.by_item(people), plain.by_item(people), rtol=1e-4, atol=1e-4)
     (asked, total), (expected, sum_of_squares) = compiled.by_user(people), plain.by_user(people)
     assert np.allclose(asked, expected, rtol=1e-4, atol=1e-4)
     assert total == pytest.approx(sum_of_squares, rel=1e-4)
+
+
+def test_ids_seen_in_many_batches_are_counted_once_each() -> None:
+    """Each batch merged with all before it takes a minute here; the ids lie anywhere, below zero too."""
+    rng = np.random.default_rng(3)
+    seen = rng.integers(-(2**62), 2**62, size=300_000)[rng.integers(300_000, size=(2_000, 500))]
+    tally = _Tally()
+    began = time.process_time()
+    for batch in seen:
+        tally.add(batch)
+    ids, counts = tally.result()
+    assert time.process_time() - began < 10.0
+    expected = np.unique(seen, return_counts=True)
+    assert np.array_equal(ids, expected[0])
+    assert np.array_equal(counts, expected[1])
+
+
+@pytest.mark.parametrize("most", [1, 300, 2**16, 2**16 + 1, 2**31 - 1])
+def test_numbers_are_ordered_as_a_stable_sort_orders_them(most: int) -> None:
+    keys = np.random.default_rng(4).integers(most, size=2_000).astype(np.int32)
+    assert np.array_equal(_order(keys), np.argsort(keys, kind="stable"))
 
 
 def test_a_compiled_job_reaches_the_objective_and_says_so_in_its_arguments(tmp_path: Path) -> None:

@@ -41,6 +41,15 @@ def test_a_command_knows_no_stages_and_leaves_a_checkpoint() -> None:
     )
 
 
+def test_what_a_program_that_says_nothing_of_steps_did_twice_is_told_in_time() -> None:
+    ended = {**final(), "engine": "command", "clocks_redone": 0}
+    assert "60 steps, 0 computed twice" in lines({**ended, "clocks": 60, "seconds_redone": 0})
+    shown = lines({**ended, "clocks": 60, "seconds_redone": 7260})
+    assert "60 steps, its program ran 2:01:00 for nothing and began again;" in shown
+    both = lines({**ended, "clocks": 60, "clocks_redone": 4, "seconds_redone": 7260})
+    assert "4 computed twice: its program ran 2:01:00 for nothing and began again;" in both
+
+
 def test_both_baselines_are_named_and_what_was_saved_is_beside_the_cheaper() -> None:
     ended = final()
     shown = lines(ended)

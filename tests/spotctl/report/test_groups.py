@@ -52,6 +52,7 @@ def test_one_run_by_job() -> None:
             evictions=1,
             evicted=4,
             clocks_redone=1,
+            seconds_redone=0,
             baseline=compared.rental.cost,
             as_fast=compared.as_fast.cost,
             cheapest=compared.cheapest.cost,
