@@ -22,6 +22,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
@@ -68,16 +69,16 @@ class LatentDirichletAllocation:
         """One pass for the vocabulary, and one for the length of every document."""
         often: Counter[str] = Counter()
         within: Counter[str] = Counter()
-        for words in _documents(table):
-            often.update(words)
-            within.update(set(words))
+        for texts in _batches(table):
+            often.update(chain.from_iterable(texts))
+            within.update(chain.from_iterable(map(set, texts)))
         most = self.share * table.rows
         fit = [word for word in often if self.documents <= within[word] <= most]
         if not fit:
             raise ApplicationError(f"{table.location}: no word is in {self.documents} to {most:g} documents")
         kept = sorted(sorted(fit, key=lambda word: (-often[word], word))[: self.vocabulary])
-        number = dict.fromkeys(kept)
-        lengths = np.array([sum(word in number for word in text) for text in _documents(table)])
+        is_kept = frozenset(kept).__contains__
+        lengths = np.array([sum(map(is_kept, text)) for texts in _batches(table) for text in texts])
         first = len(kept) + 1 + np.concatenate([[0], np.cumsum(-(-lengths // self.topics))])
         return Survey(Shape(int(first[-1]), self.topics), {"words": np.array(kept)}, {"first": first})
 
@@ -97,9 +98,10 @@ class LatentDirichletAllocation:
         texts = [[number[word] for word in _words(text) if word in number] for text in rows["text"]]
         lengths = np.array([len(text) for text in texts], np.int64)
         word = np.array([place for text in texts for place in text], np.int64)
-        state = np.concatenate([np.arange(*survey.common["first"][n : n + 2]) for n in numbers] or [word[:0]])
-        within = np.arange(len(word)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        held = -(-lengths // self.topics) * self.topics
+        within = _from_zero(lengths)
+        rows_of = -(-lengths // self.topics)
+        state = np.repeat(survey.common["first"][numbers], rows_of) + _from_zero(rows_of)
+        held = rows_of * self.topics
         words, place = np.unique(word, return_inverse=True)
         return {
             "rows": np.concatenate([words, [len(number)], state]).astype(np.int64),
@@ -191,9 +193,15 @@ class _Counts:
         return cells.reshape(rows, self._app.topics).astype(np.float64)
 
 
-def _documents(table: Table) -> Iterator[list[str]]:
+def _batches(table: Table) -> Iterator[list[list[str]]]:
+    """Gives the words of each document, some documents at a time."""
     for batch in table.batches():
-        yield from map(_words, batch["text"])
+        yield [_words(text) for text in batch["text"]]
+
+
+def _from_zero(lengths: Ints) -> Ints:
+    """Numbers from 0 for each length, one after the other."""
+    return np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
 
 
 def _words(text: str) -> list[str]:
