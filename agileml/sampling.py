@@ -19,7 +19,8 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 
-from agileml.app import ApplicationError, Arrays, Columns
+from agileml.app import ApplicationError, Arrays, Called, Columns
+from agileml.naming import NONE_CALLED
 from agileml.tables import Table
 
 MOST_VALUES: Final = 1_000_000
@@ -47,8 +48,14 @@ class Counts:
 class Sample(Table):
     """The first rows of an input, and none of the others. Raises ApplicationError as ``Table`` does."""
 
-    def __init__(self, location: str | Path, columns: Columns, most_values: int = MOST_VALUES) -> None:
-        super().__init__(location, columns)
+    def __init__(
+        self,
+        location: str | Path,
+        columns: Columns,
+        called: Called = NONE_CALLED,
+        most_values: int = MOST_VALUES,
+    ) -> None:
+        super().__init__(location, columns, called=called)
         self._kept: list[Arrays] = []
         self._most_values = most_values
         self._values_read = 0

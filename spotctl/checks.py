@@ -19,6 +19,7 @@ from agileml.app import (
     Application,
     ApplicationError,
     ApplicationFault,
+    ColumnsError,
     HasLargest,
     asked,
     load_application,
@@ -88,7 +89,24 @@ def application_of(spec: JobSpec) -> Application:
 def data_error(spec: JobSpec, error: ApplicationError) -> JobError:
     """Says that the job's input is not what its application expects, with the input's name once."""
     told = str(error)
+    if isinstance(error, ColumnsError) and spec.columns:
+        return JobError("columns", told)
     return JobError("data", told if spec.data in told else f"{spec.data}: {told}")
+
+
+def describe_data(spec: JobSpec) -> str | None:
+    """Returns which columns of the job's data are read as what; None of a job without data.
+
+    Only the first lines are read. Raises JobError where a launch would refuse the columns.
+    """
+    if spec.engine != "agileml":
+        return None
+    from agileml.looking import describe_input
+
+    try:
+        return describe_input(spec.data, application_of(spec).columns, spec.columns)
+    except ApplicationError as error:
+        raise data_error(spec, error) from error
 
 
 def _check_metric(spec: JobSpec, app: Application) -> None:
@@ -121,17 +139,17 @@ def _look_at_input(spec: JobSpec, app: Application, limit: _Limit) -> InputSize:
     from agileml.tables import Table
 
     try:
-        sample = Sample(spec.data, app.columns)
+        sample = Sample(spec.data, app.columns, spec.columns)
         counts = sample.counts()
         if counts.exact and counts.rows == counts.rows_read:
             values, exact = _survey(app, sample, spec), True
         else:
-            most = _most_values(app, counts)
-            surely = most is not None and _allows(limit, most)
-            values = (
-                most if surely and most is not None else _survey(app, Table(spec.data, app.columns), spec)
-            )
-            exact = not surely
+            most = _most_values(app, counts) if sample.layout is app.columns else None
+            exact = most is None or not _allows(limit, most)
+            if most is None or exact:
+                values = _survey(app, Table(spec.data, app.columns, called=spec.columns), spec)
+            else:
+                values = most
     except ApplicationFault as error:
         raise JobError("app", f"{spec.app}: {error}") from error
     except ApplicationError as error:

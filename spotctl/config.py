@@ -266,3 +266,7 @@ class JobSpec:
     """Of ``engine: command``."""
     checkpoint: ModelCheckpoints | None = None
     """Of ``engine: agileml``; None: none are kept."""
+    score: bool = True
+    """Of ``engine: agileml``: whether the model is scored once the run is over."""
+    columns: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
+    """The columns of the data that the file names, by the application's names; ``others`` has a list."""

@@ -67,12 +67,20 @@ class Interrupts:
         self._watcher = watcher
         self._ctrl_c = False
         self._terminated = False
+        self._stop_asked = False
         self._given = self._noted = int(ledger.noted("asks") or 0)
         self._looked = 0.0
         self.rested: Callable[[], None] = lambda: None
 
     def __call__(self) -> tuple[Ask, ...]:
-        return (*self._signalled(), *self._left_in_ledger())
+        asks = (*self._signalled(), *self._left_in_ledger())
+        self._stop_asked = self._stop_asked or bool(asks)
+        return asks
+
+    @property
+    def stop_asked(self) -> bool:
+        """Whether anybody asked the run to end, be it too late to be taken up."""
+        return self._stop_asked or self._ctrl_c or self._terminated or any(self._ledger.asks(self._given))
 
     def caught(self) -> AbstractContextManager[None]:
         """While inside, SIGINT asks the watcher; SIGTERM and a closed terminal are a graceful cancel."""

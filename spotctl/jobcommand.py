@@ -39,7 +39,7 @@ KEYS: Final = (
     "retries",
 )
 """Of the outermost mapping; a job of another engine has none of them."""
-NOT_ITS: Final = ("app", "args", "data", "stop", "training")
+NOT_ITS: Final = ("app", "args", "data", "columns", "stop", "training", "score")
 """Of AgileML's jobs: a command has none of them."""
 STRATEGIES: Final = ("proteus", "on-demand", "uniform-progress", "greedy")
 """The others are ways to run an elastic trainer."""

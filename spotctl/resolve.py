@@ -16,16 +16,17 @@ from pricing_data.catalogue import Catalogue, bundled_egress
 from pricing_data.errors import NoSuchMarket, TraceError
 from pricing_data.market import Market, MarketRules, PriceHistory
 from pricing_data.rules import RULES, default_rules, together
-from pricing_data.snapshots import bundled_market
 from pricing_data.spells import Observations
-from pricing_data.traces import Recording, read_trace
+from pricing_data.traces import Recording
 from pricing_data.units import Instant, Seconds, format_instant
 from spotctl.config import NEED_DEADLINE, JobSpec
 from spotctl.control.terms import Keeping, Luggage, Stop, Tariff, Terms, Tradable
 from spotctl.errors import JobError, UsageError
+from spotctl.pricecache import read_bundled_once, read_trace_once
+from spotctl.startmoment import DAY_S, HISTORY_S, start_like_now
 
-HISTORY_BEFORE_START_S: Final = 30 * 86400
-"""Default start of a run over a trace: after this much history (decision 7)."""
+HISTORY_BEFORE_START_S: Final = 30 * DAY_S
+"""Default start of a backtest: after this much history (decision 7)."""
 DEFAULT_CORE_SECONDS_PER_CLOCK: Final = 600.0
 """Nominal work of a clock where the job file says nothing."""
 
@@ -59,17 +60,23 @@ class Resolved:
 
 
 def resolve(
-    spec: JobSpec, options: PriceOptions, run: str, seed: int, recording: Recording | None = None
+    spec: JobSpec,
+    options: PriceOptions,
+    run: str,
+    seed: int,
+    recording: Recording | None = None,
+    now: float | None = None,
 ) -> Resolved:
     """The terms of a run of ``spec``. Raises UsageError where prices, markets and job do not fit.
 
-    ``recording``: the prices, where they were read already; else they are what ``options`` say.
+    ``recording``: the prices, where they were read already; else they are what ``options`` say. ``now``: the
+    wall clock that a start follows from which ``options`` leave open; None: the first that is possible.
     """
     _check_strategy(spec)
     catalogue = Catalogue.bundled()
     recording = _recording(spec, options, catalogue) if recording is None else recording
     label = recording.label
-    start = _start(recording, options)
+    start = _start(recording, options, seed, now)
     tradable = _tradable(recording, start, catalogue, label)
     by_cloud = _rules(options, recording)
     rules = together([by_cloud[cloud] for cloud in sorted({t.market.cloud for t in tradable})])
@@ -212,8 +219,8 @@ def _recording(spec: JobSpec, options: PriceOptions, catalogue: Catalogue) -> Re
     wanted = Wanted(spec, options.markets, catalogue)
     try:
         if options.trace is None:
-            return bundled_market(only=wanted)
-        return read_trace(options.trace, only=wanted)
+            return read_bundled_once(wanted)
+        return read_trace_once(options.trace, wanted)
     except NoSuchMarket as error:
         raise wanted.refusal(error) from error
     except TraceError as error:
@@ -285,17 +292,18 @@ def _among(allowed: Iterable[str], value: str) -> bool:
     return not allowed or value in allowed
 
 
-def _start(recording: Recording, options: PriceOptions) -> Instant:
-    start = options.start
+def _start(recording: Recording, options: PriceOptions, seed: int, now: float | None) -> Instant:
+    start, history_s = options.start, HISTORY_BEFORE_START_S if now is None else HISTORY_S
     if start is None:
-        start = Instant(recording.first + HISTORY_BEFORE_START_S)
+        earliest = Instant(recording.first + history_s)
+        start = earliest if now is None else start_like_now(earliest, recording.last, now, seed)
     if recording.first < start < recording.last:
         return start
     span = f"{format_instant(recording.first)} to {format_instant(recording.last)}"
     if options.start is None:
         raise UsageError(
-            f"{recording.label} covers {span}: too short for 30 days of history before the start; "
-            "name a start with --trace-start"
+            f"{recording.label} covers {span}: too short for {history_s // DAY_S} days of history before "
+            "the start; name a start with --trace-start"
         )
     raise UsageError(f"--trace-start {format_instant(start)} is outside of {recording.label} ({span})")
 

@@ -131,6 +131,10 @@ class Section:
         """The keys as written; for mappings whose keys are the user's own."""
         return tuple(self._entries)
 
+    def node(self, key: str) -> yaml.Node:
+        """Returns what stands below ``key``, which has to be there, as it was written."""
+        return self._entries[key][1]
+
     def get(self, key: str, read: Reader[T], default: T) -> T:
         """The value of an optional key; ``default`` where it is absent, or wrong (which is reported)."""
         self._asked[key] = None

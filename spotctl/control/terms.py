@@ -93,6 +93,19 @@ class Keeping:
 
 
 @dataclass(frozen=True, slots=True)
+class Expectation:
+    """What the plan of the launch said, to be read beside what came of it."""
+
+    cost: MicroUsd
+    seconds: Seconds
+    """From the start to the end of the work."""
+    evictions: float
+    """Allocations that are taken away."""
+    machines: int
+    """How many work together, reliable ones included."""
+
+
+@dataclass(frozen=True, slots=True)
 class Terms:
     """The terms of one run.
 
@@ -140,6 +153,8 @@ class Terms:
     """How fast a model of the job is on an instance type, as a multiple of its cores; 1 where nothing is
     said. No decision reads it.
     """
+    expected: Expectation | None = None
+    """What the plan said; None where it could say nothing of the whole job. No decision reads it."""
 
     def tradable(self, market: Market) -> Tradable:
         """The terms of one of the run's markets; KeyError for any other."""
@@ -147,6 +162,11 @@ class Terms:
             if entry.market == market:
                 return entry
         raise KeyError(str(market))
+
+    @property
+    def most_machines(self) -> int:
+        """How many machines may work at once: one where a program runs, else reliable and spot ones."""
+        return self.limits.max_instances + self.reliable_count if self.checkpoints is None else 1
 
     @property
     def end_within_s(self) -> Seconds:

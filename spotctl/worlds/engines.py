@@ -12,6 +12,7 @@ from agileml.hosts.client import TrainingClient
 from agileml.hosts.job import Job, JobFolder, Timing
 from agileml.hosts.local import LocalHost
 from agileml.hosts.stored import CheckpointError, forget, newest
+from agileml.partition import Shape
 from agileml.saved import partition_file
 from spotctl.checks import data_error, place_of
 from spotctl.command import messages as m
@@ -23,10 +24,11 @@ from spotctl.control import events as e
 from spotctl.control.state import State
 from spotctl.control.terms import Terms
 from spotctl.errors import JobError
-from spotctl.models import keep_checkpoint, keep_model, score_model
+from spotctl.models import keep_checkpoint, keep_model
 from spotctl.movable import BYTES_PER_VALUE, refuse_immovable, refuse_too_large
-from spotctl.report.final import Score, Unscored
+from spotctl.report.final import Unscored
 from spotctl.runs import Run
+from spotctl.scoring import Scoring
 from spotctl.settings import Settings
 from spotctl.worlds.agileml import HEARD, Again, AgileMLTraining, attempt
 from spotctl.worlds.command import CommandTraining
@@ -37,6 +39,10 @@ _NO_LAST_CLOCK: Final = 1_000_000_000
 _BYTES_PER_MBIT: Final = 1e6 / 8
 
 
+def do_nothing() -> None:
+    """Lets whatever asks go on."""
+
+
 class Engine(Protocol):
     """What one run's machines run."""
 
@@ -45,10 +51,11 @@ class Engine(Protocol):
         """Whether ``prepare`` got to its end; the process that called it may have been killed before."""
         ...
 
-    def prepare(self) -> None:
+    def prepare(self, check: Callable[[], None] = do_nothing) -> None:
         """Write down what the processes need to know, of a job that ``spotctl.checks`` let pass.
 
-        Raises UsageError for what shows only in the whole input.
+        ``check`` is called now and then, and raises where it is to be given up. Raises UsageError for what
+        shows only in the whole input.
         """
         ...
 
@@ -67,8 +74,8 @@ class Engine(Protocol):
         """
         ...
 
-    def score(self, state: State) -> Score | Unscored | None:
-        """The quality of what came of it, where there is a measure."""
+    def scoring(self, state: State) -> Scoring | Unscored | None:
+        """Returns how to score what came of it, or why it is not scored; None where there is no measure."""
         ...
 
 
@@ -100,6 +107,7 @@ def job_of(spec: JobSpec, core_seconds_per_clock: float, speed: float) -> Job:
         core_seconds_per_clock=core_seconds_per_clock / pace if spec.local.throttle else 0.0,
         input_bytes=spec.training.input_bytes,
         timing=Timing(checkpoint_s=due_s),
+        columns=dict(spec.columns),
     )
 
 
@@ -113,7 +121,7 @@ class _AgileML:
     def prepared(self) -> bool:
         return JobFolder(self.run.training).prepared
 
-    def prepare(self) -> None:
+    def prepare(self, check: Callable[[], None] = do_nothing) -> None:
         """Cut the input."""
         spec = self.settings.spec
         job = job_of(spec, self.terms.core_seconds_per_clock, self.settings.speed)
@@ -121,7 +129,8 @@ class _AgileML:
         try:
             whole = newest(place_of(spec)) if resumes else None
             resume = "" if whole is None else whole.folder
-            shape = JobFolder.prepare(self.run.training, job, spec.data, resume).cut_input().shape
+            folder = JobFolder.prepare(self.run.training, job, spec.data, resume, check, self._cut)
+            shape = folder.cut_input().shape
         except CheckpointError as error:
             raise JobError("checkpoint", str(error)) from error
         except ApplicationFault as error:
@@ -132,6 +141,12 @@ class _AgileML:
         refuse_too_large(model_bytes)
         if spec.objective.strategy != "on-demand":
             refuse_immovable(model_bytes, spec.training.link_mbit_s, self.terms.rules.notice_s)
+
+    def _cut(self, job: Job, source: str, check: Callable[[], None]) -> tuple[str, Shape]:
+        """Runs of the same data share its cut input."""
+        from spotctl.inputs import InputStore  # brings DuckDB: only who begins a run needs it
+
+        return InputStore(self.run.folder.parents[2]).cut(job, source, self.run.folder, check)
 
     def host(self) -> LocalHost:
         return LocalHost(self.run.training, self.settings.spec.envs)
@@ -145,7 +160,8 @@ class _AgileML:
         resumed = None if any(isinstance(fact, e.TrainingResumed) for fact in heard) else begins
 
         def keep(_: str) -> str:
-            return keep_model(JobFolder(self.run.training), self.settings.spec.output, self.run.folder)
+            output = self.settings.spec.output
+            return keep_model(JobFolder(self.run.training), output, self.run.id, self.run.folder)
 
         return AgileMLTraining(
             client,
@@ -185,13 +201,11 @@ class _AgileML:
             return None
         return max(file.stat().st_mtime for file in saved)
 
-    def score(self, state: State) -> Score | Unscored | None:
+    def scoring(self, state: State) -> Scoring | Unscored | None:
+        spec = self.settings.spec
         if state.model is None:
             return None
-        try:
-            return score_model(JobFolder(self.run.training), self.settings.spec.data)
-        except (ApplicationError, OSError) as error:  # the run is over and paid for: it ends as it ended
-            return Unscored(str(error))
+        return Scoring(self.run.training, spec.data, spec.envs) if spec.score else Unscored("score: off")
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +225,7 @@ class _Command:
             raise ValueError(f"{self.settings.spec.name} is no command job")
         return command
 
-    def prepare(self) -> None:
+    def prepare(self, check: Callable[[], None] = do_nothing) -> None:
         """Describe the program to its machines."""
         command = self._command
         described = Description(
@@ -237,7 +251,7 @@ class _Command:
             self.terms,
             self.settings.speed,
             self._command.retries,
-            keep=lambda: keep_checkpoint(self._store, output),
+            keep=lambda: keep_checkpoint(self._store, output, self.run.id),
             end=host.kill,
             heard=sum(isinstance(entry, HEARD) for entry in on_record),
         )
@@ -250,7 +264,7 @@ class _Command:
         done = [file.stat().st_mtime for file, word in last if m.from_json(word) == m.Ended("run", 0, "")]
         return max(done, default=None)
 
-    def score(self, state: State) -> Score | Unscored | None:
+    def scoring(self, state: State) -> Scoring | Unscored | None:
         """A program says how good it is, if at all, while it runs."""
         return None
 

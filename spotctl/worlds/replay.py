@@ -84,5 +84,5 @@ def _built(world: TraceWorld) -> BuiltWorld:
         leave=world.close,
         abandon=world.close,
         machines_left=lambda: 0,
-        score=lambda _: None,
+        scoring=lambda _: None,
     )

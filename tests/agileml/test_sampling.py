@@ -26,7 +26,7 @@ def _ratings() -> dict[str, np.ndarray]:
 def test_the_rows_of_a_large_input_are_known_from_a_part_of_it(kind: str, tmp_path: Path) -> None:
     file = tmp_path / f"ratings.{kind}"
     if kind == "npz":
-        np.savez(file, **_ratings())
+        np.savez(file, allow_pickle=False, **_ratings())
     elif kind == "parquet":
         pd.DataFrame(_ratings()).to_csv(tmp_path / "ratings.csv", index=False)
         import duckdb

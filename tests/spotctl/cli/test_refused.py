@@ -67,7 +67,7 @@ BAD = {
         2,
         "expected one: elastic training cannot span several",
     ),
-    "two things at once": (JOB + "seeds: 1\nretries: 2\n", 2, "belongs to engine: command"),
+    "two things at once": (JOB + "seeds: 1\nretries: 2\n", 2, "retries: belongs to a command"),
     "a command's secret that is not there": (
         COMMAND + "secrets: [NO_SUCH_TOKEN]\n",
         2,

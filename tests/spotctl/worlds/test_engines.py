@@ -21,6 +21,7 @@ from spotctl.errors import JobError
 from spotctl.jobfile import load_job
 from spotctl.report.final import Unscored
 from spotctl.runs import Run
+from spotctl.scoring import Scoring
 from spotctl.settings import LaunchOptions, Settings
 from spotctl.worlds.engines import Engine, engine_of, job_of
 from tests.spotctl.build import terms
@@ -111,8 +112,10 @@ def test_a_model_whose_input_is_gone_by_then_is_not_scored_and_the_run_ends_as_i
     folder.path.mkdir()
     JobFolder.set_up(folder.path, job_of(described(), core_seconds_per_clock=60.0, speed=10.0), None)
     trained = structs.replace(state_after(52), model="models/model.npz")
-    assert engine.score(structs.replace(trained, model=None)) is None
-    score = engine.score(trained)
+    assert engine.scoring(structs.replace(trained, model=None)) is None
+    scoring = engine.scoring(trained)
+    assert isinstance(scoring, Scoring)
+    score = scoring.run(60.0, lambda: False)
     assert isinstance(score, Unscored)
     assert "holds no cut input" in score.why
 
