@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -45,7 +46,12 @@ class Counts:
 
 
 class Sample(Table):
-    """The first rows of an input, and none of the others. Raises ApplicationError as ``Table`` does."""
+    """The first rows of an input, and none of the others. Raises ApplicationError as ``Table`` does.
+
+    Names in key columns are numbered by hashes, as their order is known only from all of them.
+    """
+
+    exact_keys = False
 
     def __init__(
         self,
@@ -70,6 +76,12 @@ class Sample(Table):
     def batches(self) -> Iterator[Arrays]:
         """Those that were read."""
         yield from self._kept
+
+    def with_rows(self, rows: Arrays) -> Sample:
+        """These rows in place of those that were read."""
+        other = copy(self)
+        other._kept, other._rows = [rows], len(next(iter(rows.values())))
+        return other
 
     def counts(self) -> Counts:
         """Of the whole input, as far as what was read tells."""

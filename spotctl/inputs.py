@@ -20,7 +20,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -74,12 +74,16 @@ class InputStore:
         key = key_of(job, before)
         (run_folder / CLAIM).write_text(key)
         sync_folder(run_folder)
-        self.folder.mkdir(parents=True, exist_ok=True)
+        place = self.folder / key
         with self._locked(key, check):
-            place = self.folder / key
-            if not (place / _ABOUT).exists():
-                self._cut(job, source, key, before, check)
+            try:
+                if not (place / _ABOUT).exists():
+                    self._cut(job, source, key, before, check)
+            except BaseException:
+                (self.folder / f"{key}.lock").unlink()  # nothing is left of what was refused
+                raise
             os.utime(place / _ABOUT)
+            self._remember(before)
             return str(place), Input(place).shape
 
     def _cut(self, job: Job, source: str, key: str, before: Fingerprints, check: Callable[[], None]) -> None:
@@ -151,18 +155,28 @@ class InputStore:
     @contextmanager
     def _locked(self, key: str, check: Callable[[], None]) -> Iterator[None]:
         """Waits until nobody else cuts or removes this input."""
-        while True:
-            with self._opened(key) as lock:
-                if _taken(lock) and self._is_named(key, lock):
-                    yield
-                    return
-            check()
-            pause(_LOOK_EVERY_S)
+        try:
+            while True:
+                with self._opened(key) as lock:
+                    if _taken(lock) and self._is_named(key, lock):
+                        yield
+                        return
+                check()
+                pause(_LOOK_EVERY_S)
+        finally:
+            with suppress(OSError):
+                self.folder.rmdir()  # if there is nothing in it
 
     @contextmanager
     def _opened(self, key: str) -> Iterator[IO[str]]:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / f"{key}.lock").open("a") as lock:
+        while True:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            try:
+                opened = (self.folder / f"{key}.lock").open("a")
+            except FileNotFoundError:  # who cut nothing has just removed the empty folder
+                continue
+            break
+        with opened as lock:
             yield lock
 
     def _is_named(self, key: str, lock: IO[str]) -> bool:
@@ -190,16 +204,18 @@ class InputStore:
             kept = remembered.get(name)
             return str(kept[1]) if kept is not None and tuple(kept[0]) == stat else None
 
-        found = fingerprint(source, known, int(wall_clock() * 1e9), check)
-        if found.settled and found.stats:
-            digests = [digest for _, digest in found.files]
-            remembered = {name: kept for name, kept in remembered.items() if name not in found.stats}
-            remembered |= {
-                name: [list(stat), digest]
-                for (name, stat), digest in zip(found.stats.items(), digests, strict=True)
-            }
-            self._remember(dict(list(remembered.items())[-_MOST_DIGESTS:]))
-        return found
+        return fingerprint(source, known, int(wall_clock() * 1e9), check)
+
+    def _remember(self, found: Fingerprints) -> None:
+        if not (found.settled and found.stats):
+            return
+        digests = {name: kept for name, kept in self._digests().items() if name not in found.stats}
+        contents = [digest for _, digest in found.files]
+        for (name, stat), digest in zip(found.stats.items(), contents, strict=True):
+            digests[name] = [list(stat), digest]
+        unfinished = self.folder / f"digests.{os.getpid()}.json"
+        unfinished.write_text(json.dumps(dict(list(digests.items())[-_MOST_DIGESTS:])))
+        unfinished.replace(self.folder / "digests.json")
 
     def _digests(self) -> dict[str, Any]:
         try:
@@ -207,12 +223,6 @@ class InputStore:
         except (OSError, ValueError):
             return {}
         return found
-
-    def _remember(self, digests: dict[str, Any]) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        unfinished = self.folder / f"digests.{os.getpid()}.json"
-        unfinished.write_text(json.dumps(digests))
-        unfinished.replace(self.folder / "digests.json")
 
 
 def claim_of(run_folder: Path) -> str | None:
