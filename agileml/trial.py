@@ -52,7 +52,9 @@ class ClockTime:
     rows_tried: int
 
 
-def measure_clock(trial: Trial, timeout_s: float = TAKES_AT_MOST_S, memory_bytes: int | None = None) -> ClockTime:
+def measure_clock(
+    trial: Trial, timeout_s: float = TAKES_AT_MOST_S, memory_bytes: int | None = None
+) -> ClockTime:
     """Runs the trial in a process that is gone when this returns. Raises ApplicationError where it fails.
 
     ``memory_bytes``: what it may use; None: as much as there is.
@@ -72,7 +74,9 @@ def measure_clock(trial: Trial, timeout_s: float = TAKES_AT_MOST_S, memory_bytes
             told = json.dumps({**asdict(trial), "arguments": dict(trial.arguments), **limited})
             answer, trouble = process.communicate(told, timeout_s)
         except subprocess.TimeoutExpired as error:
-            raise ApplicationError(f"measuring a clock took more than {timeout_s:g} s and was ended") from error
+            raise ApplicationError(
+                f"measuring a clock took more than {timeout_s:g} s and was ended"
+            ) from error
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
