@@ -227,6 +227,7 @@ class Table:
         """One thread, and nothing fetched from elsewhere: what is not local comes through fsspec."""
         off = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
         connection = duckdb.connect(config={"threads": "1", **off})
+        connection.execute("set enable_progress_bar = false")  # it would be on standard output
         if not _is_local(self._filesystem):
             connection.register_filesystem(self._filesystem)
         return connection
