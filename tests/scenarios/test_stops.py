@@ -74,7 +74,7 @@ class Launched:
     def __init__(self, folder: Path) -> None:
         self.home, self.temporary = folder / "home", folder / "t"
         self.temporary.mkdir()
-        self.process = subprocess.Popen(
+        self.process: subprocess.Popen[str] = subprocess.Popen(
             [sys.executable, "-m", "spotctl", "launch", str(folder / "stopped.yaml"), "--yes", "--json"],
             env={
                 **os.environ,
