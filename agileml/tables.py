@@ -302,6 +302,7 @@ def _connect(filesystem: Any) -> duckdb.DuckDBPyConnection:
     """One thread, and nothing fetched from elsewhere: what is not local comes through fsspec."""
     off = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
     connection = duckdb.connect(config={"threads": "1", **off})
+    connection.execute("set enable_progress_bar = false")  # it would be on standard output
     if not is_local(filesystem):
         connection.register_filesystem(filesystem)
     return connection
