@@ -108,7 +108,7 @@ def run_backtest(
 def _baselines(prepared: Prepared, results: Iterable[StrategyResult]) -> dict[str, Baselines]:
     """Of the strategies by which jobs were done."""
     terms, work = prepared.resolved.terms, prepared.job.work
-    speeds = {t.market.instance_type: float(t.cores) for t in (*terms.spot, terms.reliable)}
+    speeds = {t.market.instance_type: t.nu for t in (*terms.spot, terms.reliable)}
     return {
         result.name: baselines
         for result in results
