@@ -1,6 +1,6 @@
-"""Measures what a clock of an application takes one core, on a part of its input: ``python -m agileml.trial``.
+"""Measures what a clock of an application takes one core, on a part of its input.
 
-Reads a ``Trial`` as JSON on standard input and writes a ``ClockTime`` on standard output. It runs in a process
+``python -m agileml.trial`` reads a ``Trial`` as JSON and writes a ``ClockTime``. It runs in a process
 of its own, so that whoever plans a job can end it: the code is the application's author's. Two parts of
 different size are tried; what a row takes in one and in the other, and from one time to the next, is the
 range, widened by ``_MARGIN``. Refuses to know markets, and what clocks cost on other computers.
@@ -16,16 +16,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 import numpy as np
 
-from agileml.app import Application, ApplicationError, ApplicationFault, asked, load_application
+from agileml.app import Application, ApplicationError, ApplicationFault, Called, asked, load_application
 from agileml.sampling import MOST_VALUES, Sample
 
-TAKES_AT_MOST_S: Final = 30.0
-_EACH_S: Final = 1.0
+TAKES_AT_MOST_S: Final = 60.0
+"""It takes three on an idle computer. A limit of processor time would make its clock coarse."""
+_EACH_S: Final = 0.7
 """Processor time that each of the two parts is tried for."""
 _MARGIN: Final = 1.25
 _ONE_THREAD: Final = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
@@ -40,6 +41,8 @@ class Trial:
     data: str
     rows: int
     shards: int
+    columns: Called = field(default_factory=dict)
+    """What the application's columns are called in the data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,29 +56,27 @@ class ClockTime:
 
 
 def measure_clock(
-    trial: Trial, timeout_s: float = TAKES_AT_MOST_S, memory_bytes: int | None = None
+    trial: Trial, at_most_s: float = TAKES_AT_MOST_S, memory_bytes: int | None = None
 ) -> ClockTime:
     """Runs the trial in a process that is gone when this returns. Raises ApplicationError where it fails.
 
-    ``memory_bytes``: what it may use; None: as much as there is.
+    ``at_most_s``: by the wall clock. ``memory_bytes``: what it may use; None: as much as there is.
     """
-    environment = {**os.environ, **_ONE_THREAD}
-    limited = {} if memory_bytes is None else {"memory_bytes": memory_bytes}
     with subprocess.Popen(
         [sys.executable, "-m", "agileml.trial"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=environment,
+        env={**os.environ, **_ONE_THREAD},
         start_new_session=True,
         text=True,
     ) as process:
         try:
-            told = json.dumps({**asdict(trial), "arguments": dict(trial.arguments), **limited})
-            answer, trouble = process.communicate(told, timeout_s)
+            told = json.dumps({**asdict(trial), "memory_bytes": memory_bytes})
+            answer, trouble = process.communicate(told, at_most_s)
         except subprocess.TimeoutExpired as error:
             raise ApplicationError(
-                f"measuring a clock took more than {timeout_s:g} s and was ended"
+                f"measuring a clock takes more than {at_most_s:g} s, and was ended"
             ) from error
         finally:
             if process.poll() is None:
@@ -91,7 +92,7 @@ def run_trial(trial: Trial, most_values: int = MOST_VALUES, each_s: float = _EAC
     app = load_application(trial.application, trial.arguments)
     per_row, tried = [], 0
     for part in (most_values // 4, most_values):
-        shard = _one_shard(app, Sample(trial.data, app.columns, part), trial)
+        shard = _one_shard(app, Sample(trial.data, app.columns, trial.columns, part), trial)
         times = sorted(_times(app, shard, each_s))
         per_row += [seconds / shard.rows for seconds in times[: len(times) // 2 + 1]]
         tried = max(tried, shard.rows)
@@ -107,8 +108,8 @@ def run_trial(trial: Trial, most_values: int = MOST_VALUES, each_s: float = _EAC
 def _one_shard(app: Application, sample: Sample, trial: Trial) -> Sample:
     """Returns the first rows of the sample, at most as many as a shard has.
 
-    Where shards are ranges of a key, a shard has all rows of a key. In rows that are in no order of it, a part of
-    the input has a few of each: there keys are made as few as so many rows have in the whole.
+    Where shards are ranges of a key, a shard has all rows of a key. In rows that are in no order of it, the
+    first ones have a few of each: there keys are made as few as so many rows have in the whole.
     """
     rows = min(sample.rows, max(1, trial.rows // trial.shards))
     batches = list(sample.batches())
@@ -146,7 +147,7 @@ def _times(app: Application, sample: Sample, for_s: float) -> Iterator[float]:
 def main() -> None:
     """Answers one trial."""
     asked_for = json.load(sys.stdin)
-    memory = asked_for.pop("memory_bytes", None)
+    memory = asked_for.pop("memory_bytes")
     if memory is not None:
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     try:

@@ -34,6 +34,7 @@ from agileml.messages import Matrix, Patch, Rows
 from agileml.partition import Shape
 
 if TYPE_CHECKING:
+    from agileml.sampling import Counts
     from agileml.tables import Table
 
 Ints = npt.NDArray[np.int64]
@@ -116,6 +117,10 @@ class LatentDirichletAllocation:
     def largest_model(self, words: int) -> int:
         """A row for each kept word, one more, and at most one for each word of a document."""
         return (self.vocabulary + 1 + words) * self.topics
+
+    def clock_core_seconds(self, counts: Counts) -> float:
+        """Measured on one core, with 5 to 50 topics, a word of the text after the other."""
+        return counts.values * (0.2 + 0.012 * self.topics) * 1e-6
 
     def prepare(self, rows: Arrays, numbers: Rows, survey: Survey) -> Arrays:
         """The kept words of the shard's documents, one after the other: arrays of shape (words,).
