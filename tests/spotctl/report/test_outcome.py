@@ -15,7 +15,7 @@ from spotctl.control.terms import Expectation
 from spotctl.report.fold import account
 from spotctl.report.outcome import took_s, why_it_differs
 from tests.spotctl.build import replay, scripted_trace, terms
-from tests.spotctl.cli.story import at, entries, state_after
+from tests.spotctl.cli.story import SPOT, at, entries, state_after
 
 STORY = state_after(52)
 AS_IT_WAS = Expectation(MicroUsd(239_000), Seconds(51 * 60.0), 1.0, 3)
@@ -42,7 +42,7 @@ def test_more_and_fewer_evictions_are_told_apart() -> None:
 def test_requests_that_were_refused_are_counted() -> None:
     state = state_after(-1)
     refused = (
-        e.Acquire(at(10), "s9", entries()[6].market, 4, None),  # type: ignore[union-attr]
+        e.Acquire(at(10), "s9", SPOT, 4, None),
         e.Refused(at(10), "s9", "CapacityUnavailable", "none left"),
     )
     for entry in sorted((*entries(), *refused), key=lambda entry: entry.at):
