@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from bidbrain.model import Action
 from pricing_data.market import Market
-from pricing_data.units import Instant, Usd, format_micros, micros
+from pricing_data.units import Instant, MicroUsd, Usd, format_micros, micros
 from spotctl.cli.amounts import BASELINES as BASELINES
 from spotctl.cli.amounts import BESIDE as BESIDE
 from spotctl.cli.amounts import NOMINAL as NOMINAL
@@ -24,6 +24,7 @@ from spotctl.cli.amounts import money as money
 from spotctl.cli.amounts import savings as savings
 from spotctl.cli.amounts import span as span
 from spotctl.control import events as e
+from spotctl.control.spending import bills
 from spotctl.control.state import Allocation, Instance, State
 from spotctl.report.status import unit as unit
 
@@ -142,7 +143,12 @@ def _silent(state: State, entry: e.ControllerSilent) -> str:
 
 
 def _ended(state: State, entry: e.InstancesEnded) -> str:
-    return f"gone: {_those(state, entry.instances)}, {entry.end}"
+    told = f"gone: {_those(state, entry.instances)}, {entry.end}"
+    ended = set(entry.instances)
+    back = sum(bill.refunded for bill in bills(state) if bill.instance.name in ended)
+    if not back:
+        return told
+    return f"{told}; their last hour is free: {money(MicroUsd(back))} comes back"
 
 
 def _release(state: State, entry: e.Release) -> str | None:
