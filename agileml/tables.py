@@ -208,7 +208,11 @@ class Table:
             return {name for name, block in blocks.items() if block.dtype.kind in "US"}
         wanted = {name: _identifier(column) for name, column in columns.items()}
         with closing(self._connect()) as connection:
-            return columns_with_names(connection, _source(look), self._duck(file), wanted)
+            return columns_with_names(connection, self._names_source(look), self._duck(file), wanted)
+
+    def _names_source(self, look: Look) -> str:
+        """What DuckDB is to look for names in: all of the file."""
+        return _source(look)
 
     def _distinct(self, name: str) -> Column:
         with closing(self._connect()) as connection:
@@ -221,7 +225,7 @@ class Table:
                         for block in read_arrays(self._filesystem, file, {name: column}, self._batch_rows):
                             found.add(block[name])
                     elif not look.empty:
-                        found.add_query(_source(look), self._duck(file), _identifier(column))
+                        found.add_query(self._names_source(look), self._duck(file), _identifier(column))
             return found.sorted()
 
     # ---- formats -------------------------------------------------------------------------------
@@ -302,6 +306,7 @@ def _connect(filesystem: Any) -> duckdb.DuckDBPyConnection:
     """One thread, and nothing fetched from elsewhere: what is not local comes through fsspec."""
     off = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
     connection = duckdb.connect(config={"threads": "1", **off})
+    connection.execute("set enable_progress_bar = false")  # it would be on standard output
     if not is_local(filesystem):
         connection.register_filesystem(filesystem)
     return connection

@@ -27,15 +27,12 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
 import agileml
-from agileml.app import ApplicationError
-from agileml.input import Input
-from agileml.partition import Shape
-from spotctl.ledger import sync_folder
 from spotctl.timesource import pause, wall_clock
 
-if TYPE_CHECKING:  # cutting loads DuckDB, and most who look here cut nothing
+if TYPE_CHECKING:  # cutting loads DuckDB and NumPy, and most who look here cut nothing
     from agileml.fingerprints import Fingerprints, Stat
     from agileml.hosts.job import Job
+    from agileml.partition import Shape
 
 CLAIM: Final = "input"
 """Within a run's folder: the key of the input that it uses."""
@@ -70,6 +67,9 @@ class InputStore:
         The run claims it first. ``check`` is called now and then and may raise to give up. Raises
         ApplicationError where the input is not what the application expects, or changes meanwhile.
         """
+        from agileml.input import Input
+        from spotctl.ledger import sync_folder
+
         before = self._fingerprint(source, check)
         key = key_of(job, before)
         (run_folder / CLAIM).write_text(key)
@@ -88,8 +88,10 @@ class InputStore:
 
     def _cut(self, job: Job, source: str, key: str, before: Fingerprints, check: Callable[[], None]) -> None:
         """Cuts aside, and puts it in its place when it is whole and on the disk."""
+        from agileml.app import ApplicationError
         from agileml.cutting import cut_input
         from agileml.fingerprints import changed_since
+        from spotctl.ledger import sync_folder
 
         part = self.folder / f"{key}.part"
         shutil.rmtree(part, ignore_errors=True)

@@ -42,7 +42,8 @@ def test_the_rows_of_a_large_input_are_known_from_a_part_of_it(kind: str, tmp_pa
     assert counts.rows == pytest.approx(ROWS, rel=0.0 if counts.exact else 0.05)
     assert counts.distinct["item"] == 977
     first = next(Table(file, RATINGS).batches())
-    assert all(np.array_equal(first[name], values) for name, values in next(sample.batches()).items())
+    for name, values in next(sample.batches()).items():
+        assert np.array_equal(first[name][: len(values)], values)
 
 
 def test_a_small_input_is_counted_to_the_last_row_of_the_last_file(tmp_path: Path) -> None:
