@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from bidbrain.model import Action
@@ -51,6 +51,12 @@ def machines(count: int, market: Market) -> str:
 def times(count: int) -> str:
     """ "once", "twice", "3 times"."""
     return {1: "once", 2: "twice"}.get(count, f"{count} times")
+
+
+def listed(parts: Sequence[str]) -> str:
+    """ "a", "a and b", "a, b and c"."""
+    *first, last = parts
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def moment(at: Instant) -> str:
@@ -161,8 +167,8 @@ def _whole(allocation: Allocation) -> str:
 
 def _those(state: State, instances: Iterable[str]) -> str:
     counts = Counter(state.instances[name].allocation for name in instances)
-    return " and ".join(
-        f"{machines(count, state.allocations[name].market)} ({name})" for name, count in counts.items()
+    return listed(
+        [f"{machines(count, state.allocations[name].market)} ({name})" for name, count in counts.items()]
     )
 
 

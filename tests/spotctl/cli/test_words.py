@@ -105,3 +105,8 @@ def test_money_for_people_has_four_decimals() -> None:
 
 def test_the_story_is_long_enough_to_mean_something() -> None:
     assert len(entries()) > 25
+
+
+@pytest.mark.parametrize(("parts", "said"), [("a", "a"), ("ab", "a and b"), ("abc", "a, b and c")])
+def test_lists_have_commas_and_one_and(parts: str, said: str) -> None:
+    assert words.listed(list(parts)) == said
