@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from spotctl.cli import options
+from spotctl.cli import options, screen
 from spotctl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
 class Cloud(StrEnum):
     LOCAL = "local"
-    AWS = "aws"
-    GCP = "gcp"
-    AZURE = "azure"
     AUTO = "auto"
 
 
@@ -42,7 +39,9 @@ class IfRunning(StrEnum):
     FAIL = "fail"
 
 
-CloudOption: TypeAlias = Annotated[Cloud, typer.Option(help="Where machines come from.")]
+CloudOption: TypeAlias = Annotated[
+    Cloud, typer.Option(help="Where machines come from: this computer; auto: wherever it can, which is here.")
+]
 WorldOption: TypeAlias = Annotated[
     World, typer.Option(help="local: real processes on this machine; replay: modelled, in no time.")
 ]
@@ -81,7 +80,12 @@ AvailabilityOption: TypeAlias = Annotated[
     ),
 ]
 RulesOption: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Billing rules; default: those of the trace's time.")
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Billing rules; default: those of the trace's time.",
+        autocompletion=options.complete_rules,
+    ),
 ]
 SeedOption: TypeAlias = Annotated[int | None, typer.Option(min=0, help="Instead of the job file's seed.")]
 
@@ -196,8 +200,10 @@ def plan(
 
 
 def _refuse(cloud: Cloud, detach: bool) -> None:
-    if cloud not in (Cloud.LOCAL, Cloud.AUTO):
-        raise UsageError(f"--cloud {cloud}: not available in this version; expected local (or leave it out)")
+    if cloud is Cloud.AUTO:
+        screen.note(
+            "--cloud auto: machines of this computer, at the trace's prices; no cloud is bought from yet"
+        )
     if detach:
         raise UsageError("--detach: not available in this version with --cloud local; run it under nohup")
 

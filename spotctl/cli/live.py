@@ -56,6 +56,8 @@ class LiveView:
 def cost(money: Account) -> str:
     """What a run cost so far, beside what the same work would have cost on demand."""
     spent = words.money(money.spending.total)
+    if money.spending.refunded:
+        spent += f" ({words.money(money.spending.refunded)} came back for hours in which machines were taken)"
     if money.baselines is None:
         return f"{spent}; no work is done yet that on-demand could be compared for"
     ways = ", ".join(
@@ -83,7 +85,7 @@ def _footprint(view: LiveView) -> RenderableType:
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
     for title in ("", "market"):
         table.add_column(title, no_wrap=True)
-    for title in ("n", "bid", "price", "hour left", "beta"):
+    for title in ("n", "bid", "price", "hour left", "risk"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("state")
     for allocation in view.state.allocations.values():

@@ -141,6 +141,7 @@ class Screen:
     def ask_interrupt(self) -> Answer:
         if not screen.can_ask():
             return "cancel"
+        self._live.transient = True  # it is drawn anew below the question: else it would stand there twice
         self._live.stop()
         answer = _ANSWERS[screen.choose("\nCtrl-C: the job still runs. What now?", _MEANINGS, "c")]
         if answer != "detach":

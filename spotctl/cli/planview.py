@@ -59,7 +59,7 @@ def picture(plan: JobPlan, data: str | None = None) -> RenderableType:
     if first.weighed:
         best = _best(first)
         judged = _judged(plan.state, best[:_MARKETS_SHOWN])
-        weighed = f"what was weighed for the first step ({first.considered} alternatives)"
+        weighed = f"alternatives considered for the first step ({first.considered})"
         parts += [
             Text(""),
             Text(weighed, "bold"),
@@ -182,7 +182,10 @@ def _evidence(state: State, judged: Sequence[_Judged]) -> list[Text]:
             kind = beta.evidence.source.partition(",")[0] or "nothing that is known"
             ages.setdefault(kind, []).append(beta.age_s(state.now) or 0.0)
     return [
-        Text(f"beta: {kind} of {len(found)} markets, newest up to {words.span(max(found))} old", style="dim")
+        Text(
+            f"risk in an hour: {kind} of {len(found)} markets, newest up to {words.span(max(found))} old",
+            style="dim",
+        )
         for kind, found in ages.items()
     ]
 
@@ -218,7 +221,7 @@ def _unknowns(plan: JobPlan) -> list[str]:
     if plan.terms.rules.cleared_by_bid or plan.state.capacity.markets:
         return []
     return [
-        f"beta counts price crossings only: under {plan.terms.rules.name} rules machines are taken for",
+        f"risk counts price crossings only: under {plan.terms.rules.name} rules machines are taken for",
         "capacity, of which nothing is recorded here (--availability FILE says when it was there)",
     ]
 
@@ -230,7 +233,7 @@ def _candidates(state: State, judged: Sequence[_Judged]) -> Table:
     """The best alternative of each market, cheapest work first. It fits into eighty columns."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("market", no_wrap=True)
-    for title in ("price", "bid", "beta", "95 %", "$/core-h", "dearer"):
+    for title in ("price", "bid", "risk", "95 %", "$/core-h", "vs best"):
         table.add_column(title, justify="right", no_wrap=True)
     least = min(weighed.cost_per_work for weighed, _ in judged)
     for weighed, beta in judged:

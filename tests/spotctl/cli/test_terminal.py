@@ -34,6 +34,17 @@ with Screen("600x real time") as watcher:
     answer = watcher.ask_interrupt()
 print("answered", answer)
 """
+WATCHING = """
+from spotctl.cli.observers import Screen
+from tests.spotctl.cli.story import told
+with Screen("600x real time") as watcher:
+    for state, entry in list(told())[:8]:
+        watcher.on_entry(state, entry)
+    watcher._live.refresh()
+    answer = watcher.ask_interrupt()
+    watcher._live.refresh()
+print("answered", answer)
+"""
 HANGING_UP = """
 import signal, sys, time
 from pathlib import Path
@@ -52,7 +63,7 @@ CTRL_C = "\x03"
 
 
 class Terminal:
-    """The command at a terminal of its own. ``shown``: all it has written, without colours."""
+    """The command at a terminal of its own. ``written``: all it has written; ``shown``: without colours."""
 
     def __init__(self, folder: Path, program: str, *arguments: str) -> None:
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "SPOTCTL_HOME": str(folder / "home")}
@@ -65,7 +76,7 @@ class Terminal:
             cwd=folder,
             env=environment,
         )
-        self.shown = ""
+        self.shown = self.written = ""
 
     def __enter__(self) -> Self:
         return self
@@ -103,6 +114,7 @@ class Terminal:
         heard, _, _ = select.select([self._process.stdout], [], [], PATIENCE_S)
         assert heard, f"it said nothing for {PATIENCE_S} s:\n{self.shown}"
         text = os.read(self._process.stdout.fileno(), 65536).decode(errors="replace")
+        self.written += text
         self.shown += re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text).replace("\r", "")
         return bool(text)
 
@@ -187,3 +199,28 @@ def test_what_ignores_a_closed_terminal_goes_on_ignoring_it() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "['SIGTERM']"
+
+
+def on_the_screen(written: str) -> list[str]:
+    """What a terminal shows after this: of all that rich writes, cursors go up and lines are erased."""
+    lines, row = [""], 0
+    for part in re.findall(r"\x1b\[[0-9;?]*[A-Za-z]|\r|\n|[^\x1b\r\n]+", written):
+        if part == "\n":
+            row += 1
+            lines += [""] * (row + 1 - len(lines))
+        elif part.startswith("\x1b") and part.endswith("A"):
+            row = max(0, row - int(part[2:-1] or 1))
+        elif part == "\x1b[2K":
+            lines[row] = ""
+        elif not part.startswith("\x1b") and part != "\r":
+            lines[row] += part
+    return lines
+
+
+def test_after_going_on_the_view_stands_there_once(tmp_path: Path) -> None:
+    with Terminal(tmp_path, WATCHING) as terminal:
+        terminal.until("[g/c/d/l]")
+        terminal.type("g\n")
+        terminal.until("answered continue")
+        headers = [line for line in on_the_screen(terminal.written) if "prices: " in line]
+    assert len(headers) == 1, "\n".join(on_the_screen(terminal.written))
