@@ -19,9 +19,10 @@ from typing import Any, BinaryIO, Final, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
-from agileml.app import Application, ApplicationFault, Arrays, Survey, asked, shown
+from agileml.app import Application, ApplicationFault, Arrays, Called, Survey, asked, shown
 from agileml.input import CutInput
 from agileml.messages import Matrix, Rows
+from agileml.naming import NONE_CALLED
 from agileml.partition import Shape
 from agileml.tables import Table
 
@@ -41,6 +42,7 @@ def cut_input(
     shards: int,
     place: str | Path,
     check: Callable[[], None] = lambda: None,
+    called: Called = NONE_CALLED,
 ) -> Shape:
     """Cut ``source`` into shards below ``place``; ``Input`` reads them. Returns the model's shape.
 
@@ -48,7 +50,7 @@ def cut_input(
     application's own code fails; nothing at ``place`` counts as an input then. ``check`` is called after each
     batch of the input and each shard, and may raise to give up.
     """
-    table = Table(source, app.columns, after_batch=check)
+    table = Table(source, app.columns, after_batch=check, called=called)
     with asked("survey"):
         survey = app.survey(table, shards)
     _require(survey, Survey, "survey")

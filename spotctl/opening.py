@@ -17,7 +17,7 @@ from spotctl.control.state import State
 from spotctl.errors import LedgerError
 from spotctl.ledger import Ledger
 from spotctl.resolve import Resolved, resolve
-from spotctl.runs import Run, Runs, default_root
+from spotctl.runs import Run, Runs, replays
 from spotctl.settings import Settings, WorldKind
 from spotctl.timesource import TimeSource
 from spotctl.worlds.built import BuiltWorld
@@ -108,8 +108,14 @@ def reopen(run: Run, ledger: Ledger, settings: Settings, recording: Recording | 
     """A run as its ledger has it; its terms are those that are on record."""
     entries = ledger.entries()
     state = fold(entries, run.load_history(), run.load_capacity())
-    resolved = resolve(settings.spec, settings.prices, run.id, settings.seed, recording)
+    prices = replace(settings.prices, start=state.terms.start)
+    resolved = resolve(settings.spec, prices, run.id, settings.seed, recording)
     return Recorded(run, ledger, settings, replace(resolved, terms=state.terms), state, entries)
+
+
+def has_begun(run: Run) -> bool:
+    """Whether a run has asked for any machine: one that has not was refused, or killed while it was made."""
+    return bool(run.state().allocations) or run.has_machines()
 
 
 def settings_of(run: Run) -> Settings:
@@ -127,8 +133,3 @@ def settings_of(run: Run) -> Settings:
 def runs_of(world: WorldKind) -> Runs:
     """Replays cost nothing and are kept apart, so that reports never add them up."""
     return replays() if world is WorldKind.REPLAY else Runs()
-
-
-def replays() -> Runs:
-    """All runs of the replay world."""
-    return Runs(default_root() / "replays")

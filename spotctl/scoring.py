@@ -127,7 +127,9 @@ def find_score(training: JobFolder, data: str) -> Iterator[dict[str, Any]]:
         from agileml.tables import Table  # brings pandas and DuckDB
 
         with asked("the trusted solver"):
-            for sweeps, reference in enumerate(app.reference_objectives(Table(data, app.columns)), start=1):
+            for sweeps, reference in enumerate(
+                app.reference_objectives(Table(data, app.columns, called=job.columns)), start=1
+            ):
                 yield {"reference": float(reference), "sweeps": sweeps}
         yield {"converged": True}
 

@@ -67,7 +67,12 @@ TraceMarketOption: TypeAlias = Annotated[
     typer.Option(metavar="T[@Z]", help="A market of it to use; repeatable. Default: what the job allows."),
 ]
 TraceStartOption: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="TIME", help="When in the trace to start; what lies before is history.")
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        envvar="SPOTCTL_TRACE_START",
+        help="When in the trace to start; what lies before is history. Default: as the clock says.",
+    ),
 ]
 AvailabilityOption: TypeAlias = Annotated[
     Path | None,
@@ -93,7 +98,7 @@ def launch(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and start nothing.")] = False,
     detach: Annotated[bool, typer.Option("--detach", help="Return as soon as the job runs.")] = False,
     if_running: Annotated[
-        IfRunning, typer.Option(help="What to do when a run of this job goes on already.")
+        IfRunning, typer.Option(help="What to do when the job runs already: fail is exit 8, skip exit 3.")
     ] = IfRunning.FAIL,
     cloud: CloudOption = Cloud.LOCAL,
     world: WorldOption = World.LOCAL,
@@ -101,7 +106,14 @@ def launch(
     budget: BudgetOption = None,
     name: NameOption = None,
     env: EnvOption = None,
-    speed: SpeedOption = 600.0,
+    speed: Annotated[
+        float | None,
+        typer.Option(
+            min=1.0,
+            help="Nominal seconds per real second; default: 600, or what this computer keeps pace with where "
+            "a clock's work is estimated.",
+        ),
+    ] = None,
     trace: TraceOption = None,
     trace_market: TraceMarketOption = None,
     trace_start: TraceStartOption = None,
@@ -125,7 +137,8 @@ def launch(
 
     chosen = settings.LaunchOptions(
         world=settings.WorldKind(world),
-        speed=pace(speed),
+        speed=settings.DEFAULT_SPEED if speed is None else pace(speed),
+        speed_named=speed is not None,
         prices=prices(trace, trace_market, trace_start, rules, availability),
         if_running=settings.IfRunning(if_running),
         deadline=options.duration("--deadline", deadline),
@@ -150,6 +163,11 @@ def plan(
     trace_start: TraceStartOption = None,
     availability: AvailabilityOption = None,
     rules: RulesOption = None,
+    seed: SeedOption = None,
+    measure: Annotated[
+        bool,
+        typer.Option("--measure", help="Measure what a clock takes, on a part of the input."),
+    ] = False,
     form: options.FormatOption = options.Format.TABLE,
     as_json: options.JsonOption = False,
 ) -> None:
@@ -168,9 +186,10 @@ def plan(
         prices=prices(trace, trace_market, trace_start, rules, availability),
         deadline=options.duration("--deadline", deadline),
         budget=options.dollars("--budget", budget),
+        seed=seed,
     )
     with placed(job):
-        flow.show_plan(spec, chosen, options.wants_json(form, as_json))
+        flow.show_plan(spec, chosen, options.wants_json(form, as_json), measure=measure)
 
 
 # ---- from the command line to values ------------------------------------------------------------

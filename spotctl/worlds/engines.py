@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from agileml.app import ApplicationError, ApplicationFault
 from agileml.events import Setup
-from agileml.hosts import marked
 from agileml.hosts.client import TrainingClient
 from agileml.hosts.job import Job, JobFolder, Timing
 from agileml.hosts.local import LocalHost
 from agileml.hosts.stored import CheckpointError, forget, newest
+from agileml.partition import Shape
 from agileml.saved import partition_file
+from spotctl.checks import data_error, place_of
 from spotctl.command import messages as m
 from spotctl.command.disk_host import DiskHost
 from spotctl.command.folder import CommandFolder, Description
 from spotctl.command.mailbox import Inbox
-from spotctl.command.store import CheckpointStore, StoreError
 from spotctl.config import Command, JobSpec
 from spotctl.control import events as e
 from spotctl.control.state import State
 from spotctl.control.terms import Terms
 from spotctl.errors import JobError
-from spotctl.models import check_output, keep_checkpoint, keep_model
-from spotctl.movable import BYTES_PER_VALUE, application_of, data_error, refuse_immovable
+from spotctl.models import keep_checkpoint, keep_model
+from spotctl.movable import BYTES_PER_VALUE, refuse_immovable, refuse_too_large
 from spotctl.report.final import Unscored
 from spotctl.runs import Run
 from spotctl.scoring import Scoring
@@ -53,9 +52,10 @@ class Engine(Protocol):
         ...
 
     def prepare(self, check: Callable[[], None] = do_nothing) -> None:
-        """Write down what the processes need to know. Raises UsageError where the job cannot work here.
+        """Write down what the processes need to know, of a job that ``spotctl.checks`` let pass.
 
-        ``check`` is called now and then, and raises where it is to be given up.
+        ``check`` is called now and then, and raises where it is to be given up. Raises UsageError for what
+        shows only in the whole input.
         """
         ...
 
@@ -107,12 +107,8 @@ def job_of(spec: JobSpec, core_seconds_per_clock: float, speed: float) -> Job:
         core_seconds_per_clock=core_seconds_per_clock / pace if spec.local.throttle else 0.0,
         input_bytes=spec.training.input_bytes,
         timing=Timing(checkpoint_s=due_s),
+        columns=dict(spec.columns),
     )
-
-
-def place_of(spec: JobSpec) -> str:
-    """Where checkpoints of the job are, of whatever run; empty where none are kept."""
-    return "" if spec.checkpoint is None else f"{spec.checkpoint.store.rstrip('/')}/{spec.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,23 +124,29 @@ class _AgileML:
     def prepare(self, check: Callable[[], None] = do_nothing) -> None:
         """Cut the input."""
         spec = self.settings.spec
-        check_output(spec.output)
         job = job_of(spec, self.terms.core_seconds_per_clock, self.settings.speed)
         resumes = spec.checkpoint is not None and spec.checkpoint.resume
         try:
-            _check_metric(spec)
             whole = newest(place_of(spec)) if resumes else None
             resume = "" if whole is None else whole.folder
-            shape = JobFolder.prepare(self.run.training, job, spec.data, resume, check).cut_input().shape
+            folder = JobFolder.prepare(self.run.training, job, spec.data, resume, check, self._cut)
+            shape = folder.cut_input().shape
         except CheckpointError as error:
             raise JobError("checkpoint", str(error)) from error
         except ApplicationFault as error:
             raise JobError("app", f"{spec.app}: {error}") from error
         except ApplicationError as error:
             raise data_error(spec, error) from error
+        model_bytes = BYTES_PER_VALUE * shape.rows * shape.columns
+        refuse_too_large(model_bytes)
         if spec.objective.strategy != "on-demand":
-            model_bytes = BYTES_PER_VALUE * shape.rows * shape.columns
             refuse_immovable(model_bytes, spec.training.link_mbit_s, self.terms.rules.notice_s)
+
+    def _cut(self, job: Job, source: str, check: Callable[[], None]) -> tuple[str, Shape]:
+        """Runs of the same data share its cut input."""
+        from spotctl.inputs import InputStore  # brings DuckDB: only who begins a run needs it
+
+        return InputStore(self.run.folder.parents[2]).cut(job, source, self.run.folder, check)
 
     def host(self) -> LocalHost:
         return LocalHost(self.run.training, self.settings.spec.envs)
@@ -158,7 +160,8 @@ class _AgileML:
         resumed = None if any(isinstance(fact, e.TrainingResumed) for fact in heard) else begins
 
         def keep(_: str) -> str:
-            return keep_model(JobFolder(self.run.training), self.settings.spec.output, self.run.folder)
+            output = self.settings.spec.output
+            return keep_model(JobFolder(self.run.training), output, self.run.id, self.run.folder)
 
         return AgileMLTraining(
             client,
@@ -223,20 +226,7 @@ class _Command:
         return command
 
     def prepare(self, check: Callable[[], None] = do_nothing) -> None:
-        """See that secrets are there and the store can be written to."""
-        if not marked.supported():
-            raise JobError("engine", "command needs Linux here: its /proc tells what belongs to a machine")
-        missing = [name for name in self._command.secrets if name not in os.environ]
-        if missing:
-            raise JobError(
-                "secrets", f"{', '.join(missing)} not in the environment; export before you launch"
-            )
-        try:
-            CheckpointStore(self._store).check()
-        except StoreError as error:
-            raise JobError("checkpoint.store", str(error)) from error
-        if self.settings.spec.output:
-            check_output(self.settings.spec.output)
+        """Describe the program to its machines."""
         command = self._command
         described = Description(
             job=self.settings.spec.name,
@@ -261,7 +251,7 @@ class _Command:
             self.terms,
             self.settings.speed,
             self._command.retries,
-            keep=lambda: keep_checkpoint(self._store, output),
+            keep=lambda: keep_checkpoint(self._store, output, self.run.id),
             end=host.kill,
             heard=sum(isinstance(entry, HEARD) for entry in on_record),
         )
@@ -291,11 +281,3 @@ _ENGINES: Final[Mapping[str, Callable[[Settings, Terms, Run], Engine]]] = {
     "agileml": _AgileML,
     "command": _Command,
 }
-
-
-def _check_metric(spec: JobSpec) -> None:
-    converged, metric = spec.stop.converged, application_of(spec).metric
-    if converged is not None and converged.metric != metric:
-        raise JobError(
-            "stop.converged.metric", f"found {converged.metric!r}, but {spec.app} reports {metric!r}"
-        )

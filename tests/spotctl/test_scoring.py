@@ -154,6 +154,7 @@ def test_a_run_whose_model_is_being_scored_is_over(
     process.stdout.close()
     assert final["schema"] == "spotctl.launch/1"
     assert {**ended, "schema": "", "event": ""} == {
+        "at": final["ended"],
         **{name: value for name, value in final.items() if name not in ("objective", "not_scored")},
         "schema": "",
         "event": "",

@@ -21,6 +21,7 @@ VERBS = (
     "down",
     "wait",
     "gc",
+    "prune",
     "report",
     "advise",
     "backtest",

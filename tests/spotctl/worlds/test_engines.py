@@ -13,12 +13,12 @@ from msgspec import structs
 from agileml.hosts.job import JobFolder
 from agileml.saved import partition_file
 from pricing_data.units import Seconds
+from spotctl.checks import check_job
 from spotctl.command import messages as m
 from spotctl.command.folder import CommandFolder
 from spotctl.config import JobSpec, Local, ModelCheckpoints, Training
 from spotctl.errors import JobError
 from spotctl.jobfile import load_job
-from spotctl.movable import check_movable
 from spotctl.report.final import Unscored
 from spotctl.runs import Run
 from spotctl.scoring import Scoring
@@ -133,4 +133,4 @@ def test_what_fails_in_the_applications_code_is_not_called_the_datas_fault(tmp_p
     with pytest.raises(JobError, match=r"^app: .*survey failed: ValueError: no idea \(.*mine.py, line 4\)$"):
         run_of(run, spec).prepare()
     with pytest.raises(JobError, match=r"^app: .*survey failed"):
-        check_movable(replace(spec, data=f"{EXAMPLES}/data/*.csv.gz"), notice_s=0.0)
+        check_job(Settings.of(spec, LaunchOptions()), terms())
