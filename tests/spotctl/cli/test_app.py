@@ -66,7 +66,7 @@ def test_ctrl_c_while_it_is_being_loaded_is_130() -> None:
 
 
 def test_ctrl_c_that_was_answered_leaves_the_exit_code_alone(tmp_path: Path) -> None:
-    """Under ``python -m`` Python would kill itself with SIGINT where it had come in code that is run as text."""
+    """Under ``python -m`` Python kills itself with SIGINT where that came in code that is run as text."""
     (tmp_path / "answering.py").write_text(
         "import sys\n"
         "from spotctl.cli.app import main\n"
