@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -64,6 +65,24 @@ def test_ctrl_c_while_it_is_being_loaded_is_130() -> None:
     done = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (130, "")
     assert done.stderr == "spotctl: interrupted; nothing was started\n"
+
+
+def test_ctrl_c_that_was_answered_leaves_the_exit_code_alone(tmp_path: Path) -> None:
+    """Under ``python -m`` Python kills itself with SIGINT where that came in code that is run as text."""
+    (tmp_path / "answering.py").write_text(
+        "import sys\n"
+        "from spotctl.cli.app import main\n"
+        "def command(prog_name):\n"
+        "    try:\n"
+        "        exec('raise KeyboardInterrupt')\n"
+        "    except KeyboardInterrupt:\n"
+        "        sys.exit(130)\n"
+        "main(command)\n"
+    )
+    program = [sys.executable, "-m", "answering"]
+    root = str(Path(__file__).parents[3])
+    environment = {**os.environ, "PYTHONPATH": root}
+    assert subprocess.run(program, cwd=tmp_path, env=environment, check=False).returncode == 130
 
 
 def test_help_loads_nothing_heavy() -> None:
