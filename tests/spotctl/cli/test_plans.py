@@ -132,7 +132,7 @@ def test_a_command_has_no_clocks_to_measure() -> None:
 
 
 def test_a_clock_that_is_estimated_is_played_as_fast_as_this_computer_can(home: Path) -> None:
-    """Else nominal time passes while nothing is done, and the bill is higher than planned. Said speeds stay."""
+    """Else the prices' time passes while little is done, and the bill is higher than planned."""
     _ratings(home.parent, 9000)
     (home.parent / "unsaid.yaml").write_text(_UNSAID)
     unsaid, nightly = load_job(home.parent / "unsaid.yaml"), load_job(home.parent / "nightly.yaml")
