@@ -48,7 +48,12 @@ class Counts:
 
 
 class Sample(Table):
-    """The first rows of an input, and none of the others. Raises ApplicationError as ``Table`` does."""
+    """The first rows of an input, and none of the others. Raises ApplicationError as ``Table`` does.
+
+    Names in key columns are numbered by hashes, as their order is known only from all of them.
+    """
+
+    exact_keys = False
 
     def __init__(
         self,

@@ -14,6 +14,7 @@ from spotctl.cli import endview, jsonlines, planview, screen, setbackview, words
 from spotctl.cli.observers import JsonLines, LogLines, Screen
 from spotctl.config import JobSpec
 from spotctl.errors import DeadlineInfeasible, Interrupted, NothingToDo, UsageError
+from spotctl.history import keep_summary
 from spotctl.interrupts import Detached
 from spotctl.settings import LaunchOptions, WorldKind
 from spotctl.stopsignals import StopSignals
@@ -44,13 +45,15 @@ def launch(spec: JobSpec, options: LaunchOptions, as_json: bool, *, ask: bool) -
 
 
 def _launch(spec: JobSpec, options: LaunchOptions, as_json: bool, signals: StopSignals, *, ask: bool) -> int:
-    plan = session.plan_job(spec, options, check=not session.goes_on(spec, options))
+    goes_on = session.goes_on(spec, options)
+    plan = session.plan_job(spec, options, check=not goes_on)
     _refuse_infeasible(plan)
     options = session.paced(spec, options, plan)
     if ask:
         _ask(plan)
     else:
-        screen.note(*planview.set_aside(plan), *planview.start_told(plan), *setbackview.warnings(plan))
+        told = [] if goes_on else planview.start_told(plan)
+        screen.note(*planview.set_aside(plan), *told, *setbackview.warnings(plan))
     if options.world is WorldKind.LOCAL:
         screen.note(*workview.told_of_speed(plan, options))
     finished, interrupted = None, False
@@ -69,6 +72,7 @@ def _launch(spec: JobSpec, options: LaunchOptions, as_json: bool, signals: StopS
         interrupted = True
     with suppress(KeyboardInterrupt):  # nobody reads what is told; the run is over all the same
         _tell_end(finished, as_json, interrupted)
+        keep_summary(finished.run, finished.state)
     return finished.exit_code
 
 
