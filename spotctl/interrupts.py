@@ -57,10 +57,7 @@ class Watcher(Protocol):
 
 
 class Interrupts:
-    """Called by the world when all that it gave before is on record; gives what was asked since.
-
-    ``rested`` is told when a person was made to answer, so that nominal time does not run on meanwhile.
-    """
+    """Called by the world when all that it gave before is on record; gives what was asked since."""
 
     def __init__(self, ledger: Ledger, watcher: Watcher) -> None:
         self._ledger = ledger
@@ -69,7 +66,6 @@ class Interrupts:
         self._terminated = False
         self._given = self._noted = int(ledger.noted("asks") or 0)
         self._looked = 0.0
-        self.rested: Callable[[], None] = lambda: None
 
     def __call__(self) -> tuple[Ask, ...]:
         return (*self._signalled(), *self._left_in_ledger())
@@ -91,7 +87,6 @@ class Interrupts:
         if self._ctrl_c:
             self._ctrl_c = False
             answer = self._watcher.ask_interrupt()
-            self.rested()
             if answer == "detach":
                 raise Detached
             if answer != "continue":

@@ -27,7 +27,7 @@ from spotctl.interrupts import Detached, Interrupts, Watcher
 from spotctl.ledger import Ledger
 from spotctl.opening import Observer as OfRuns
 from spotctl.opening import begin as begin_run
-from spotctl.opening import opening_state, reopen, runs_of, settings_of
+from spotctl.opening import opening_state, reopen, runs_of, settings_of, undriven_now
 from spotctl.report.final import final_object
 from spotctl.resolve import resolve
 from spotctl.runs import JobLocked, Run, Runs
@@ -198,7 +198,6 @@ def _begin(runs: Runs, settings: Settings, observer: Observer) -> Finished:
                 built = opened.world(interrupts, VirtualTime(resolved.terms.start))
             else:
                 time = PacedTime(resolved.terms.start, settings.speed)
-                interrupts.rested = time.rest
                 built = opened.world(interrupts, time)
         except (UsageError, KeyboardInterrupt):
             opened.run.discard()
@@ -216,9 +215,8 @@ def _resume(run: Run, settings: Settings, observer: Observer) -> Finished:
             opened = reopen(run, ledger, settings)
             _refuse_ended(run, opened.state)
             observer.on_start(run, opened.resolved.recording)
-            down = _down(ledger, settings)
+            down = _down(run, ledger, settings)
             time = PacedTime(down.until, settings.speed)
-            interrupts.rested = time.rest
             built = opened.resumed_world(interrupts, time, down)
             return _drive(opened.state, built, ledger, observer, run)
     finally:
@@ -247,13 +245,15 @@ def _drive(state: State, built: BuiltWorld, ledger: Ledger, observer: Observer, 
     return Finished(final, state)
 
 
-def _down(ledger: Ledger, settings: Settings) -> e.ControllerDown:
-    """How long nobody was there, in nominal time (decision 4)."""
+def _down(run: Run, ledger: Ledger, settings: Settings) -> e.ControllerDown:
+    """How long nobody was there, in nominal time (decision 4): as the machines' clock shows it."""
     last = ledger.last()
     assert last is not None
     at, recorded = last
-    gap_s = max(0.0, wall_clock() - recorded)
-    return e.ControllerDown(at, Instant(at + int(gap_s * settings.speed)))
+    until = undriven_now(run)
+    if until is None:  # it died before it had any
+        until = at + max(0.0, wall_clock() - recorded) * settings.speed
+    return e.ControllerDown(at, Instant(max(at, int(until))))
 
 
 def _already_running(runs: Runs, settings: Settings, choice: IfRunning, observer: Observer) -> Finished:

@@ -15,7 +15,7 @@ from pricing_data.units import Instant
 from spotctl.control.spending import sure
 from spotctl.errors import Interrupted, LedgerError, UsageError
 from spotctl.interrupts import signalled
-from spotctl.opening import Recorded, runs_of
+from spotctl.opening import Recorded, runs_of, undriven_now
 from spotctl.queue import journal as j
 from spotctl.queue.claims import Claims, reopened
 from spotctl.queue.file import problem_of
@@ -238,4 +238,7 @@ def _now(record: j.Record, settings: QueueSettings, opened: Mapping[str, Recorde
     if settings.options.world is WorldKind.REPLAY:
         return max(stopped, record.at)  # nothing passes there while nobody looks
     gap_s = max(0.0, wall_clock() - recorded)
-    return Instant(int(max(stopped, record.at) + gap_s * settings.options.speed))
+    reckoned = max(stopped, record.at) + gap_s * settings.options.speed
+    shown = [undriven_now(one.run) for name, one in opened.items() if name not in record.left]
+    clocks = [at for at in shown if at is not None]
+    return Instant(int(max(clocks, default=reckoned)))
