@@ -15,6 +15,7 @@ from bidbrain.plan import Plan, plan_ahead
 from pricing_data.market import PriceHistory
 from pricing_data.traces import Recording
 from pricing_data.units import Instant
+from spotctl import background
 from spotctl.config import JobSpec
 from spotctl.control import events as e
 from spotctl.control.deciding import observation, promised, strategy
@@ -23,7 +24,7 @@ from spotctl.control.evolve import evolve
 from spotctl.control.state import Phase, State
 from spotctl.control.terms import Terms
 from spotctl.errors import AlreadyRunning, Interrupted, LedgerError, NothingToDo, SpotctlError, UsageError
-from spotctl.interrupts import Detached, Interrupts, Watcher
+from spotctl.interrupts import Interrupts, Watcher
 from spotctl.ledger import Ledger
 from spotctl.opening import Observer as OfRuns
 from spotctl.opening import begin as begin_run
@@ -87,7 +88,7 @@ def launch(spec: JobSpec, options: LaunchOptions, observer: Observer) -> Finishe
     """Run a job to its end, going on with its last run where that was never closed.
 
     Raises NothingToDo or AlreadyRunning where another process runs it, UsageError where an unfinished run has
-    other settings, Detached where the watcher left.
+    other settings.
     """
     settings = Settings.of(spec, options)
     runs = runs_of(settings.world)
@@ -106,7 +107,7 @@ def end(run: Run, ask: e.Ask, observer: Observer) -> Finished | None:
     """
     try:
         return _end(run, ask, observer)
-    except (NothingToDo, Detached):
+    except NothingToDo:
         raise
     except Exception as error:  # a record, a trace or an input that is gone, a full disk, a bug
         if ask is e.Ask.DOWN:
@@ -192,7 +193,7 @@ def _begin(runs: Runs, settings: Settings, observer: Observer) -> Finished:
     resolved = resolve(settings.spec, settings.prices, "", settings.seed)
     opened = begin_run(runs, settings, resolved, observer)
     try:
-        interrupts = Interrupts(opened.ledger, observer)
+        interrupts = Interrupts(opened.ledger, observer, opened.run)
         try:
             if settings.world is WorldKind.REPLAY:
                 built = opened.world(interrupts, VirtualTime(resolved.terms.start))
@@ -211,9 +212,10 @@ def _begin(runs: Runs, settings: Settings, observer: Observer) -> Finished:
 def _resume(run: Run, settings: Settings, observer: Observer) -> Finished:
     ledger = Ledger.at(run.ledger_path)
     try:
-        with (interrupts := Interrupts(ledger, observer)).caught():
+        with (interrupts := Interrupts(ledger, observer, run)).caught():
             opened = reopen(run, ledger, settings)
             _refuse_ended(run, opened.state)
+            ledger.note(background.NOTE, "")
             observer.on_start(run, opened.resolved.recording)
             down = _down(run, ledger, settings)
             time = PacedTime(down.until, settings.speed)
@@ -232,9 +234,6 @@ def _drive(state: State, built: BuiltWorld, ledger: Ledger, observer: Observer, 
     began = wall_clock()
     try:
         state = drive(state, built.world, ledger, observer)
-    except Detached:
-        built.leave()
-        raise
     except BaseException:
         built.abandon()
         raise

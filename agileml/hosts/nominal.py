@@ -21,6 +21,7 @@ import mmap
 import os
 import struct
 import time
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn
@@ -44,7 +45,8 @@ class NominalClock:
     def __init__(self, folder: Path) -> None:
         """Raises FileNotFoundError where the job has no clock."""
         self._cells = _mapped(folder / "clock")
-        self._driver = (folder / "driver").open("ab")
+        self._driver = os.open(folder / "driver", os.O_RDWR | os.O_CREAT, 0o644)
+        weakref.finalize(self, os.close, self._driver)
         self._looked_at = -math.inf
         self._driven = False
         self._last = -math.inf
@@ -82,7 +84,7 @@ class NominalClock:
         The moment is taken before the look, so that nobody was seen after the end.
         """
         self._looked_at, real = time.monotonic(), time.time()
-        self._driven = _is_held(self._driver.fileno())
+        self._driven = _is_held(self._driver)
         if self._driven:
             self._cells[_SEEN] = max(self._cells[_SEEN], real)
         return self._driven
@@ -110,8 +112,10 @@ class NominalClock:
 class ClockDriver:
     """Drives the clock of a job folder, from construction to ``close``."""
 
-    def __init__(self, folder: Path, nominal: float, speed: float) -> None:
-        """``nominal``: what time it is. Raises TimeoutError where another process drives."""
+    def __init__(
+        self, folder: Path, nominal: float, speed: float, within_s: float = _LOCKED_WITHIN_S
+    ) -> None:
+        """``nominal``: what time it is. Raises TimeoutError where another process drives for ``within_s``."""
         clock = folder / "clock"
         if not clock.exists():
             unfinished = clock.with_suffix(".part")
@@ -123,11 +127,12 @@ class ClockDriver:
         self._cells[_SPEED] = speed
         self.release(nominal, time.time(), nominal)
         self._driver = (folder / "driver").open("ab")
-        until = time.monotonic() + _LOCKED_WITHIN_S
+        until = time.monotonic() + within_s
         while not _locked(self._driver.fileno(), fcntl.LOCK_EX):
             if time.monotonic() > until:
+                self._driver.close()
                 raise TimeoutError(f"{folder / 'driver'} is held by another process")
-            time.sleep(_LOCKED_WITHIN_S / 1000)
+            time.sleep(_LOOK_EVERY_S / 10)
 
     def release(self, nominal: float, real: float, limit: float, *, awaited: bool = False) -> None:
         """Let nominal time, which was ``nominal`` at ``real`` (seconds since the epoch), go on to ``limit``.
@@ -232,6 +237,7 @@ class Lifetime:
         if self._clock is not None:
             self._began = self._clock.now()
             self._record = os.open(folder / "machines" / machine / "life", os.O_WRONLY | os.O_CREAT, 0o644)
+            weakref.finalize(self, os.close, self._record)
             self._write(self._began, math.nan)
 
     def is_over(self) -> bool:

@@ -8,11 +8,11 @@ import typer
 
 from pricing_data.units import micros
 from spotctl import session
+from spotctl.background import Front
 from spotctl.cli import endview, jsonlines, planview, screen, words
 from spotctl.cli.observers import JsonLines, LogLines, Screen
 from spotctl.config import JobSpec
-from spotctl.errors import DeadlineInfeasible, Interrupted, NothingToDo, UsageError
-from spotctl.interrupts import Detached
+from spotctl.errors import DeadlineInfeasible, NothingToDo, UsageError
 from spotctl.movable import check_movable
 from spotctl.settings import LaunchOptions, WorldKind
 
@@ -28,8 +28,19 @@ def show_plan(spec: JobSpec, options: LaunchOptions, as_json: bool) -> None:
     _refuse_infeasible(plan)
 
 
-def launch(spec: JobSpec, options: LaunchOptions, as_json: bool, *, ask: bool) -> int:
-    """Run the job to its end; the exit code."""
+def launch(
+    spec: JobSpec,
+    options: LaunchOptions,
+    as_json: bool,
+    *,
+    ask: bool,
+    front: Front | None = None,
+    detach: bool = False,
+) -> int:
+    """Run the job to its end; the exit code.
+
+    ``front``: the process at the terminal. ``detach``: it ends as soon as the job has machines.
+    """
     if ask and not screen.can_ask():
         raise UsageError("nobody can be asked here whether to start; add --yes")
     plan = session.plan_job(spec, options)
@@ -38,13 +49,8 @@ def launch(spec: JobSpec, options: LaunchOptions, as_json: bool, *, ask: bool) -
         _ask(plan)
     else:
         screen.note(*planview.set_aside(plan))
-    try:
-        finished = _run(spec, options, as_json)
-    except Detached as left:
-        raise Interrupted(
-            f"{plan.terms.job} goes on training, unattended: nothing is bought or renewed until the same "
-            f"launch takes it up again. `spotctl down {plan.terms.job}` ends it"
-        ) from left
+    with _watcher(options, as_json, front, detach=detach) as watcher:
+        finished = session.launch(spec, options, watcher)
     if as_json:
         screen.event(jsonlines.line(finished.final))
     else:
@@ -86,14 +92,12 @@ def _ask(plan: session.JobPlan) -> None:
         raise NothingToDo("not started")
 
 
-def _run(spec: JobSpec, options: LaunchOptions, as_json: bool) -> session.Finished:
-    with _watcher(options, as_json) as watcher:
-        return session.launch(spec, options, watcher)
-
-
-def _watcher(options: LaunchOptions, as_json: bool) -> JsonLines | LogLines | Screen:
+def _watcher(
+    options: LaunchOptions, as_json: bool, front: Front | None, *, detach: bool
+) -> JsonLines | LogLines | Screen:
     if as_json:
-        return JsonLines()
-    if not screen.for_people():
-        return LogLines()
-    return Screen(f"{options.speed:g}x real time" if options.world is WorldKind.LOCAL else "replayed")
+        return JsonLines(front, detaches=detach)
+    if detach or not screen.for_people():
+        return LogLines(front, detaches=detach)
+    pace = f"{options.speed:g}x real time" if options.world is WorldKind.LOCAL else "replayed"
+    return Screen(pace, front)

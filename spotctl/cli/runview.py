@@ -9,6 +9,7 @@ from rich.table import Table
 
 from agileml.hosts.doing import Wait, waits
 from pricing_data.units import Instant, format_instant, format_micros
+from spotctl import background
 from spotctl.cli import words
 from spotctl.cli.live import LiveView, clocks
 from spotctl.cli.logs import Story
@@ -47,7 +48,9 @@ def standing(run: Run, state: State) -> str:
     """In a word or two: what became of the run, or what it is doing."""
     if state.closed is not None:
         return state.closed.outcome.value
-    return state.phase.value if run.is_live() else "unattended"
+    if not run.is_live():
+        return "unattended"
+    return f"{state.phase.value}, detached" if background.noted(run) else state.phase.value
 
 
 def exit_code(run: Run) -> int:
@@ -62,7 +65,14 @@ def picture(run: Run) -> LiveView:
     happened = tuple(story.news())
     if (died_of := _died_of(run, story.state)) is not None:
         happened = (*happened, (story.state.now, words.died_of(died_of, run.name)))
-    return LiveView(story.state, story.state.now, "", happened, waiting(run, story.state))
+    waits, terminal = waiting(run, story.state), _without_terminal(run, story.state)
+    return LiveView(story.state, story.state.now, "", happened, waits, terminal)
+
+
+def _without_terminal(run: Run, state: State) -> str:
+    """Why it has no terminal, and where its output goes; empty where it has one."""
+    why = background.noted(run) if state.closed is None and run.is_live() else None
+    return f"none, as {why}; its output goes to {background.log_of(run)}" if why else ""
 
 
 def _died_of(run: Run, state: State) -> str | None:
@@ -130,6 +140,7 @@ def _fields(run: Run, state: State) -> dict[str, Any]:
         "job": run.name,
         "run": run.id,
         "state": standing(run, state),
+        "background": background.noted(run) or None,
         "exit_code": None if state.closed is None else state.closed.exit_code,
         "died_of": _died_of(run, state),
         "as_of": format_instant(state.now),

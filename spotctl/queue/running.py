@@ -6,10 +6,11 @@ where.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from pricing_data.units import Instant
 from spotctl.control.spending import sure
@@ -30,6 +31,9 @@ from spotctl.resolve import resolve
 from spotctl.runs import Run, Runs
 from spotctl.settings import WorldKind
 from spotctl.timesource import PacedTime, TimeSource, VirtualTime, wall_clock
+
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM)
+"""Signals that end a queue gracefully. One whose terminal is closed goes on."""
 
 
 class Observer(Watcher, Protocol):
@@ -157,7 +161,7 @@ def go_on_with(
 
 
 def _driven(settings: QueueSettings, journal: j.Journal, runner: Runner) -> dict[str, Any]:
-    with signalled(lambda _: runner.interrupt()):
+    with signalled(lambda number: runner.interrupt() if number in _ENDING else None):
         runner.run()
     journal.write(j.Closed(journal.record.at, exit_code(journal.record)))
     return outcome(settings, journal.run.id, journal.record, runner.finals)

@@ -156,10 +156,6 @@ class _Parts:
             finally:
                 stop_driving()
 
-        def leave() -> None:
-            self.training.close()
-            stop_driving()
-
         def stop_driving() -> None:
             self.time.unfollow(self.clock)
             self.clock.close()
@@ -167,7 +163,6 @@ class _Parts:
         return BuiltWorld(
             self.world,
             close=close,
-            leave=leave,
             abandon=close,
             machines_left=lambda: len(self.host.leftovers()),
             score=self.engine.score,
