@@ -32,8 +32,8 @@ Answer = Literal["continue", "cancel", "down", "detach"]
 
 
 @contextmanager
-def signalled(hear: Callable[[int], None], log: Path | None = None) -> Iterator[None]:
-    """While inside, ``hear`` is told of SIGINT, SIGTERM and SIGHUP, and at a terminal of Ctrl-Z and its end.
+def signalled(hear: Callable[[int], None], log: Path | None = None, *, views: bool = False) -> Iterator[None]:
+    """While inside, ``hear`` is told of SIGINT, SIGTERM and SIGHUP; with ``views`` of Ctrl-Z and its end too.
 
     Of a terminal that was closed (SIGHUP) nothing can be read and nothing written to it any more: what led
     there leads to ``log`` from then on, or nowhere. Under ``nohup`` that signal is ignored, and stays so.
@@ -42,7 +42,7 @@ def signalled(hear: Callable[[int], None], log: Path | None = None) -> Iterator[
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
         numbers.append(signal.SIGHUP)
     terminals = [stream for stream in (0, 1, 2) if os.isatty(stream)]
-    if 0 in terminals:
+    if views and 0 in terminals:
         numbers += [signal.SIGTSTP, signal.SIGCONT]
 
     def on_signal(number: int, _: FrameType | None) -> None:
@@ -108,6 +108,7 @@ class Interrupts:
         self._run = run
         self._heard: list[int] = []
         self._question: _Question | None = None
+        self._stop_asked = False
         self._given = self._noted = int(ledger.noted("asks") or 0)
         self._looked = 0.0
 
@@ -117,7 +118,15 @@ class Interrupts:
         return self._question is not None
 
     def __call__(self) -> tuple[Ask, ...]:
-        return (*self._signalled(), *self._answered(), *self._left_in_ledger())
+        asks = (*self._signalled(), *self._answered(), *self._left_in_ledger())
+        self._stop_asked = self._stop_asked or bool(asks)
+        return asks
+
+    @property
+    def stop_asked(self) -> bool:
+        """Whether anybody asked the run to end, be it too late to be taken up."""
+        heard = any(number in (signal.SIGINT, signal.SIGTERM) for number in self._heard)
+        return self._stop_asked or heard or any(self._ledger.asks(self._given))
 
     @contextmanager
     def caught(self) -> Iterator[None]:
@@ -133,7 +142,7 @@ class Interrupts:
 
     def _signals(self) -> AbstractContextManager[None]:
         log = None if self._run is None else background.log_of(self._run)
-        return signalled(self._heard.append, log)
+        return signalled(self._heard.append, log, views=True)
 
     def _signalled(self) -> Iterator[Ask]:
         while self._heard:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from glob import glob
 from pathlib import Path
 from typing import Final
@@ -33,6 +34,7 @@ from spotctl.config import (
     Stop,
     Training,
 )
+from spotctl.foreign import refuse_foreign
 from spotctl.jobparts import INSTANCE_TYPE, VARIABLE, location, own_keys
 from spotctl.yamlfile import (
     Mismatch,
@@ -74,8 +76,10 @@ def parse_job(text: str, file: str, folder: Path) -> JobSpec:
     document, root = open_document(text, file)
     if "jobs" in root and "resources" not in root:
         document.refuse(None, "found a queue's file, expected a job's; `spotctl queue run` takes queues")
+    refuse_foreign(document, root)
     with root:
-        engine = root.get("engine", one_of(*_ENGINES), "agileml")
+        inferred = "command" if "run" in root and "app" not in root else "agileml"
+        engine = root.get("engine", one_of(*_ENGINES), inferred)
         spec = _ENGINES[engine](root, folder, _name(root, Path(file).stem))
     document.raise_if_wrong()
     return spec
@@ -85,7 +89,7 @@ def _agileml(root: Section, folder: Path, name: str) -> JobSpec:
     """A job of the elastic trainer."""
     for key in jobcommand.KEYS:
         if key in root:
-            root.reject(key, "belongs to engine: command, and this is a job of agileml (the default)")
+            root.reject(key, "belongs to a command, and this job has an app: leave one of them out")
     with root.section("resources", "reliable and spot machines") as resources:
         reliable = _reliable(resources.section("reliable", "instances and instance_type"))
         spot = _spot(resources.section("spot", "at least max_instances"))
@@ -96,6 +100,7 @@ def _agileml(root: Section, folder: Path, name: str) -> JobSpec:
         app=_app(root, folder),
         args=own_keys(root.section("args"), _argument, r"[A-Za-z_]\w*", "the name of a parameter"),
         data=_data(root, folder),
+        columns=own_keys(root.section("columns"), _column, r".*\S.*", "the name of a column"),
         stop=_stop(root.section("stop", _AN_END)),
         reliable=reliable,
         spot=spot,
@@ -108,6 +113,7 @@ def _agileml(root: Section, folder: Path, name: str) -> JobSpec:
         local=local,
         envs=_envs(root),
         checkpoint=_checkpoint(root, folder, modelled=local.progress == "modelled"),
+        score=root.get("score", switch("on", "off"), True),
     )
 
 
@@ -123,7 +129,9 @@ def _command(root: Section, folder: Path, name: str) -> JobSpec:
             )
             resources.reject("reliable", f"a command needs no machine beside the one it runs on; {instead}")
         spot = _spot(resources.section("spot"), machines=1)
+    scaling = _without(root.section("scaling"), "sigma", "measure", "cores", "phi")
     command, output = jobcommand.read_command(root, folder), root.get("output", _PLACE, "")
+    command = replace(command, gains=jobcommand.read_gains(scaling))
     return JobSpec(
         name=name,
         engine="command",
@@ -134,7 +142,7 @@ def _command(root: Section, folder: Path, name: str) -> JobSpec:
         reliable=None,
         spot=spot,
         objective=_objective(root.section("objective"), jobcommand.STRATEGIES),
-        scaling=_scaling(_without(root.section("scaling"), "sigma", "measure")),
+        scaling=replace(_scaling(scaling), phi=Scaling().phi),
         training=Training(staleness=0, partitions=1, shards=1),
         drain=root.get("drain", switch(), False),
         seed=root.get("seed", whole(0), 0),
@@ -189,6 +197,14 @@ def _data(root: Section, folder: Path) -> str:
     if written and "://" not in written and not (Path(place).exists() or glob(place)):
         root.reject("data", f"found {written!r}, but there is no file {place}")
     return place
+
+
+def _column(node: yaml.Node) -> str | tuple[str, ...]:
+    """A column of the data, or a list of those."""
+    named = word("the name of a column, or its place from 0")
+    if isinstance(node, yaml.SequenceNode):
+        return list_of(named, "a list of columns")(node)
+    return named(node)
 
 
 def _stop(section: Section) -> Stop:

@@ -17,7 +17,7 @@ from spotctl.control.state import State
 from spotctl.errors import LedgerError
 from spotctl.ledger import Ledger
 from spotctl.resolve import Resolved, resolve
-from spotctl.runs import Run, Runs, default_root
+from spotctl.runs import Run, Runs, replays
 from spotctl.settings import Settings, WorldKind
 from spotctl.timesource import TimeSource, wall_clock
 from spotctl.worlds.built import BuiltWorld
@@ -52,6 +52,13 @@ class Recorded:
         from spotctl.worlds.local import local_world  # processes and sockets, only where they are wanted
 
         return local_world(self.settings, self.resolved, self.run, asks, time)
+
+    def prepare(self) -> None:
+        """Finishes what a process that was killed had not prepared: input that is not cut yet, say."""
+        if self.settings.world is WorldKind.LOCAL:
+            from spotctl.worlds.local import prepare
+
+            prepare(self.settings, self.resolved, self.run)
 
     def resumed_world(self, asks: Asks, time: TimeSource, down: e.ControllerDown) -> BuiltWorld:
         """The world of a run that goes on; what its ledger asked for without an answer is asked again."""
@@ -100,8 +107,14 @@ def reopen(run: Run, ledger: Ledger, settings: Settings, recording: Recording | 
     """A run as its ledger has it; its terms are those that are on record."""
     entries = ledger.entries()
     state = fold(entries, run.load_history(), run.load_capacity())
-    resolved = resolve(settings.spec, settings.prices, run.id, settings.seed, recording)
+    prices = replace(settings.prices, start=state.terms.start)
+    resolved = resolve(settings.spec, prices, run.id, settings.seed, recording)
     return Recorded(run, ledger, settings, replace(resolved, terms=state.terms), state, entries)
+
+
+def has_begun(run: Run) -> bool:
+    """Whether a run has asked for any machine: one that has not was refused, or killed while it was made."""
+    return bool(run.state().allocations) or run.has_machines()
 
 
 def settings_of(run: Run) -> Settings:
@@ -127,8 +140,3 @@ def undriven_now(run: Run) -> float | None:
 def runs_of(world: WorldKind) -> Runs:
     """Replays cost nothing and are kept apart, so that reports never add them up."""
     return replays() if world is WorldKind.REPLAY else Runs()
-
-
-def replays() -> Runs:
-    """All runs of the replay world."""
-    return Runs(default_root() / "replays")

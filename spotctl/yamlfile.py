@@ -121,10 +121,19 @@ class Section:
         self._asked[key] = None
         return key in self._entries
 
+    def is_word(self, key: str) -> bool:
+        """Whether the key is there with a single word as its value."""
+        node = self._entries[key][1] if key in self._entries else None
+        return isinstance(node, yaml.ScalarNode) and bool(node.value)
+
     @property
     def names(self) -> tuple[str, ...]:
         """The keys as written; for mappings whose keys are the user's own."""
         return tuple(self._entries)
+
+    def node(self, key: str) -> yaml.Node:
+        """Returns what stands below ``key``, which has to be there, as it was written."""
+        return self._entries[key][1]
 
     def get(self, key: str, read: Reader[T], default: T) -> T:
         """The value of an optional key; ``default`` where it is absent, or wrong (which is reported)."""

@@ -36,7 +36,9 @@ class LogisticRegression:
     """
 
     metric: ClassVar[str] = "log loss"
-    columns: ClassVar[Columns] = Columns({"label": Kind.INTEGER}, others=Kind.NUMBER)
+    columns: ClassVar[Columns] = Columns(
+        {"label": Kind.KEY}, others=Kind.NUMBER, aliases={"label": ("class", "target", "category")}
+    )
 
     regularization: float = 1.0
     momentum: float = 1.0
@@ -55,9 +57,9 @@ class LogisticRegression:
         penalty = np.full(len(gram), self.regularization)
         penalty[-1] = 0.0
         inverse = np.linalg.pinv(gram / 2 + np.diag(penalty), hermitian=True)
-        common = {"inverse": inverse, "penalty": penalty, "rows": np.array(table.rows)}
-        shape = Shape(2 * len(gram), len(classes))
-        return Survey(shape, {"classes": classes, "features": np.array(names.split(", "))}, common)
+        common = {"inverse": inverse, "penalty": penalty, "rows": np.array(table.rows), "classes": classes}
+        index = {"classes": table.named("label", classes), "features": np.array(names.split(", "))}
+        return Survey(Shape(2 * len(gram), len(classes)), index, common)
 
     def largest_model(self, words: int) -> int:
         """Two rows for each feature and the constant; classes times features are no more than the words."""
@@ -65,9 +67,10 @@ class LogisticRegression:
 
     def prepare(self, rows: Arrays, numbers: Rows, survey: Survey) -> Arrays:
         """Features (rows, features + 1), labels as places in the classes, and the share of all rows."""
-        label = np.searchsorted(survey.index["classes"], rows["label"])
-        share = np.array(len(label) / survey.common["rows"])
-        return {**survey.common, "x": _features(rows), "label": label, "share": share}
+        common = dict(survey.common)
+        label = np.searchsorted(common.pop("classes"), rows["label"])
+        share = np.array(len(label) / common["rows"])
+        return {**common, "x": _features(rows), "label": label, "share": share}
 
     def initial(self, rows: Rows, shape: Shape) -> Matrix:
         return np.zeros((len(rows), shape.columns), np.float32)

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 
 import typer
 
 from pricing_data.units import micros
 from spotctl import session
 from spotctl.background import Front
-from spotctl.cli import endview, jsonlines, planview, screen, words
+from spotctl.checks import describe_data
+from spotctl.cli import endview, jsonlines, planview, screen, setbackview, words
 from spotctl.cli.observers import JsonLines, LogLines, Screen
 from spotctl.config import JobSpec
 from spotctl.errors import DeadlineInfeasible, NothingToDo, UsageError
-from spotctl.movable import check_movable
 from spotctl.settings import LaunchOptions, WorldKind
+from spotctl.stopsignals import StopSignals
 
 
 def show_plan(spec: JobSpec, options: LaunchOptions, as_json: bool) -> None:
     """Print the plan. Nothing is written. Raises DeadlineInfeasible and UsageError where a launch would."""
     plan = session.plan_job(spec, options)
-    check_movable(spec, plan.terms.rules.notice_s)
+    data = describe_data(spec)
     if as_json:
-        screen.data(jsonlines.document(planview.document(plan)))
+        screen.data(jsonlines.document({**planview.document(plan), "data": data}))
     else:
-        screen.show(planview.picture(plan))
+        screen.show(planview.picture(plan, data))
     _refuse_infeasible(plan)
 
 
@@ -43,19 +45,58 @@ def launch(
     """
     if ask and not screen.can_ask():
         raise UsageError("nobody can be asked here whether to start; add --yes")
-    plan = session.plan_job(spec, options)
+    with StopSignals() as signals:
+        return _launch(spec, options, as_json, signals, ask=ask, front=front, detach=detach)
+
+
+def _launch(
+    spec: JobSpec,
+    options: LaunchOptions,
+    as_json: bool,
+    signals: StopSignals,
+    *,
+    ask: bool,
+    front: Front | None,
+    detach: bool,
+) -> int:
+    plan = session.plan_job(spec, options, check=not session.goes_on(spec, options))
     _refuse_infeasible(plan)
     if ask:
         _ask(plan)
     else:
-        screen.note(*planview.set_aside(plan))
-    with _watcher(options, as_json, front, detach=detach) as watcher:
-        finished = session.launch(spec, options, watcher)
-    if as_json:
-        screen.event(jsonlines.line(finished.final))
-    else:
-        screen.show(endview.picture(finished.final))
+        screen.note(*planview.set_aside(plan), *planview.start_told(plan), *setbackview.warnings(plan))
+    finished, interrupted = None, False
+    try:
+        with _watcher(options, as_json, front, detach=detach) as watcher:
+            finished = session.launch(spec, options, watcher, signals, plan)
+            signals.release()
+    except KeyboardInterrupt:
+        if finished is None:
+            raise
+        interrupted = True
+    with suppress(KeyboardInterrupt):  # nobody reads what is told; the run is over all the same
+        _tell_end(finished, as_json, interrupted)
     return finished.exit_code
+
+
+def _tell_end(finished: session.Finished, as_json: bool, interrupted: bool) -> None:
+    """Say how the run ended and what it cost, then how good its model is, where that is known in time."""
+    try:
+        if as_json:
+            screen.event(jsonlines.run_ended(finished.final))
+        else:
+            screen.show(endview.picture(finished.final))
+            if finished.to_score and not interrupted:
+                screen.note(
+                    f"scoring the model, for {finished.scoring_limit_s:.0f} s at most; Ctrl-C ends that"
+                )
+    except KeyboardInterrupt:
+        interrupted = True
+    final = finished.scored(interrupted)
+    if as_json:
+        screen.event(jsonlines.line(final))
+    else:
+        screen.show(endview.quality(final))
 
 
 def _refuse_infeasible(plan: session.JobPlan) -> None:

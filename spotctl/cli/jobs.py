@@ -38,19 +38,26 @@ def status(
 
     Of one job: its stage, footprint, progress, cost so far and next decision.
     """
-    from spotctl.cli import jsonlines, runview
+    from spotctl.cli import jsonlines, runtable, sizes
+    from spotctl.history import summaries, summary_of
 
     runs = _runs()
     run = None if job is None else _find(runs, job)
-    shown, unreadable = runview.readable(runs.all()) if run is None else ({run: run.state()}, [])
-    if options.wants_json(form, as_json):
-        screen.data(jsonlines.document(runview.status(shown)))
-    elif run is not None:
+    if run is not None and not options.wants_json(form, as_json):
+        from spotctl.cli import runview
+
         screen.show(runview.picture(run))
+        screen.note(sizes.of_run(runs, run))
+        return
+    shown, unreadable = summaries(runs.all()) if run is None else ({run: summary_of(run)}, [])
+    if options.wants_json(form, as_json):
+        kept = sizes.document(runs, run)
+        screen.data(jsonlines.document({**runtable.status(shown.values()), "kept": kept}))
     elif shown:
-        screen.show(runview.table(shown))
+        screen.show_rows(runtable.table(shown))
+        screen.note(sizes.of_all(runs))
     elif not unreadable:
-        screen.note(runview.none_yet())
+        screen.note(runtable.none_yet())
     if unreadable:
         raise SpotctlError("\n".join(unreadable))
 
@@ -149,7 +156,8 @@ def wait(
 
     Its exit code becomes this command's.
     """
-    from spotctl.cli import jsonlines, runview
+    from spotctl.cli import jsonlines, runtable
+    from spotctl.history import summary_of
 
     limit = options.duration("--timeout", timeout)
     run, began = _find(_runs(), job), time.monotonic()
@@ -157,11 +165,12 @@ def wait(
         if limit is not None and time.monotonic() - began > limit:
             raise SpotctlError(f"{run.name} still runs after {timeout}")
         time.sleep(_POLL_S)
+    ended = summary_of(run)
     if options.wants_json(form, as_json):
-        screen.data(jsonlines.document(runview.status({run: run.state()})))
+        screen.data(jsonlines.document(runtable.status([ended])))
     else:
-        screen.show(runview.table({run: run.state()}))
-    raise typer.Exit(runview.exit_code(run))
+        screen.show_rows(runtable.table({run: ended}))
+    raise typer.Exit(runtable.exit_code(ended))
 
 
 def gc(

@@ -68,7 +68,12 @@ TraceMarketOption: TypeAlias = Annotated[
     typer.Option(metavar="T[@Z]", help="A market of it to use; repeatable. Default: what the job allows."),
 ]
 TraceStartOption: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="TIME", help="When in the trace to start; what lies before is history.")
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        envvar="SPOTCTL_TRACE_START",
+        help="When in the trace to start; what lies before is history. Default: as the clock says.",
+    ),
 ]
 AvailabilityOption: TypeAlias = Annotated[
     Path | None,
@@ -156,6 +161,7 @@ def plan(
     trace_start: TraceStartOption = None,
     availability: AvailabilityOption = None,
     rules: RulesOption = None,
+    seed: SeedOption = None,
     form: options.FormatOption = options.Format.TABLE,
     as_json: options.JsonOption = False,
 ) -> None:
@@ -174,6 +180,7 @@ def plan(
         prices=prices(trace, trace_market, trace_start, rules, availability),
         deadline=options.duration("--deadline", deadline),
         budget=options.dollars("--budget", budget),
+        seed=seed,
     )
     with placed(job):
         flow.show_plan(spec, chosen, options.wants_json(form, as_json))

@@ -21,6 +21,7 @@ from spotctl.cli import words
 from spotctl.control.lifecycle import Life
 from spotctl.control.state import Allocation, Instance, Phase, State
 from spotctl.report.fold import Account, account
+from spotctl.report.status import clocks as clocks
 
 HAPPENED_ROWS: Final = 8
 _STYLES: Final = {Life.PENDING: "yellow", Life.RUNNING: "green", Life.WARNED: "bold red", Life.ENDING: "dim"}
@@ -54,15 +55,16 @@ class LiveView:
 
 
 def cost(money: Account) -> str:
-    """What a run cost so far, beside what on-demand machines would have cost for the same work."""
+    """What a run cost so far, beside what the same work would have cost on demand."""
     spent = words.money(money.spending.total)
-    if money.not_comparable is not None:
-        return f"{spent}; not comparable: {money.not_comparable}"
-    if money.baseline is None or money.savings is None:
+    if money.baselines is None:
         return f"{spent}; no work is done yet that on-demand could be compared for"
-    share, on_demand = money.savings, words.money(money.baseline.cost)
-    verdict = f"{share:.0%} less" if share >= 0 else f"{-share:.0%} more"
-    return f"{spent}, {verdict} than {on_demand} for the same work on-demand"
+    ways = ", ".join(
+        f"{words.money(rental.cost)} {words.BESIDE[name]}" for name, rental in money.baselines.named.items()
+    )
+    if money.savings is None:
+        return f"{spent}; the same work: {ways}"
+    return f"{spent}, {words.savings(money.savings)}; the same work: {ways}"
 
 
 def _header(view: LiveView) -> RenderableType:
@@ -157,6 +159,7 @@ def _progress(state: State) -> RenderableType:
     share = done(state)
     row = Table.grid(padding=(0, 2))
     redone = f", {state.clocks_redone} computed twice" if state.clocks_redone else ""
+    redone += f", {words.span(state.seconds_redone)} done again" if state.seconds_redone else ""
     again = f", begun again {words.times(state.restarts)}" if state.restarts else ""
     row.add_row(
         ProgressBar(completed=0 if share is None else 100 * share, pulse=share is None, width=40),
@@ -174,12 +177,6 @@ def done(state: State) -> float | None:
     if stop.seconds is not None:
         shares.append(0.0 if started is None else (state.now - started) / stop.seconds)
     return min(1.0, max(shares)) if shares else None
-
-
-def clocks(state: State) -> str:
-    """ "clock 3 of 40"; of a command "step 3 of 40"."""
-    total = state.terms.stop.clocks
-    return f"{words.unit(state.terms)} {state.clock}" + ("" if total is None else f" of {total}")
 
 
 def objective(state: State) -> str:

@@ -228,12 +228,12 @@ def _rates(found: Mapping[str, Estimate]) -> dict[str, Any]:
 
 def ended(final: Mapping[str, Any]) -> RenderableType:
     """The table under which a queue ends."""
-    table = _table("job", "ended", "took", "cost", "on-demand alone", "evictions", "deadline")
+    table = _table("job", "ended", "took", "cost", "on demand", "evictions", "deadline")
     for job in final["jobs"]:
         if job["run"] is None:
             table.add_row(job["job"], job["why"], "-", "-", "-", "-", "-")
             continue
-        baseline = job["cost"]["on_demand_baseline"]
+        baseline = None if job["savings_fraction"] is None else job["cost"]["on_demand_baseline"]
         table.add_row(
             job["job"],
             _how(job),
@@ -245,8 +245,9 @@ def ended(final: Mapping[str, Any]) -> RenderableType:
         )
     cost = final["cost"]
     saved = final["savings_fraction"]
-    alone = f"; on-demand alone ${cost['on_demand_baseline']}"
-    against = "" if saved is None else f"{alone}: {words.savings(saved)}"
+    beside = f"; the cheaper way on demand ${cost['on_demand_baseline']}"
+    rest_of = f", without ${final['not_compared']} of other jobs" if float(final["not_compared"]) else ""
+    against = "" if saved is None else f"{beside}: {words.savings(saved)}{rest_of}"
     total = f"${cost['total']} = ${cost['spot']} spot + ${cost['on_demand']} on-demand{against}"
     held = final["held_seconds"]
     waited = f", {held:.1f} s held for machines to be ready while training went on" if held else ""

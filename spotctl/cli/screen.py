@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import select
+import shutil
 import sys
 from typing import TYPE_CHECKING, Final, TextIO
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from threading import Event
 
     from rich.console import Console, RenderableType
+
+    from spotctl.cli.rows import Rows
 
 _PLAIN_WIDTH: Final = 160
 _LOOK_EVERY_S: Final = 0.1
@@ -42,6 +45,14 @@ def show(picture: RenderableType) -> None:
         console.print(fitting(picture, console.width))
     else:
         data(text(picture))
+
+
+def show_rows(rows: Rows) -> None:
+    """Write a table of many rows to standard output; within its width where that is a terminal."""
+    if for_people():
+        data(rows.text(shutil.get_terminal_size().columns, styled=True))
+    else:
+        data(rows.text())
 
 
 def text(picture: RenderableType) -> str:

@@ -8,22 +8,26 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import inf
+from typing import Final
 
 from msgspec import structs
 
 from bidbrain.deadline.feasibility import Promise
-from bidbrain.model import Action, Decision, Holding, Observation, Offer, Reliable
+from bidbrain.model import Action, Decision, Holding, Observation, Offer, Reliable, Scaling
 from bidbrain.strategies.alone import Alone, Deciding
 from bidbrain.strategies.kept import Kept
 from bidbrain.strategies.leased import Leased, closed_outside
 from bidbrain.strategies.menu import LIVE, kept
 from bidbrain.strategies.pledge import Pledge, look, promise
-from pricing_data.units import Seconds, Usd, later
+from pricing_data.units import HOUR_S, Seconds, Usd, later
 from spotctl.control import events as e
 from spotctl.control.luggage import carried
 from spotctl.control.spending import MICROS_PER_USD, sure
 from spotctl.control.state import State
 from spotctl.control.terms import Terms
+
+UNFORESEEN_S: Final = 4 * HOUR_S
+"""For how long a program is taken to run of which nobody says it."""
 
 
 def decided(state: State) -> e.Decided:
@@ -101,11 +105,25 @@ def market_of(state: State) -> Observation:
         footprint=state.holdings(),
         offers=tuple(offers),
         limits=terms.limits,
-        scaling=terms.scaling if state.believed is None else state.believed.scaling(terms.scaling),
+        scaling=_scaling(state, max(speeds.values())),
         evictions=state.evictions,
         work_left=inf if state.work_left is None else state.work_left,
         carried=carried(state),
     )
+
+
+def _scaling(state: State, fastest: float) -> Scaling:
+    """As configured or measured. With a program that keeps nothing an eviction costs half of its time so far
+    and to come, in the mean; of one that nobody can foresee, half of ``UNFORESEEN_S``.
+    """
+    terms = state.terms
+    found = terms.scaling if state.believed is None else state.believed.scaling(terms.scaling)
+    if not state.keeps_nothing:
+        return found
+    whole_s = float(UNFORESEEN_S)
+    if terms.stop.clocks is not None:
+        whole_s = terms.stop.clocks * terms.core_seconds_per_clock / fastest
+    return replace(found, lambda_s=Seconds(found.lambda_s + whole_s / 2))
 
 
 def pledge(state: State) -> Pledge | None:
@@ -138,9 +156,11 @@ def _unkept(terms: Terms) -> float:
     if terms.checkpoints is None:
         return 0.0
     step = terms.core_seconds_per_clock
+    if terms.keeps_nothing and terms.stop.clocks is not None:
+        return step * terms.stop.clocks
     if terms.saves_on_warning:
         return step
-    fastest = max(tradable.cores for tradable in terms.spot)
+    fastest = max(tradable.nu for tradable in terms.spot)
     return 2 * step + terms.checkpoints.interval_s * fastest
 
 
@@ -186,5 +206,5 @@ def _kept(state: State) -> Kept:
 def _cores(state: State) -> float:
     """Of the job's most machines, in the type that is cheapest on demand."""
     terms = state.terms
-    cheapest = min(terms.spot, key=lambda tradable: tradable.on_demand / tradable.cores)
-    return float(terms.limits.max_instances * cheapest.cores)
+    cheapest = min(terms.spot, key=lambda tradable: tradable.on_demand / tradable.nu)
+    return float(terms.limits.max_instances * cheapest.nu)

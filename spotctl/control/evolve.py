@@ -16,6 +16,7 @@ from pricing_data.market import PriceHistory
 from pricing_data.spells import Observations
 from pricing_data.units import HOUR_S, Instant, Seconds
 from spotctl.control import events as e
+from spotctl.control import redone
 from spotctl.control.learning import estimator_of, measured, refit, unmeasured
 from spotctl.control.lifecycle import after
 from spotctl.control.restarting import cannot_go_on, over
@@ -163,7 +164,7 @@ def _ended(state: State, entry: e.InstancesEnded) -> State:
     ended = [
         _step(state.instances[name], entry, ended_at=entry.at, end=entry.end) for name in entry.instances
     ]
-    state = state.with_instances(*ended)
+    state = redone.stopped(state.with_instances(*ended), entry.instances)
     if entry.end is End.RELEASED:
         ended = [instance for instance in ended if instance.given_up and state.asked is not e.Ask.DOWN]
     if not ended:

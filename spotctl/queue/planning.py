@@ -12,6 +12,7 @@ from msgspec import structs
 from bidbrain.policies.base import Infeasible
 from bidbrain.throughputs import Estimate
 from pricing_data.units import Instant
+from spotctl.checks import check_job
 from spotctl.errors import DeadlineInfeasible
 from spotctl.opening import opening_state
 from spotctl.queue import seats
@@ -62,6 +63,7 @@ def plan_queue(settings: QueueSettings) -> QueuePlan:
         if not member.after:
             with about(name):
                 resolved[name] = resolve(member.spec, settled.options.prices, "plan", 0)
+                check_job(settled.of(member), resolved[name].terms)
     states = {name: opening_state(of) for name, of in resolved.items()}
     ready = [members[name] for name in states]
     weighed = admission(ready, states, pools, {}, settings.spec.budget)

@@ -42,20 +42,21 @@ class Observer(Watcher, Protocol):
     def on_queue(self, run: j.QueueRun, settings: QueueSettings) -> None: ...
 
 
-def run_queue(settings: QueueSettings, observer: Observer) -> dict[str, Any]:
+def run_queue(settings: QueueSettings, observer: Observer, start: Instant | None = None) -> dict[str, Any]:
     """Run a queue to its end, going on with its last run where that was never closed; its final object.
 
+    A new run begins at ``start``, as its plan showed; None: as ``start_of`` says.
     Raises NothingToDo where another process runs it, DeadlineInfeasible where it is not begun.
     """
     folder = _folder(settings)
     with folder.lock():
         going = _unfinished(settings, folder)
         if going is None:
-            return _begun(settings, folder, observer)
+            return _begun(settings, folder, observer, start)
         if going.record().settings == settings.text():
             return go_on_with(settings, folder, going, observer)
         _give_up(going, folder)
-        return _begun(settings, folder, observer)
+        return _begun(settings, folder, observer, start)
 
 
 def goes_on(settings: QueueSettings) -> bool:
@@ -96,8 +97,10 @@ def _give_up(run: j.QueueRun, folder: j.QueueFolder) -> None:
         journal.write(j.Closed(record.at, Interrupted.exit_code))
 
 
-def _begun(settings: QueueSettings, folder: j.QueueFolder, observer: Observer) -> dict[str, Any]:
-    start = start_of(settings)
+def _begun(
+    settings: QueueSettings, folder: j.QueueFolder, observer: Observer, start: Instant | None
+) -> dict[str, Any]:
+    start = start_of(settings) if start is None else start
     settled = starting_at(settings, start)
     members, handled = asked_for(settings, folder)
     run = folder.create()
@@ -147,7 +150,7 @@ def go_on_with(
             for name, one in opened.items():
                 if name in ended:
                     died_of = one.run.died_of()
-                    final = final_object(one.state, one.run.ledger_path, 0.0, 0, None, died_of)
+                    final = final_object(one.state, one.run.ledger_path, 0.0, 0, died_of)
                     runner.left_before(final, sure(one.state))
                     held[name].close()
                 else:
@@ -201,14 +204,15 @@ def in_order(members: Sequence[Member]) -> list[Member]:
 
 
 def start_of(settings: QueueSettings) -> Instant:
-    """When all jobs can begin: each has its history of prices by then."""
+    """When all jobs begin: as named, or as the clock says, and each has its history of prices by then."""
     given = settings.options.prices.start
     if given is not None or not settings.spec.jobs:
         return given or Instant(0)
     starts = []
     for member in settings.spec.jobs:
         with about(member.name):
-            starts.append(resolve(member.spec, settings.options.prices, "", 0).terms.start)
+            seed, now = settings.options.seed or 0, wall_clock()
+            starts.append(resolve(member.spec, settings.options.prices, "", seed, now=now).terms.start)
     return max(starts)
 
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from spotctl.control.state import State
-from spotctl.report.final import Score, Unscored
+from spotctl.report.final import Unscored
+from spotctl.scoring import Scoring
 from spotctl.worlds.trace import TraceWorld
 
 
@@ -20,4 +21,4 @@ class BuiltWorld:
     abandon: Callable[[], None]
     """Something is broken: take every machine away now."""
     machines_left: Callable[[], int]
-    score: Callable[[State], Score | Unscored | None]
+    scoring: Callable[[State], Scoring | Unscored | None]

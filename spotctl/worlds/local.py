@@ -14,6 +14,7 @@ from pricing_data.units import Instant
 from spotctl.control import events as e
 from spotctl.control.state import State
 from spotctl.control.terms import Terms
+from spotctl.errors import Interrupted
 from spotctl.providers.base import Standing
 from spotctl.providers.local import LocalProvider
 from spotctl.providers.simulated import SimulatedProvider
@@ -31,10 +32,33 @@ from spotctl.worlds.trace import Asks, TraceWorld
 from spotctl.worlds.training import Training, tell_again
 
 
+class _AskedToEnd(BaseException):
+    """Passes through an application's code, whose own errors are no reason to end."""
+
+
 def local_world(settings: Settings, resolved: Resolved, run: Run, asks: Asks, time: TimeSource) -> BuiltWorld:
-    """The world of a new run. Raises UsageError where the job cannot work on this machine."""
-    engine_of(settings, resolved.terms, run).prepare()
+    """The world of a new run.
+
+    Raises UsageError where the job cannot work on this machine, Interrupted where it is asked to end
+    before it has begun.
+    """
+
+    def check() -> None:
+        if asks():
+            raise _AskedToEnd
+
+    try:
+        engine_of(settings, resolved.terms, run).prepare(check)
+    except _AskedToEnd:
+        raise Interrupted(f"{run.name} was asked to end before it began; nothing was started") from None
     return _Parts.of(settings, resolved, run, asks, time, on_record=()).built()
+
+
+def prepare(settings: Settings, resolved: Resolved, run: Run) -> None:
+    """Prepares a run whose process was killed before it had. Raises UsageError where that cannot be."""
+    engine = engine_of(settings, resolved.terms, run)
+    if not engine.prepared:
+        engine.prepare()
 
 
 def resumed_local_world(
@@ -48,9 +72,8 @@ def resumed_local_world(
     down: e.ControllerDown,
 ) -> BuiltWorld:
     """The world of a run that goes on where its ledger ends; it is ``down.until`` on ``time`` now."""
+    prepare(settings, resolved, run)
     engine = engine_of(settings, resolved.terms, run)
-    if not engine.prepared:
-        engine.prepare()
     absence = Absence.of(run, down, settings.speed)
     parts = _Parts.of(settings, resolved, run, asks, time, entries)
     restore(parts.market, state)
@@ -165,7 +188,7 @@ class _Parts:
             close=close,
             abandon=close,
             machines_left=lambda: len(self.host.leftovers()),
-            score=self.engine.score,
+            scoring=self.engine.scoring,
         )
 
 

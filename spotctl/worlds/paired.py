@@ -23,6 +23,7 @@ FINISH_FLOOR_S: Final = 600.0
 _MODELLED = (
     e.MachineJoined,
     e.SafeToKill,
+    e.ProgramBegan,
     e.Progressed,
     e.StageEntered,
     e.RolledBack,

@@ -83,5 +83,5 @@ def _built(world: TraceWorld) -> BuiltWorld:
         close=world.close,
         abandon=world.close,
         machines_left=lambda: 0,
-        score=lambda _: None,
+        scoring=lambda _: None,
     )

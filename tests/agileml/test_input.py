@@ -272,7 +272,11 @@ WRONG: dict[str, tuple[str, bytes, str]] = {
     "no parquet": ("a.parquet", HEAD, "a.parquet"),
     "no array": ("a.npy", HEAD, "cannot read"),
     "no archive": ("a.npz", HEAD, "File is not a zip file"),
-    "unknown": ("a.xls", HEAD, "a.xls is of no known kind; expected a name in .csv, .csv.gz, .parquet"),
+    "unknown": (
+        "a.xls",
+        HEAD,
+        "a.xls is of no known kind; expected a name in .csv, .tsv, .txt, .dat, .data, .parquet",
+    ),
 }
 
 
@@ -366,6 +370,6 @@ def test_a_file_system_that_refuses_by_an_error_of_its_own_is_no_bug_of_ours() -
 def test_a_csv_whose_columns_have_other_names_is_told_which_are_needed(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("a,b\n1,2\n")
     with pytest.raises(
-        ApplicationError, match=r"line 1: found 'a,b'; .*; expected the columns y \(numbers\)"
+        ApplicationError, match=r"has the columns a, b; expected y \(numbers\).*, like columns: {y: a}"
     ):
         everything(Table(tmp_path / "a.csv", Columns({"y": Kind.NUMBER}, Kind.NUMBER)))

@@ -82,7 +82,7 @@ class Product:
         (folder / "scenario.yaml").write_text(_JOB.substitute(clocks=clocks, staleness=STALENESS))
         write_prices(folder / "prices.csv", steps)
         self.folder = folder
-        self.model = folder / "model" / "model.npz"
+        self.output = folder / "model"
         self.patience_s = PATIENCE_S
         self.price_options = [
             *("--trace", str(folder / "prices.csv")),
@@ -221,6 +221,11 @@ class Product:
         run = self._find()
         assert run is not None, self.chatter
         return run
+
+    @property
+    def model(self) -> Path:
+        """Where the run's model goes."""
+        return self.output / self.run.id / "model.npz"
 
     def _find(self) -> Run | None:
         if self._run is None:

@@ -20,6 +20,7 @@ VERBS = (
     "down",
     "wait",
     "gc",
+    "prune",
     "report",
     "advise",
     "backtest",

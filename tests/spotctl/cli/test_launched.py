@@ -18,7 +18,7 @@ def test_json_lines_of_a_run_end_with_the_final_object(launched: Launched) -> No
     assert result.exit_code == 0
     *events, final = map(json.loads, result.stdout.splitlines())
     assert events[0]["event"] == "JobStarted"
-    assert events[-1]["event"] == "Close"
+    assert [event["event"] for event in events[-2:]] == ["Close", "RunEnded"]
     assert {event["schema"] for event in events} == {"spotctl.event/1"}
     assert [event["at"] for event in events] == sorted(event["at"] for event in events)
     assert final["schema"] == "spotctl.launch/1"
@@ -41,7 +41,16 @@ def test_a_log_tells_the_story_on_stderr_and_the_bill_on_stdout() -> None:
     assert "prices from bundled market (generated)" in story[0]
     assert any(" asked for " in line for line in story)
     assert story[-1].endswith("the work is done")
-    for part in ("cost", "refunded", "on-demand alone", "saved", "eviction", "computed twice", "ledger.db"):
+    for part in (
+        "cost",
+        "refunded",
+        "as fast, on demand",
+        "cheapest on demand",
+        "saved",
+        "planned",
+        "eviction",
+        "ledger.db",
+    ):
         assert part in result.stdout
     assert "\x1b[" not in result.output, "no colour where nobody looks"
 
@@ -76,7 +85,7 @@ def test_a_report_by_job_agrees_with_the_final_object(launched: Launched) -> Non
         assert row[count] == launched.final[count]
 
 
-@pytest.mark.parametrize("by", ["job", "day", "cloud", "market"])
+@pytest.mark.parametrize("by", ["job", "day", "month", "cloud", "market"])
 def test_however_money_is_added_up_the_total_is_the_same(launched: Launched, by: str) -> None:
     report = json.loads(spotctl("report", "--by", by, "--json", home=launched.home).stdout)
     total = launched.final["cost"]["total"]

@@ -68,6 +68,36 @@ def test_nothing_is_said_of_the_whole_of_a_job_that_nobody_can_foresee(home: Pat
     assert not home.exists()
 
 
+_OF_COMMAND = (
+    "engine: command\nrun: python train.py\nwork: {steps: 40, takes: 4h}\n"
+    "resources: {spot: {instance_types: [c4.xlarge], zones: [us-east-1b]}}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "told", "keeps"),
+    [
+        ("", ("if the program keeps nothing", "evictions,", "or checkpoint: off"), None),
+        ("checkpoint: off\n", ("the program keeps nothing", "objective: {strategy: on-demand}"), False),
+        ("local: {boot: 2h}\ncheckpoint: {every: 10m}\n", ("most of the time", "2:02:00 to boot"), True),
+        ("checkpoint: {every: 10m}\n", (), True),
+    ],
+)
+def test_what_evictions_do_to_a_command_is_said_before_it_starts(
+    said: str, told: tuple[str, ...], keeps: bool | None, home: Path
+) -> None:
+    (home.parent / "of.yaml").write_text(_OF_COMMAND + said)
+    shown = spotctl("plan", "of.yaml").stdout
+    assert all(part in shown for part in told)
+    assert told or "evictions," not in shown
+    found = json.loads(spotctl("plan", "of.yaml", "--json").stdout)["setbacks"]
+    assert found["keeps_checkpoints"] is keeps
+    assert found["too_short_lived"] is ("2h" in said)
+    if keeps is False:
+        launched = spotctl("launch", "of.yaml", "--yes", "--world", "replay").stderr
+        assert all(part in launched for part in told)
+
+
 @pytest.mark.usefixtures("home")
 def test_a_finish_after_a_deadline_that_is_promised_is_explained() -> None:
     late = spotctl("plan", str(EXAMPLES / "command_pytorch.yaml")).stdout
