@@ -30,7 +30,7 @@ from agileml.hosts.nominal import Bound, Life
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _GONE_WITHIN_S: Final = 10.0
 """From SIGKILL on: a busy host takes its time to free what they had."""
-_ENDS_ITSELF_WITHIN_S: Final = 0.3
+_ENDS_ITSELF_WITHIN_S: Final = 1.0
 """A machine that is told to; it is killed then."""
 _AGENT: Final = "agileml.hosts.agent"
 
