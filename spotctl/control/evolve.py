@@ -170,9 +170,11 @@ def _ended(state: State, entry: e.InstancesEnded) -> State:
     if not ended:
         return state
     training = state.phase in (Phase.TRAINING, Phase.STOPPING)
-    lost = [i for i in ended if i.told_join and not i.safe and training]
+    done_at = state.training_over_at
+    trained = training or (done_at is not None and entry.at < done_at)  # its end was heard of first
+    lost = [i for i in ended if i.told_join and not i.safe and trained]
     state = replace(state, failures=state.failures + len(lost))
-    why = _fatal(state, lost)
+    why = _fatal(state, lost) if training else None
     if why is not None:
         return cannot_go_on(state, why)
     if not _never_began(state):
