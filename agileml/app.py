@@ -12,9 +12,9 @@ import importlib
 import importlib.util
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
 from enum import StrEnum
 from importlib.abc import ExecutionLoader
@@ -30,9 +30,12 @@ from agileml.messages import Matrix, Patch, Rows
 from agileml.partition import Shape
 
 if TYPE_CHECKING:
+    from agileml.sampling import Counts
     from agileml.tables import Table  # which brings DuckDB along: only who cuts the input needs that
 
 Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
+Called: TypeAlias = Mapping[str, str | Sequence[str]]
+"""The columns that a job names: by the application's name the file's; ``others`` has a list of those."""
 
 _KINDS: Final[Mapping[str, tuple[type, str]]] = {
     "int": (Integral, "a whole number"),
@@ -47,6 +50,10 @@ class ApplicationError(Exception):
     """The application, or its input, is not what it should be. The message is for its author."""
 
 
+class ColumnsError(ApplicationError):
+    """The columns that a job names are not those of its application or of its input."""
+
+
 class ApplicationFault(ApplicationError):
     """The application's own code has failed, or gave what it must not; its input is not to blame."""
 
@@ -57,18 +64,31 @@ class Kind(StrEnum):
     INTEGER = "whole numbers"  # int64
     NUMBER = "numbers"  # finite, float64
     TEXT = "text"  # str
+    KEY = "whole numbers or names"  # int64: the number itself, or the place of a name (``Table.named``)
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """What the application reads: columns it needs, and the kind of ``others`` where it takes any."""
+    """Describes what the application reads: columns it needs, and the kind of ``others`` where it takes any.
+
+    ``aliases``: other headers by which a needed column is recognised, best first; case and punctuation do not
+    count. ``instead``: a second layout that the application reads as well, such as word counts for texts.
+    """
 
     needed: Mapping[str, Kind]
     others: Kind | None = None
+    aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    instead: Columns | None = None
+
+    @property
+    def layouts(self) -> tuple[Columns, ...]:
+        """This layout and those that the application reads instead of it."""
+        return (self,) if self.instead is None else (self, *self.instead.layouts)
 
     def __str__(self) -> str:
         wanted = ", ".join(f"{name} ({kind.value})" for name, kind in self.needed.items())
-        return wanted if self.others is None else f"{wanted} and any others ({self.others.value})"
+        every = wanted if self.others is None else f"{wanted} and any others ({self.others.value})"
+        return every if self.instead is None else f"{every}; or {self.instead}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +158,11 @@ class HasReference(Protocol):
 
     reference_name: ClassVar[str]
 
-    def reference_objective(self, table: Table) -> float:
-        """The trusted solver's objective."""
+    def reference_objectives(self, table: Table) -> Iterator[float]:
+        """Gives the trusted solver's objective after each of its sweeps; the last one is the converged one.
+
+        Whoever asks may run out of time, and then tells the newest with the number of sweeps.
+        """
 
 
 @runtime_checkable
@@ -148,6 +171,14 @@ class HasLargest(Protocol):
 
     def largest_model(self, words: int) -> int:
         """Values of the largest model of any input with at most ``words`` numbers and words."""
+
+
+@runtime_checkable
+class HasClockEstimate(Protocol):
+    """An application that can say roughly what a clock takes, from the size of its input alone."""
+
+    def clock_core_seconds(self, counts: Counts) -> float:
+        """Seconds that a clock of all of the input takes one core; right within a factor of three or so."""
 
 
 def load_application(reference: str, arguments: Mapping[str, Any], kept: Path | None = None) -> Application:
@@ -230,13 +261,16 @@ def _check_parts(reference: str, made: object) -> None:
 
 def _check_kinds(reference: str, kind: type, arguments: Mapping[str, Any]) -> None:
     """Raises ApplicationError where a dataclass declares a number, say, and the argument is none."""
-    for field in fields(kind) if is_dataclass(kind) else ():
-        declared = field.type if isinstance(field.type, str) else getattr(field.type, "__name__", "")
-        if field.name not in arguments or declared not in _KINDS:
+    for parameter in fields(kind) if is_dataclass(kind) else ():
+        declared = parameter.type
+        declared = declared if isinstance(declared, str) else getattr(declared, "__name__", "")
+        if parameter.name not in arguments or declared not in _KINDS:
             continue
-        value, (wanted, called) = arguments[field.name], _KINDS[declared]
+        value, (wanted, called) = arguments[parameter.name], _KINDS[declared]
         if not isinstance(value, wanted) or isinstance(value, bool) is not (wanted is bool):
-            raise ApplicationError(f"args.{field.name} of {reference}: found {value!r}, expected {called}")
+            raise ApplicationError(
+                f"args.{parameter.name} of {reference}: found {value!r}, expected {called}"
+            )
 
 
 def _module(name: str) -> ModuleType:

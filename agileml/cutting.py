@@ -1,25 +1,28 @@
 """Cuts the input once, into S shards, in memory that does not grow with the input.
 
-Three passes: the application surveys the input; its rows are dealt out to files on the local disk, one a
-shard; and each shard is prepared by itself and put where every machine can read it. So memory holds one
-batch, or one shard, and the disk below TMPDIR holds the input once.
+The application surveys the input; then each shard is prepared by itself and put where every machine can
+read it. Shards that are ranges of the rows are taken as the rows are read. Where they are ranges of a column,
+rows are first dealt out to files on the local disk, one a shard. So memory holds one batch, or one shard, and
+the disk below TMPDIR at most the input once.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing
 from dataclasses import replace
 from operator import index
 from pathlib import Path
-from typing import Any, BinaryIO, Final, cast
+from typing import Any, BinaryIO, Final, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from agileml.app import Application, ApplicationFault, Arrays, Survey, asked, shown
+from agileml.app import Application, ApplicationFault, Arrays, Called, Survey, asked, shown
 from agileml.input import CutInput
 from agileml.messages import Matrix, Rows
+from agileml.naming import NONE_CALLED
 from agileml.partition import Shape
 from agileml.tables import Table
 
@@ -29,15 +32,25 @@ _TAKEN: Final = frozenset({"model", "file", "allow_pickle"})
 """What no array of an index is called: the model beside it is, and NumPy's savez takes the others itself."""
 _TRIED: Final = 3
 """Rows of the model whose start values are looked at before anything starts."""
+Rowed: TypeAlias = dict[str, npt.NDArray[Any]]
+"""Some rows: their columns, and their numbers."""
 
 
-def cut_input(app: Application, source: str | Path, shards: int, place: str | Path) -> Shape:
+def cut_input(
+    app: Application,
+    source: str | Path,
+    shards: int,
+    place: str | Path,
+    check: Callable[[], None] = lambda: None,
+    called: Called = NONE_CALLED,
+) -> Shape:
     """Cut ``source`` into shards below ``place``; ``Input`` reads them. Returns the model's shape.
 
     Raises ApplicationError where the input is not what the application expects, ApplicationFault where the
-    application's own code fails; nothing at ``place`` counts as an input then.
+    application's own code fails; nothing at ``place`` counts as an input then. ``check`` is called after each
+    batch of the input and each shard, and may raise to give up.
     """
-    table = Table(source, app.columns)
+    table = Table(source, app.columns, after_batch=check, called=called)
     with asked("survey"):
         survey = app.survey(table, shards)
     _require(survey, Survey, "survey")
@@ -50,22 +63,62 @@ def cut_input(app: Application, source: str | Path, shards: int, place: str | Pa
         values = app.initial(first_rows, survey.shape)
     _check_initial(values, len(first_rows), survey.shape)
     out = CutInput(place)
-    with tempfile.TemporaryDirectory(prefix="agileml-cut-") as scratch:
-        spill = _Spill(Path(scratch))
-        first = 0
-        for batch in table.batches():
-            numbers = np.arange(first, first + len(next(iter(batch.values()))))
-            spill.deal({_NUMBERS: numbers, **batch}, _shard_of(batch, numbers, table.rows, survey, shards))
-            first += len(numbers)
-        for shard in range(shards):
-            _put(app, spill.take(shard), survey, shard, out)
+    dealt = _in_order(table, shards) if survey.key is None else _by_key(table, survey, shards)
+    with closing(dealt):  # its files on the disk go, whatever ends this
+        for shard, rows in enumerate(dealt):
+            _put(app, rows, survey, shard, out)
+            del rows  # before the next shard's are read
+            check()
     out.finish(survey.shape, meanings)
     return survey.shape
 
 
-def _put(
-    app: Application, rows: dict[str, npt.NDArray[Any]], survey: Survey, shard: int, out: CutInput
-) -> None:
+def _in_order(table: Table, shards: int) -> Generator[Rowed, None, None]:
+    """Gives the rows of each shard, where shards are ranges of the rows: as they are read."""
+    ends = [-(-table.rows * (shard + 1) // shards) for shard in range(shards)]
+    parts: list[Rowed] = []
+    first = shard = 0
+    for batch in _numbered(table):
+        rows, taken = len(batch[_NUMBERS]), 0
+        while ends[shard] <= first + rows:
+            parts.append({name: values[taken : ends[shard] - first] for name, values in batch.items()})
+            rows_of_shard = _joined(parts)
+            yield rows_of_shard
+            del rows_of_shard
+            taken, shard = ends[shard] - first, shard + 1
+            if shard == shards:
+                return
+        parts.append({name: values[taken:] for name, values in batch.items()})
+        first += rows
+
+
+def _by_key(table: Table, survey: Survey, shards: int) -> Generator[Rowed, None, None]:
+    """Gives the rows of each shard, where shards are ranges of a column: dealt out to files on the disk."""
+    with tempfile.TemporaryDirectory(prefix="agileml-cut-") as scratch:
+        spill = _Spill(Path(scratch))
+        for batch in _numbered(table):
+            spill.deal(batch, _shard_of(batch, survey, shards))
+        for shard in range(shards):
+            yield spill.take(shard)
+
+
+def _numbered(table: Table) -> Iterator[Arrays]:
+    """Gives the table's batches, with the number of each row beside its columns."""
+    first = 0
+    for batch in table.batches():
+        rows = len(next(iter(batch.values())))
+        yield {_NUMBERS: np.arange(first, first + rows), **batch}
+        first += rows
+
+
+def _joined(parts: list[Rowed]) -> Rowed:
+    """Puts parts together column by column, and empties them: only one column is there twice."""
+    joined = {name: np.concatenate([part.pop(name) for part in parts]) for name in tuple(parts[0])}
+    parts.clear()
+    return joined
+
+
+def _put(app: Application, rows: Rowed, survey: Survey, shard: int, out: CutInput) -> None:
     numbers = rows.pop(_NUMBERS)
     with asked(f"prepare, of shard {shard},"):
         prepared = app.prepare(rows, numbers, survey)
@@ -76,13 +129,10 @@ def _put(
     out.shard(shard, arrays, read)
 
 
-def _shard_of(
-    batch: Arrays, rows: Rows, total: int, survey: Survey, shards: int
-) -> npt.NDArray[np.integer[Any]]:
-    if survey.key is None:
-        return rows * shards // total
-    if not isinstance(survey.key, str) or survey.key not in batch:
-        raise ApplicationFault(f"survey gave the key {survey.key!r}, expected one of {', '.join(batch)}")
+def _shard_of(batch: Arrays, survey: Survey, shards: int) -> npt.NDArray[np.integer[Any]]:
+    columns = [name for name in batch if name != _NUMBERS]
+    if not isinstance(survey.key, str) or survey.key not in columns:
+        raise ApplicationFault(f"survey gave the key {survey.key!r}, expected one of {', '.join(columns)}")
     keys = batch[survey.key]
     if keys.dtype.hasobject or keys.ndim != 1:
         raise ApplicationFault(f"survey gave the key {survey.key}, expected the name of a column of numbers")
@@ -172,7 +222,7 @@ class _Spill:
                 for values in batch.values():
                     _write(out, values[places])
 
-    def take(self, number: int) -> dict[str, npt.NDArray[Any]]:
+    def take(self, number: int) -> Rowed:
         """The shard's rows in their order; the file is gone afterwards."""
         parts: dict[str, list[npt.NDArray[Any]]] = {name: [none] for name, none in self._empty.items()}
         file = self._file(number)

@@ -48,14 +48,18 @@ class Place:
             unfinished.unlink(missing_ok=True)
 
     def check(self) -> None:
-        """Raises OSError, or what its file system raises, unless files can be written there."""
+        """Raises OSError, or what its file system raises, unless files can be written there.
+
+        Leaves nothing: a folder that is not there yet is tried in the first one above it that is.
+        """
         probe = f"probe-{secrets.token_hex(4)}"
-        with self.writing(probe) as out:
+        place = self if self._is_url else Place(_first_there(Path(self.location)))
+        with place.writing(probe) as out:
             out.write(b"agileml")
         if self._is_url:
             self._filesystem.rm_file(f"{self._root}/{probe}")
         else:
-            (Path(self.location) / probe).unlink()
+            (Path(place.location) / probe).unlink()
 
     def reading(self, name: str) -> BinaryIO:
         """Raises FileNotFoundError, or another OSError."""
@@ -81,3 +85,8 @@ class Place:
     @property
     def _root(self) -> str:
         return self._found[1]
+
+
+def _first_there(path: Path) -> Path:
+    """``path``, or the first of the folders above it that is there."""
+    return next(folder for folder in (path, *path.absolute().parents) if folder.exists())

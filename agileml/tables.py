@@ -1,31 +1,42 @@
-"""The input as its owner keeps it: rows in CSV, Parquet or NumPy files, read in batches of bounded size.
+"""The input as its owner keeps it: rows in text, Parquet or NumPy files, read in batches of bounded size.
 
 One file or many (a glob, or a folder), on this disk or behind any URL that fsspec knows. Files are taken
-in the order of their names, rows in the order they have. DuckDB reads CSV (``.csv``, ``.csv.gz``) and
-Parquet; ``.npy`` and ``.npz`` are read through their own headers. This module knows columns and their
-kinds, and refuses to know shards or models.
+in the order of their names, rows in the order they have. DuckDB reads text (CSV and its relatives, docword,
+svmlight) and Parquet; ``.npy`` and ``.npz`` are read through their own headers. Keys that are names are
+numbered by ``agileml.keys``. This module knows columns and their kinds, and refuses to know shards or models.
 """
 
 from __future__ import annotations
 
 import csv
 import glob
-import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
-from enum import StrEnum
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, Final, TypeAlias, cast
-from zipfile import BadZipFile, ZipFile
+from typing import Any, ClassVar, Final, TypeAlias, cast
+from zipfile import BadZipFile
 
 import duckdb
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from fsspec.core import url_to_fs
 
-from agileml.app import ApplicationError, Arrays, Columns, Kind
+from agileml.app import ApplicationError, Arrays, Called, Columns, Kind
+from agileml.arrays import read_arrays
+from agileml.keys import (
+    WHOLE_NUMBER,
+    DistinctNames,
+    as_names,
+    columns_with_names,
+    hash_of_name,
+    hashes,
+    number_names,
+    number_of_name,
+)
+from agileml.looking import InputFiles, Look, parquet_names
+from agileml.naming import NONE_CALLED, TextLayout
+from agileml.sources import DOCWORD_HEAD, Docword, Format, format_of, is_local, read_vocabulary
 
 Column: TypeAlias = npt.NDArray[Any]
 
@@ -37,43 +48,55 @@ _FROM_TEXT: Final[Mapping[Kind, str]] = {
     Kind.INTEGER: "case when {0} not like '%.%' and {0} not ilike '%e%' then try_cast({0} as bigint) end",
     Kind.NUMBER: "try_cast({0} as double)",
     Kind.TEXT: "{0}",
+    Kind.KEY: WHOLE_NUMBER,
 }
 """What is none becomes null. DuckDB by itself would round 1.5 to a whole number."""
 _EXPECTED: Final[Mapping[Kind, str]] = {
     Kind.INTEGER: "a whole number (int64)",
     Kind.NUMBER: "a finite number",
     Kind.TEXT: "text",
-}
-
-
-class _Format(StrEnum):
-    CSV = "csv"
-    PARQUET = "parquet"
-    NPY = "npy"
-    NPZ = "npz"
-
-
-_SUFFIXES: Final[Mapping[str, _Format]] = {
-    ".csv": _Format.CSV,
-    ".csv.gz": _Format.CSV,
-    ".parquet": _Format.PARQUET,
-    ".npy": _Format.NPY,
-    ".npz": _Format.NPZ,
+    Kind.KEY: "a whole number (int64) or a name",
 }
 
 
 class Table:
     """``location``: a file, a folder, a glob, or a URL of one. Raises ApplicationError if nothing is there.
 
-    Every ``batches()`` is a pass over all of it, in memory that does not grow with it.
+    ``called``: the columns that the job names, by the application's names for them. Every ``batches()`` is a
+    pass over all of it, in memory that does not grow with it. ``after_batch`` is called after each batch, and
+    may raise to give up.
     """
 
-    def __init__(self, location: str | Path, columns: Columns, batch_rows: int = _BATCH_ROWS) -> None:
+    exact_keys: ClassVar[bool] = True
+    """Whether names are numbered by their order among all names; else by a hash, without a pass for that."""
+
+    def __init__(
+        self,
+        location: str | Path,
+        columns: Columns,
+        batch_rows: int = _BATCH_ROWS,
+        after_batch: Callable[[], None] = lambda: None,
+        called: Called = NONE_CALLED,
+    ) -> None:
         self.location = str(location)
-        self._columns = columns
+        self._input = InputFiles(self.location, columns, called, parquet_names)
         self._batch_rows = max(_VECTOR_ROWS, batch_rows // _VECTOR_ROWS * _VECTOR_ROWS)
-        self._filesystem, self._files = _find(self.location)
+        self._after_batch = after_batch
+        self._filesystem, self._files = self._input.filesystem, self._input.names
         self._rows: int | None = None
+        self._names: Mapping[str, Column] | None = None
+
+    @property
+    def layout(self) -> Columns:
+        """Which layout the input has, of those that the application reads."""
+        return self._input.layout
+
+    def named(self, name: str, keys: npt.NDArray[np.int64]) -> Column:
+        """Returns what ``keys`` of the key column ``name`` are in the input: numbers, or names as text."""
+        names = self._key_names.get(name)
+        if names is None and name == "word" and (vocabulary := self._vocabulary()) is not None:
+            return np.array(vocabulary)[keys - 1]
+        return keys if names is None else names[keys].astype(np.str_)
 
     @property
     def rows(self) -> int:
@@ -93,25 +116,27 @@ class Table:
             for batch in self._of_file(file):
                 rows += len(next(iter(batch.values())))
                 yield batch
+                self._after_batch()
         if not rows:
             raise ApplicationError(f"{self.location} has no rows")
         self._rows = rows
 
     def _of_file(self, file: str) -> Iterator[Arrays]:
-        read = {
-            _Format.CSV: self._csv,
-            _Format.PARQUET: self._parquet,
-            _Format.NPY: self._npy,
-            _Format.NPZ: self._npz,
-        }[_format(file)]
+        read = self._in_numpy if format_of(file) in (Format.NPY, Format.NPZ) else self._in_duckdb
         first = 0
-        try:
+        with self._readable(file):
             for raw in read(file):
                 yield {name: self._checked(file, first, name, values) for name, values in raw.items()}
                 first += len(next(iter(raw.values())))
+
+    @contextmanager
+    def _readable(self, file: str) -> Iterator[None]:
+        """Raises ApplicationError, which names the file, for what goes wrong while it is read."""
+        try:
+            yield
         except duckdb.Error as error:
             told = _told(str(error))
-            expected = f"; expected the columns {self._columns}" if told.startswith(", line ") else ""
+            expected = f"; expected the columns {self.layout}" if told.startswith(", line ") else ""
             raise ApplicationError(f"{file}{told}{expected}") from error
         except (OSError, ValueError, EOFError, BadZipFile, csv.Error) as error:
             raise ApplicationError(f"cannot read {file}: {error}") from error
@@ -119,24 +144,7 @@ class Table:
     # ---- columns -------------------------------------------------------------------------------
 
     def _kind(self, name: str) -> Kind | None:
-        return self._columns.needed.get(name, self._columns.others)
-
-    def _chosen(self, file: str, names: Sequence[str]) -> list[str]:
-        """Those to read, the needed ones first."""
-        missing = [name for name in self._columns.needed if name not in names]
-        if missing or len(set(names)) < len(names):
-            raise ApplicationError(
-                f"{file} has the columns {', '.join(names) or '(none)'}; expected {self._columns}"
-            )
-        others = [name for name in names if name not in self._columns.needed]
-        return [*self._columns.needed, *(others if self._columns.others else ())]
-
-    def _named(self, file: str, count: int) -> list[str]:
-        """For a file without names: the needed columns first, the others by their place."""
-        needed = list(self._columns.needed)
-        if count < len(needed) or (count > len(needed) and self._columns.others is None):
-            raise ApplicationError(f"{file} has {count} columns without names; expected {self._columns}")
-        return needed + [str(place) for place in range(len(needed), count)]
+        return self.layout.needed.get(name, self.layout.others)
 
     def _checked(self, file: str, first: int, name: str, values: Column | pd.Series[Any]) -> Column:
         """``values`` by their kind; ``first``: how many rows of the file came before them."""
@@ -153,118 +161,182 @@ class Table:
             raise ApplicationError(f"{file}: column {name} holds {found.dtype}, expected {_EXPECTED[kind]}")
         converted = found.astype(np.float64)
         fits = np.isfinite(converted)
-        if kind is Kind.INTEGER:
+        whole = kind in (Kind.INTEGER, Kind.KEY)
+        if whole:
             fits &= _fits_int64(found)
         wrong = ~fits.reshape(len(found), -1).all(axis=1)
         if wrong.any():
             row = int(np.argmax(wrong))
             raise self._wrong(file, first, name, kind, row, repr(found[row].tolist()))
-        return found.astype(np.int64) if kind is Kind.INTEGER else converted
+        return found.astype(np.int64) if whole else converted
 
     def _wrong(
         self, file: str, first: int, name: str, kind: Kind, row: int, held: str | None
     ) -> ApplicationError:
         """``held``: what is there, as far as it is known; of CSV it can be read again."""
-        if held is None and _format(file) is _Format.CSV:
+        if held is None and format_of(file) is Format.CSV:
             held = self._written(file, name, first + row)
         where = f"{file}, row {first + row + 1}, column {name}"
         return ApplicationError(f"{where}: found {held or 'nothing'}, expected {_EXPECTED[kind]}")
 
+    # ---- keys ----------------------------------------------------------------------------------
+
+    @property
+    def _keys(self) -> list[str]:
+        return [name for name, kind in self.layout.needed.items() if kind is Kind.KEY]
+
+    @property
+    def _key_names(self) -> Mapping[str, Column]:
+        """By key column the names in it, sorted; nothing of columns that hold whole numbers alone."""
+        if self._names is None:
+            keys = self._keys if self.exact_keys else []
+            named: set[str] = set()
+            for file in self._files if keys else ():
+                with self._readable(file):
+                    named |= self._holding_names(file, [name for name in keys if name not in named])
+            self._names = {name: self._distinct(name) for name in keys if name in named}
+        return self._names
+
+    def _holding_names(self, file: str, keys: Sequence[str]) -> set[str]:
+        """Returns which of the key columns hold anything but whole numbers in ``file``."""
+        look = self._input.look(file)
+        columns = {name: look.assignment.columns[name] for name in keys}
+        if not keys or look.empty or look.format is Format.SVMLIGHT:
+            return set()
+        if look.format in (Format.NPY, Format.NPZ):
+            blocks = next(read_arrays(self._filesystem, file, columns, 1), {})
+            return {name for name, block in blocks.items() if block.dtype.kind in "US"}
+        wanted = {name: _identifier(column) for name, column in columns.items()}
+        with closing(self._connect()) as connection:
+            return columns_with_names(connection, self._names_source(look), self._duck(file), wanted)
+
+    def _names_source(self, look: Look) -> str:
+        """What DuckDB is to look for names in: all of the file."""
+        return _source(look)
+
+    def _distinct(self, name: str) -> Column:
+        with closing(self._connect()) as connection:
+            found = DistinctNames(connection)
+            for file in self._files:
+                look = self._input.look(file)
+                column = look.assignment.columns[name]
+                with self._readable(file):
+                    if look.format in (Format.NPY, Format.NPZ):
+                        for block in read_arrays(self._filesystem, file, {name: column}, self._batch_rows):
+                            found.add(block[name])
+                    elif not look.empty:
+                        found.add_query(self._names_source(look), self._duck(file), _identifier(column))
+            return found.sorted()
+
     # ---- formats -------------------------------------------------------------------------------
 
-    def _csv(self, file: str) -> Iterator[Mapping[str, Any]]:
-        source, names = self._csv_source(file)
-        if not names:
+    def _in_duckdb(self, file: str) -> Iterator[Mapping[str, Any]]:
+        """Text and Parquet."""
+        look = self._input.look(file)
+        if look.empty:
             return iter(())
-        parsed = {
-            name: _FROM_TEXT[self._kind(name) or Kind.TEXT].format(_identifier(name))
-            for name in self._chosen(file, names)
-        }
-        return self._sql(file, source, parsed)
+        text = look.format is not Format.PARQUET
+        parsed = {}
+        for name, column in look.assignment.columns.items():
+            written = _identifier(column)
+            if name in self._key_names:
+                parsed[name] = number_of_name(name, written)
+            elif self._kind(name) is Kind.KEY and not self.exact_keys:
+                parsed[name] = hash_of_name(written)
+            else:
+                parsed[name] = _FROM_TEXT[self._kind(name) or Kind.TEXT].format(written) if text else written
+        rows = self._sql(file, _source(look), parsed)
+        return rows if look.docword is None else _whole(file, look.docword, rows)
 
-    def _csv_source(self, file: str) -> tuple[str, list[str]]:
-        """How DuckDB is to read it, all as text, and its columns; none in an empty file."""
-        raw = self._filesystem.open(file, "rb", compression="infer")
-        with raw, io.TextIOWrapper(raw, "utf-8-sig", newline="") as text:
-            first = next(csv.reader(text), [])
-        header = any(name in self._columns.needed for name in first)
-        names = first if header or not first else self._named(file, len(first))
-        types = ", ".join(f"{_literal(name)}: 'VARCHAR'" for name in names)
-        return f"read_csv(?, header = {header}, auto_detect = false, columns = {{{types}}})", names
+    def _in_numpy(self, file: str) -> Iterator[Mapping[str, Any]]:
+        """Names have their numbers in the place of them."""
+        columns = self._input.look(file).assignment.columns
+        places = {name: pd.Index(names) for name, names in self._key_names.items()}
+        for batch in read_arrays(self._filesystem, file, columns, self._batch_rows):
+            found = {name: places[name].get_indexer(pd.Index(as_names(batch[name]))) for name in places}
+            if not self.exact_keys:
+                found |= {name: hashes(batch[name]) for name in self._keys if batch[name].dtype.kind in "US"}
+            yield {**batch, **found}
 
     def _written(self, file: str, name: str, row: int) -> str | None:
-        source, _ = self._csv_source(file)
+        look = self._input.look(file)
         with closing(self._connect()) as connection:
-            query = f"select {_identifier(name)} from {source} limit 1 offset {row}"
+            column = _identifier(look.assignment.columns[name])
+            query = f"select {column} from {_source(look)} limit 1 offset {row}"
             found = connection.execute(query, [self._duck(file)]).fetchone()
         return None if found is None or found[0] is None else repr(found[0])
 
-    def _parquet(self, file: str) -> Iterator[Mapping[str, Any]]:
-        with closing(self._connect()) as connection:
-            source = "read_parquet(?)"
-            described = connection.execute(f"describe select * from {source}", [self._duck(file)]).fetchall()
-        chosen = self._chosen(file, [row[0] for row in described])
-        return self._sql(file, source, {name: _identifier(name) for name in chosen})
+    def _vocabulary(self) -> list[str] | None:
+        """The words of a docword file, where it has a vocabulary beside it."""
+        docword = self._input.look(self._files[0]).docword
+        if docword is None:
+            return None
+        return read_vocabulary(self._filesystem, self._files[0], docword.words)
 
     def _sql(self, file: str, source: str, selected: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
         """``selected``: names, and the expressions for them."""
         columns = ", ".join(f"{expression} as {_identifier(name)}" for name, expression in selected.items())
         with closing(self._connect()) as connection:
+            for name, names in self._key_names.items():
+                number_names(connection, name, names)
             result = connection.execute(f"select {columns} from {source}", [self._duck(file)])
             while len(frame := result.fetch_df_chunk(self._batch_rows // _VECTOR_ROWS)):
                 yield {name: frame[name] for name in selected}
 
     def _connect(self) -> duckdb.DuckDBPyConnection:
-        """One thread, and nothing fetched from elsewhere: what is not local comes through fsspec."""
-        off = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
-        connection = duckdb.connect(config={"threads": "1", **off})
-        if not _is_local(self._filesystem):
-            connection.register_filesystem(self._filesystem)
-        return connection
+        return _connect(self._filesystem)
 
     def _duck(self, file: str) -> str:
-        """DuckDB takes every name for a pattern."""
-        local = _is_local(self._filesystem)
-        return glob.escape(file if local else str(self._filesystem.unstrip_protocol(file)))
-
-    def _npy(self, file: str) -> Iterator[Mapping[str, Any]]:
-        with self._filesystem.open(file, "rb") as raw:
-            for block in _blocks(raw, self._batch_rows):
-                if block.dtype.names:
-                    yield {name: block[name] for name in self._chosen(file, block.dtype.names)}
-                else:
-                    flat = block.reshape(len(block), -1)
-                    names = self._named(file, flat.shape[1])
-                    yield {name: flat[:, place] for place, name in enumerate(names)}
-
-    def _npz(self, file: str) -> Iterator[Mapping[str, Any]]:
-        with self._filesystem.open(file, "rb") as raw, ZipFile(raw) as archive, ExitStack() as stack:
-            chosen = self._chosen(file, [name.removesuffix(".npy") for name in archive.namelist()])
-            members = [stack.enter_context(archive.open(f"{name}.npy")) for name in chosen]
-            streams = [_blocks(member, self._batch_rows) for member in members]
-            for blocks in zip(*streams, strict=True):
-                if len({len(block) for block in blocks}) > 1:
-                    raise ApplicationError(f"{file}: {', '.join(chosen)} have different numbers of rows")
-                yield dict(zip(chosen, blocks, strict=True))
+        return _duck(self._filesystem, file)
 
 
-def _find(location: str) -> tuple[Any, list[str]]:
-    """The file system, and the files in the order of their names. What is there is no pattern."""
+def parquet_columns(filesystem: Any, file: str) -> list[str]:
+    """Returns the columns of a Parquet file. Raises ApplicationError where it is none."""
     try:
-        filesystem, path = url_to_fs(location)
-        if glob.has_magic(path) and not filesystem.exists(path):
-            found = [file for file in filesystem.glob(path) if filesystem.isfile(file)]
-        elif filesystem.isdir(path):
-            found = [file for file in filesystem.find(path) if _suffix(file)]
-        else:
-            found = [path] if filesystem.exists(path) else []
-    except Exception as error:  # of any file system's own kind: no credentials, say
-        raise ApplicationError(f"cannot find {location}: {error}") from error
-    if not found:
-        raise ApplicationError(f"there is no file {location}")
-    for file in found:
-        _format(file)
-    return filesystem, sorted(found)
+        with closing(_connect(filesystem)) as connection:
+            described = connection.execute(
+                "describe select * from read_parquet(?)", [_duck(filesystem, file)]
+            )
+            return [row[0] for row in described.fetchall()]
+    except duckdb.Error as error:
+        raise ApplicationError(f"{file}{_told(str(error))}") from error
+
+
+def _connect(filesystem: Any) -> duckdb.DuckDBPyConnection:
+    """One thread, and nothing fetched from elsewhere: what is not local comes through fsspec."""
+    off = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
+    connection = duckdb.connect(config={"threads": "1", **off})
+    connection.execute("set enable_progress_bar = false")  # it would be on standard output
+    if not is_local(filesystem):
+        connection.register_filesystem(filesystem)
+    return connection
+
+
+def _duck(filesystem: Any, file: str) -> str:
+    """DuckDB takes every name for a pattern."""
+    return glob.escape(file if is_local(filesystem) else str(filesystem.unstrip_protocol(file)))
+
+
+def _source(look: Look) -> str:
+    """The table that DuckDB makes of a file, which is its parameter; text stays text."""
+    if look.format is Format.SVMLIGHT:
+        return SVMLIGHT_SOURCE
+    return (
+        "read_parquet(?)" if look.text is None else _read_csv(look.text, DOCWORD_HEAD if look.docword else 0)
+    )
+
+
+def _whole(file: str, head: Docword, batches: Iterator[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """Raises ApplicationError where a docword file has other rows than it says, or words beyond its last."""
+    rows = 0
+    for batch in batches:
+        rows += len(batch["word"])
+        beyond = batch["word"].max()
+        if beyond > head.words:
+            raise ApplicationError(f"{file}: found word {beyond}, and line 2 says {head.words} words")
+        yield batch
+    if rows != head.rows:
+        raise ApplicationError(f"{file}: found {rows} rows, and line 3 says {head.rows}")
 
 
 def _fits_int64(values: Column) -> npt.NDArray[np.bool_]:
@@ -278,19 +350,29 @@ def _fits_int64(values: Column) -> npt.NDArray[np.bool_]:
     return fits
 
 
-def _suffix(file: str) -> str | None:
-    return next((suffix for suffix in _SUFFIXES if file.lower().endswith(suffix)), None)
+def _read_csv(layout: TextLayout, skip: int = 0) -> str:
+    """Returns the table function by which DuckDB reads a text file, all of it as text."""
+    types = ", ".join(f"{_literal(name)}: 'VARCHAR'" for name in layout.names)
+    return (
+        f"read_csv(?, header = {layout.header}, skip = {skip}, delim = {_literal(layout.delimiter)}, "
+        f"auto_detect = false, columns = {{{types}}})"
+    )
 
 
-def _format(file: str) -> _Format:
-    suffix = _suffix(file)
-    if suffix is None:
-        raise ApplicationError(f"{file} is of no known kind; expected a name in {', '.join(_SUFFIXES)}")
-    return _SUFFIXES[suffix]
-
-
-def _is_local(filesystem: Any) -> bool:
-    return "file" in ((filesystem.protocol,) if isinstance(filesystem.protocol, str) else filesystem.protocol)
+SVMLIGHT_SOURCE: Final = """(
+    select doc, split_part(pair, ':', 1) as word, split_part(pair, ':', 2) as count from (
+        select doc, unnest(list_filter(
+            string_split(split_part(line, '#', 1), ' '),
+            lambda term: term like '%:%' and term not like 'qid:%'
+        )) as pair from (
+            select (row_number() over () - 1)::varchar as doc, line from read_csv(
+                ?, header = false, auto_detect = false, delim = '\x01', quote = '', escape = '',
+                columns = {'line': 'VARCHAR'}
+            )
+        )
+    )
+)"""
+"""A row for each pair of an svmlight file; documents are its lines, from 0."""
 
 
 def _literal(text: str) -> str:
@@ -299,22 +381,6 @@ def _literal(text: str) -> str:
 
 def _identifier(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
-
-
-def _blocks(raw: Any, rows: int) -> Iterator[Column]:
-    """The array of a ``.npy`` stream, some rows at a time. Raises ValueError where it is none."""
-    version = np.lib.format.read_magic(raw)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, fortran, dtype = read(raw)
-    if not shape or dtype.hasobject or (fortran and len(shape) > 1):
-        raise ValueError(f"an array of shape {shape}, {dtype}; expected rows of numbers in C order")
-    row_bytes = dtype.itemsize * int(np.prod(shape[1:], dtype=np.int64))
-    for first in range(0, shape[0], rows):
-        count = min(rows, shape[0] - first)
-        data = raw.read(count * row_bytes)
-        if len(data) < count * row_bytes:
-            raise EOFError(f"it ends within row {first + len(data) // max(1, row_bytes) + 1} of {shape[0]}")
-        yield np.frombuffer(data, dtype).reshape(count, *shape[1:])
 
 
 _LINE: Final = re.compile(r"CSV Error on Line: (\d+)")

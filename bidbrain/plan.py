@@ -23,7 +23,6 @@ from bidbrain.model import UNBOUNDED, Action, Decision, Holding, Observation
 from bidbrain.single import Single
 from bidbrain.work import mean_left
 from pricing_data.billing import billed_s
-from pricing_data.market import Market
 from pricing_data.units import HOUR_S, Instant, Seconds, Usd, UsdPerHour
 
 
@@ -35,8 +34,8 @@ class Plan:
     """Core-seconds."""
     expected_cost: Usd
     expected_s: Seconds
-    on_demand_cost: Usd
-    """The same work on the same working machines, all on-demand where that is cheapest, at nominal speed."""
+    expected_evictions: float
+    """Allocations that are expected to be taken away until the work is done."""
     decisions: tuple[Decision, ...]
     """What would be acquired now, in order, and the decision to hold that ends it."""
 
@@ -74,12 +73,13 @@ def plan_ahead(
     if math.isfinite(most_s):
         work = min(work, done / window_s * max(most_s - sigma_s, 0.0))
     expected_s = work / done * window_s + sigma_s if done > 0 else math.inf
+    evicted = float((1.0 - transient.survival).sum())
     paid_s = partial(billed_s, observation.rules) if whole else float
     return Plan(
         work=work,
         expected_cost=Usd(charge / window_s * paid_s(expected_s) if done > 0 else math.inf),
         expected_s=Seconds(expected_s),
-        on_demand_cost=_on_demand_cost(settled, work, paid_s),
+        expected_evictions=evicted / window_s * expected_s if evicted else 0.0,
         decisions=decisions,
     )
 
@@ -108,19 +108,3 @@ def _requested(observation: Observation, decision: Decision, name: str) -> Holdi
         counts_for=decision.count,
         on_demand=decision.bid is None,
     )
-
-
-def _on_demand_cost(observation: Observation, work: float, paid_s: Callable[[float], float]) -> Usd:
-    footprint, reliable, scaling = observation.footprint, observation.reliable, observation.scaling
-    speed = scaling.speed([(h.counts_for, h.cores) for h in footprint], reliable)
-    if speed <= 0:
-        return Usd(math.inf)
-    hourly = sum(h.counts_for * _list_price(observation, h.market) for h in footprint)
-    hourly += scaling.at_work(reliable, observation.live) * reliable.price
-    return Usd(hourly * paid_s(work / speed) / HOUR_S)
-
-
-def _list_price(observation: Observation, market: Market) -> float:
-    """On demand, of the type that ``market`` has: wherever the job may have it for least."""
-    kind = market.instance_type
-    return min(offer.on_demand for offer in observation.offers if offer.market.instance_type == kind)

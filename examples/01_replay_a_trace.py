@@ -39,10 +39,13 @@ def main() -> None:
 
     money = account(state)
     assert state.closed is not None
-    assert money.baseline is not None
+    assert money.baselines is not None
     print(f"{state.closed.outcome.value}: {state.closed.why}, at {resolved.terms.prices}")
     print(f"cost ${format_micros(money.spending.total)}, refunded ${format_micros(money.spending.refunded)}")
-    print(f"on-demand alone ${format_micros(money.baseline.cost)}; {state.evicted_allocations} evictions")
+    for name, way in money.baselines.named.items():
+        machines = f"{way.machines} x {way.market.instance_type}"
+        print(f"on demand, {name}: ${format_micros(way.cost)} by {machines}")
+    print(f"{state.evicted_allocations} evictions")
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from typing import Final
 from pricing_data.market import MarketRules, Pays, Refund, Series
 from pricing_data.units import HOUR_S, Instant, MicroUsd, UsdPerHour
 
-_MICROS_PER_USD: Final = 1_000_000
+MICROS_PER_USD: Final = 1_000_000
 _DUST_S: Final = 1e-6
 """Seconds that rounding may add to a duration that was reckoned."""
 
@@ -114,6 +114,18 @@ def settle_on_demand(
     return settle(rules, price, start, end, End.RELEASED, now, bid=price)
 
 
+def on_demand_micros(rules: MarketRules, price: UsdPerHour, lasted_s: float) -> MicroUsd:
+    """Returns what one machine on demand owes that its user ends after ``lasted_s``: all its charges at once.
+
+    >>> from pricing_data.rules import AWS, AWS_2016
+    >>> on_demand_micros(AWS_2016, 0.209, 5760), on_demand_micros(AWS, 0.209, 5760)
+    (418000, 334400)
+    """
+    hours, rest_s = divmod(billed_s(rules, lasted_s), HOUR_S)
+    exact = _exact(price)
+    return MicroUsd(hours * _micros(exact * HOUR_S) + _micros(exact * rest_s))
+
+
 def _gross(
     rules: MarketRules, prices: Series | UsdPerHour, start: Instant, end: Instant
 ) -> tuple[Charge, ...]:
@@ -176,9 +188,13 @@ def _exact(price: UsdPerHour) -> Fraction:
 
 def _charge(opens: int, closes: int, price: UsdPerHour, price_seconds: Fraction) -> Charge:
     """``price_seconds``: the integral of the hourly price over the billed seconds."""
+    return Charge(Instant(opens), Instant(closes), price, MicroUsd(_micros(price_seconds)), MicroUsd(0))
+
+
+def _micros(price_seconds: Fraction) -> int:
+    """Micro-dollars, rounded half up."""
     dollars, parts = price_seconds.numerator, price_seconds.denominator * HOUR_S
-    owed = (2 * dollars * _MICROS_PER_USD + parts) // (2 * parts)  # half up
-    return Charge(Instant(opens), Instant(closes), price, MicroUsd(owed), MicroUsd(0))
+    return (2 * dollars * MICROS_PER_USD + parts) // (2 * parts)
 
 
 def _refunded(charge: Charge, rules: MarketRules, start: Instant, end: Instant) -> Charge:

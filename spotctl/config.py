@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
@@ -187,6 +188,27 @@ class Checkpoints:
     on_warning: bool = True
     size_bytes: int = 0
     link_mbit_s: float = LINK_MBIT_S
+    keeps: bool | None = None
+    """Whether the program writes checkpoints at all; None: its file does not say, and they are counted on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gains:
+    """What a program gains from a machine with more cores; at most one of both is set.
+
+    ``cores``: it uses so many and no more. ``phi``: each doubling of cores makes it ``2 phi`` times as fast.
+    None of both: it is taken to be no faster than on the machine that its work is told for, and slower in
+    proportion where cores are fewer.
+    """
+
+    cores: int | None = None
+    phi: float | None = None
+
+    def speed(self, cores: int, reference: int) -> float:
+        """Returns work per second on a machine of ``cores``; ``reference``: the cores of ``work.on``."""
+        if self.phi is not None:
+            return cores * float(self.phi ** math.log2(cores))
+        return float(min(cores, self.cores or reference))
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +237,7 @@ class Command:
     checkpoint: Checkpoints = field(default_factory=Checkpoints)
     work: Work | None = None
     retries: int = 1
+    gains: Gains = field(default_factory=Gains)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,3 +267,7 @@ class JobSpec:
     """Of ``engine: command``."""
     checkpoint: ModelCheckpoints | None = None
     """Of ``engine: agileml``; None: none are kept."""
+    score: bool = True
+    """Of ``engine: agileml``: whether the model is scored once the run is over."""
+    columns: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
+    """The columns of the data that the file names, by the application's names; ``others`` has a list."""

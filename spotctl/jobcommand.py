@@ -13,7 +13,7 @@ from typing import Final
 
 import yaml
 
-from spotctl.config import Checkpoints, Command, Work
+from spotctl.config import Checkpoints, Command, Gains, Work
 from spotctl.jobparts import VARIABLE, location, own_keys
 from spotctl.yamlfile import (
     Mismatch,
@@ -39,7 +39,7 @@ KEYS: Final = (
     "retries",
 )
 """Of the outermost mapping; a job of another engine has none of them."""
-NOT_ITS: Final = ("app", "args", "data", "stop", "training")
+NOT_ITS: Final = ("app", "args", "data", "columns", "stop", "training", "score")
 """Of AgileML's jobs: a command has none of them."""
 DEFAULT_STRATEGY: Final = "proteus"
 """A program runs on one machine at a time: there is no footprint to keep up."""
@@ -62,10 +62,22 @@ def read_command(root: Section, folder: Path) -> Command:
         workdir=_workdir(root, folder),
         file_mounts=_file_mounts(root, folder),
         secrets=root.get("secrets", _secrets, ()),
-        checkpoint=_checkpoint(root.section("checkpoint"), folder),
+        checkpoint=_checkpoint(root, folder),
         work=_work(root.section("work")) if root.has("work") else None,
         retries=root.get("retries", whole(0), 1),
     )
+
+
+def read_gains(section: Section) -> Gains:
+    """What the program gains from more cores, as ``scaling`` says. Problems are reported to its document."""
+    found = Gains(
+        section.get("cores", whole(1), None),
+        section.get("phi", number("a number above 0 and at most 1", lambda v: 0 < v <= 1), None),
+    )
+    if found.cores is not None and found.phi is not None:
+        section.reject("phi", "found beside cores; expected one: it uses so many cores, or gains by phi")
+        return Gains(found.cores)
+    return found
 
 
 def _workdir(root: Section, folder: Path) -> str | None:
@@ -104,9 +116,14 @@ def _secrets(node: yaml.Node) -> tuple[str, ...]:
     return tuple(key.value for key, _ in node.value)
 
 
-def _checkpoint(section: Section, folder: Path) -> Checkpoints:
+def _checkpoint(root: Section, folder: Path) -> Checkpoints:
     default = Checkpoints()
-    with section:
+    if not root.has("checkpoint"):
+        return default
+    if root.is_word("checkpoint"):
+        keeps = root.get("checkpoint", switch("on", "off"), True)
+        return Checkpoints(keeps=keeps, on_warning=keeps)
+    with root.section("checkpoint") as section:
         store = section.get("store", word("a folder or a URL"), None)
         if store is not None and store.startswith("memory://"):
             section.reject("store", "found memory://, expected a place that outlives a machine")
@@ -117,6 +134,7 @@ def _checkpoint(section: Section, folder: Path) -> Checkpoints:
             section.get("on_warning", switch(), default.on_warning),
             section.get("size", size(), default.size_bytes),
             section.get("link_mbit_s", number("a number above 0", lambda v: v > 0), default.link_mbit_s),
+            keeps=True,
         )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from glob import glob
 from pathlib import Path
 from typing import Final
@@ -33,6 +34,7 @@ from spotctl.config import (
     Stop,
     Training,
 )
+from spotctl.foreign import refuse_foreign
 from spotctl.jobparts import INSTANCE_TYPE, VARIABLE, location, own_keys
 from spotctl.yamlfile import (
     Mismatch,
@@ -60,6 +62,10 @@ _AN_INTERVAL: Final = "clocks, like 20, or a time with its unit, like 10m"
 _APP: Final = r"([A-Za-z_][\w.]*|.*\.py):[A-Za-z_]\w*"
 _AMOUNT: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(\+?)")
 _LARGEST_BUDGET: Final = 1e9
+_MOST_MACHINES: Final = 10_000
+"""At once; a plan weighs every number of them. More are slips of the keyboard."""
+_MOST_PARTS: Final = 1_000_000
+"""Into which a model or an input is cut; every part is known by name to every process."""
 _PARTITIONS_PER_MACHINE: Final = 0.5
 _SHARDS_PER_WORKER: Final = 4
 
@@ -74,8 +80,10 @@ def parse_job(text: str, file: str, folder: Path) -> JobSpec:
     document, root = open_document(text, file)
     if "jobs" in root and "resources" not in root:
         document.refuse(None, "found a queue's file, expected a job's; `spotctl queue run` takes queues")
+    refuse_foreign(document, root)
     with root:
-        engine = root.get("engine", one_of(*_ENGINES), "agileml")
+        inferred = "command" if "run" in root and "app" not in root else "agileml"
+        engine = root.get("engine", one_of(*_ENGINES), inferred)
         spec = _ENGINES[engine](root, folder, _name(root, Path(file).stem))
     document.raise_if_wrong()
     return spec
@@ -85,7 +93,7 @@ def _agileml(root: Section, folder: Path, name: str) -> JobSpec:
     """A job of the elastic trainer."""
     for key in jobcommand.KEYS:
         if key in root:
-            root.reject(key, "belongs to engine: command, and this is a job of agileml (the default)")
+            root.reject(key, "belongs to a command, and this job has an app: leave one of them out")
     with root.section("resources", "reliable and spot machines") as resources:
         reliable = _reliable(resources.section("reliable", "instances and instance_type"))
         spot = _spot(resources.section("spot", "at least max_instances"))
@@ -96,6 +104,7 @@ def _agileml(root: Section, folder: Path, name: str) -> JobSpec:
         app=_app(root, folder),
         args=own_keys(root.section("args"), _argument, r"[A-Za-z_]\w*", "the name of a parameter"),
         data=_data(root, folder),
+        columns=own_keys(root.section("columns"), _column, r".*\S.*", "the name of a column"),
         stop=_stop(root.section("stop", _AN_END)),
         reliable=reliable,
         spot=spot,
@@ -108,6 +117,7 @@ def _agileml(root: Section, folder: Path, name: str) -> JobSpec:
         local=local,
         envs=_envs(root),
         checkpoint=_checkpoint(root, folder, modelled=local.progress == "modelled"),
+        score=root.get("score", switch("on", "off"), True),
     )
 
 
@@ -123,7 +133,9 @@ def _command(root: Section, folder: Path, name: str) -> JobSpec:
             )
             resources.reject("reliable", f"a command needs no machine beside the one it runs on; {instead}")
         spot = _spot(resources.section("spot"), machines=1)
+    scaling = _without(root.section("scaling"), "sigma", "measure", "cores", "phi")
     command, output = jobcommand.read_command(root, folder), root.get("output", _PLACE, "")
+    command = replace(command, gains=jobcommand.read_gains(scaling))
     return JobSpec(
         name=name,
         engine="command",
@@ -134,7 +146,7 @@ def _command(root: Section, folder: Path, name: str) -> JobSpec:
         reliable=None,
         spot=spot,
         objective=_objective(root.section("objective"), jobcommand.STRATEGIES, jobcommand.DEFAULT_STRATEGY),
-        scaling=_scaling(_without(root.section("scaling"), "sigma", "measure")),
+        scaling=replace(_scaling(scaling), phi=Scaling().phi),
         training=Training(staleness=0, partitions=1, shards=1),
         drain=root.get("drain", switch(), False),
         seed=root.get("seed", whole(0), 0),
@@ -191,6 +203,14 @@ def _data(root: Section, folder: Path) -> str:
     return place
 
 
+def _column(node: yaml.Node) -> str | tuple[str, ...]:
+    """A column of the data, or a list of those."""
+    named = word("the name of a column, or its place from 0")
+    if isinstance(node, yaml.SequenceNode):
+        return list_of(named, "a list of columns")(node)
+    return named(node)
+
+
 def _stop(section: Section) -> Stop:
     with section:
         stop = Stop(
@@ -218,7 +238,7 @@ def _converged(section: Section) -> Converged:
 def _reliable(section: Section) -> Reliable:
     with section:
         return Reliable(
-            section.get("instances", whole(1), 1),
+            section.get("instances", whole(1, _MOST_MACHINES), 1),
             section.need("instance_type", word("an instance type"), "", "an instance type like c5.xlarge"),
             section.get("cloud", one_of(*CLOUDS), None),
             section.get("region", word("a region"), None),
@@ -232,9 +252,9 @@ def _spot(section: Section, machines: int | None = None) -> Spot:
         for key in ("max_instances", "max_per_allocation") if machines is not None else ():
             if section.get(key, whole(0), machines) != machines:
                 section.reject(key, f"expected {machines}: that is what a command runs on")
-        together = section.get("max_per_allocation", whole(1), None)
+        together = section.get("max_per_allocation", whole(1, _MOST_MACHINES), None)
         most = machines or section.need(
-            "max_instances", whole(0), together or 0, "the most machines to hold, like 8"
+            "max_instances", whole(0, _MOST_MACHINES), together or 0, "the most machines to hold, like 8"
         )
         if together is not None and together > most:
             message = f"found {together}, expected at most max_instances ({most})"
@@ -290,8 +310,8 @@ def _training(section: Section, machines: int) -> Training:
     with section:
         return Training(
             section.get("staleness", whole(0), 0),
-            section.get("partitions", whole(1), partitions),
-            section.get("shards", whole(1), max(1, _SHARDS_PER_WORKER * machines)),
+            section.get("partitions", whole(1, _MOST_PARTS), partitions),
+            section.get("shards", whole(1, _MOST_PARTS), max(1, _SHARDS_PER_WORKER * machines)),
             section.get("link_mbit_s", _above_zero, LINK_MBIT_S),
             section.get("stages", switch("measured", "by-ratio"), False),
             section.get("input_memory", _some_memory, None),

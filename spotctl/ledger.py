@@ -147,6 +147,14 @@ class Ledger:
             raise self._unreadable(error) from error
         return None if row is None else (Instant(row[0]), float(row[1]))
 
+    def has(self, kind: str) -> bool:
+        """Whether an entry of that type is on record. Raises LedgerError where it cannot be read."""
+        asked = "SELECT 1 FROM entries WHERE type = ? LIMIT 1"
+        try:
+            return self._db.execute(asked, (kind,)).fetchone() is not None
+        except sqlite3.Error as error:
+            raise self._unreadable(error) from error
+
     def ask(self, what: str) -> None:
         """Leave a request for the process that runs the job. May be called by any process.
 

@@ -1,19 +1,21 @@
-"""What came of a job: its model, put where the job wants it and scored, or its newest checkpoint."""
+"""What came of a job: its model, put where the job wants it, or its newest checkpoint."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
-from agileml.app import HasReference, asked
 from agileml.hosts.job import JobFolder
 from agileml.places import Place
 from spotctl.command.store import CheckpointStore, Stored, StoreError
 from spotctl.errors import JobError
-from spotctl.report.final import Score
+
+LATEST: Final = "latest"
+"""Within an output: leads to what the newest run has put there."""
 
 
 class NotKept(Exception):
@@ -26,43 +28,70 @@ def check_output(output: str) -> None:
         Place(output).check()
     except Exception as error:  # of any file system's own kind
         raise JobError("output", f"{output} cannot be written to: {_told(error)}") from error
+    if "://" not in output and (Path(output) / LATEST).is_dir() and not (Path(output) / LATEST).is_symlink():
+        raise JobError(
+            "output",
+            f"{output}/{LATEST} is a folder, not a link to the newest model; name another output, or move it",
+        )
 
 
-def keep_model(training: JobFolder, output: str, instead: Path) -> str:
-    """Write ``model.npz`` to ``output``; its path. Raises NotKept where that cannot be.
+def keep_model(training: JobFolder, output: str, run: str, instead: Path) -> str:
+    """Writes the model of ``run`` below ``output``; its path. Raises NotKept where that cannot be.
 
-    Then it is in the folder ``instead``, if that can be.
+    Then it is in the folder ``instead``, if that can be. The model before it stays ``output``/latest until
+    this one is whole.
     """
+    place = f"{output.rstrip('/')}/{run}"
     try:
-        return write_model(training, output)
+        kept = write_model(training, place)
+        point_latest(output, run)
     except Exception as error:  # of any file system's own kind
-        why = f"the work is done, but its model cannot be written to {output} ({_told(error)})"
+        why = f"the work is done, but its model cannot be written to {place} ({_told(error)})"
         try:
             kept = write_model(training, str(instead))
         except OSError as also:
             raise NotKept(f"{why}; its parts stay in {training.path}") from also
         raise NotKept(f"{why}; it is in {kept}") from error
+    return kept
 
 
-def write_model(training: JobFolder, output: str) -> str:
-    """Write ``output``/model.npz: ``model`` (rows, columns) float32, and what its rows mean.
+def write_model(training: JobFolder, place: str) -> str:
+    """Writes ``place``/model.npz: ``model`` (rows, columns) float32, and what its rows mean.
 
-    ``output``: a folder or any URL that fsspec knows. The file appears whole or not at all; one that is
-    there is replaced.
+    ``place``: a folder or any URL that fsspec knows. The file appears whole or not at all.
     """
     cut = training.cut_input()
     model = training.load_model(cut.shape, training.job().setup.partitions)
     arrays: dict[str, Any] = {"model": model, **cut.index()}
-    with Place(output).writing("model.npz") as out:
+    with Place(place).writing("model.npz") as out:
         np.savez(out, **arrays)
-    return f"{output}/model.npz"
+    return f"{place}/model.npz"
 
 
-def keep_checkpoint(location: str, output: str) -> str:
+def point_latest(output: str, run: str) -> None:
+    """Makes ``output``/latest lead to what ``run`` has put there.
+
+    It is a link; behind a URL, and on a file system without links, a file with the run's name.
+    """
+    link = Path(output) / f"{LATEST}.{os.getpid()}"
+    try:
+        if "://" not in output:
+            link.symlink_to(run)
+    except OSError:
+        link.unlink(missing_ok=True)
+    if not link.is_symlink():
+        with Place(output).writing(LATEST) as out:
+            out.write(run.encode())
+        return
+    link.replace(Path(output) / LATEST)
+
+
+def keep_checkpoint(location: str, output: str, run: str) -> str:
     """Where the newest whole checkpoint of the store at ``location`` is, "" where it has none.
 
-    It is there, or in ``output`` (a folder or a URL) where that is set. A copy that cannot be made leaves the
-    one in the store, and says so. Raises NotKept where the store cannot be read any more.
+    It is there, or below ``output`` (a folder or a URL) in a folder of ``run`` where that is set. A copy that
+    cannot be made leaves the one in the store, and says so. Raises NotKept where the store cannot be read any
+    more.
     """
     try:
         store = CheckpointStore(location)
@@ -75,7 +104,9 @@ def keep_checkpoint(location: str, output: str) -> str:
     if not output:
         return kept
     try:
-        return copy_checkpoint(store, stored, output)
+        copied = copy_checkpoint(store, stored, f"{output.rstrip('/')}/{run}")
+        point_latest(output, run)
+        return copied
     except Exception as error:  # of any file system's own kind
         return f"{kept} (not copied to {output}: {_told(error)})"
 
@@ -92,25 +123,6 @@ def copy_checkpoint(store: CheckpointStore, stored: Stored, output: str) -> str:
         files, root = url_to_fs(output)
         files.put(str(found.path), f"{root}/{stored.name}", recursive=found.path.is_dir())
     return f"{output.rstrip('/')}/{stored.name}"
-
-
-def score_model(training: JobFolder, data: str) -> Score:
-    """The objective of the saved model over the whole input, and a trusted solver's where there is one."""
-    from agileml.tables import Table  # brings pandas and DuckDB, for which a launch would wait
-
-    job = training.job()
-    app, cut = job.make_application(), training.cut_input()
-    model = training.load_model(cut.shape, job.setup.partitions)
-    total = count = 0.0
-    reference, name = None, None
-    with asked("scoring the model"):
-        for number in range(job.setup.shards):
-            shard = cut.shard(number)
-            outcome = app.process(shard, model[app.rows(shard)], (number, 0))
-            total, count = total + outcome.total, count + outcome.count
-        if isinstance(app, HasReference):
-            reference, name = app.reference_objective(Table(data, app.columns)), app.reference_name
-        return Score(app.metric, float(app.objective(total, count)), reference, name)
 
 
 def _told(error: Exception) -> str:

@@ -1,56 +1,20 @@
-"""Whether one machine can send the whole model within the notice of an eviction, which it may have to.
-
-``launch`` knows the model from the input that it cuts. ``plan`` cuts nothing: it surveys the input, unless
-the application can tell from the size of the file alone that its model is small enough.
-"""
+"""How large a model may be: one machine must be able to send it within a notice, this computer to hold it."""
 
 from __future__ import annotations
 
-from glob import glob
+import os
 from pathlib import Path
 from typing import Final
 
-from agileml.app import Application, ApplicationError, ApplicationFault, HasLargest, asked, load_application
-from spotctl.config import JobSpec
 from spotctl.errors import JobError
 
 BYTES_PER_VALUE: Final = 4
-_INFLATES_TO: Final = 1032
-"""Bytes out of one byte of a gzip file, at most (RFC 1951: a match of 258 bytes takes two bits)."""
-
-
-def check_movable(spec: JobSpec, notice_s: float) -> None:
-    """Raises JobError where ``launch`` would: the model cannot be moved, or the input cannot be read."""
-    if spec.engine != "agileml" or spec.objective.strategy == "on-demand":
-        return
-    app = application_of(spec)
-    try:
-        words = _most_words(spec.data)
-        if isinstance(app, HasLargest) and words is not None:
-            largest = app.largest_model(words) * BYTES_PER_VALUE
-            if _move_s(largest, spec.training.link_mbit_s) <= notice_s:
-                return
-        with asked("survey"):
-            values = _values(app, spec)
-    except ApplicationFault as error:
-        raise JobError("app", f"{spec.app}: {error}") from error
-    except ApplicationError as error:
-        raise data_error(spec, error) from error
-    refuse_immovable(values * BYTES_PER_VALUE, spec.training.link_mbit_s, notice_s)
-
-
-def application_of(spec: JobSpec) -> Application:
-    """The application that an elastic job names. Raises JobError where there is no such one."""
-    try:
-        return load_application(spec.app, spec.args)
-    except ApplicationError as error:
-        raise JobError("app", str(error)) from error
-
-
-def data_error(spec: JobSpec, error: ApplicationError) -> JobError:
-    """That the job's input is not what its application expects, with the input's name once."""
-    told = str(error)
-    return JobError("data", told if spec.data in told else f"{spec.data}: {told}")
+_COPIES: Final = 2
+"""Of the model, in memory at once at the least: its servers' and the one that is being saved."""
+_LIMIT_OF_GROUP: Final = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
 
 
 def refuse_immovable(model_bytes: int, link_mbit_s: float, notice_s: float) -> None:
@@ -58,7 +22,7 @@ def refuse_immovable(model_bytes: int, link_mbit_s: float, notice_s: float) -> N
 
     It has to when it is the only one that serves; undo and what comes meanwhile are on top of that.
     """
-    move_s = _move_s(model_bytes, link_mbit_s)
+    move_s = model_bytes * 8e-6 / link_mbit_s
     if move_s > notice_s:
         raise JobError(
             "training.link_mbit_s",
@@ -69,26 +33,26 @@ def refuse_immovable(model_bytes: int, link_mbit_s: float, notice_s: float) -> N
         )
 
 
-def _move_s(model_bytes: int, link_mbit_s: float) -> float:
-    return model_bytes * 8e-6 / link_mbit_s
+def refuse_too_large(model_bytes: int, memory_bytes: int | None = None) -> None:
+    """Raises JobError where this computer, which plays all machines, cannot hold the model.
+
+    ``memory_bytes``: what it has; None: as the system says.
+    """
+    has = memory_of_computer() if memory_bytes is None else memory_bytes
+    needs = _COPIES * model_bytes
+    if needs > has:
+        raise JobError(
+            "args",
+            f"the model has {model_bytes / 1e6:,.0f} MB; training it here takes {_COPIES} copies of it in "
+            f"memory at the least, {needs / 1e6:,.0f} MB, and this computer has {has / 1e6:,.0f} MB. Make "
+            "the model smaller, or see what it would cost without running it: --world replay",
+        )
 
 
-def _values(app: Application, spec: JobSpec) -> int:
-    """Of the whole model, by a pass over the input."""
-    from agileml.tables import Table  # brings DuckDB and pandas
-
-    shape = app.survey(Table(spec.data, app.columns), spec.training.shards).shape
-    return shape.rows * shape.columns
-
-
-def _most_words(data: str) -> int | None:
-    """Numbers and words that an input of CSV files can hold: two bytes each. None of any other input."""
-    files = [Path(name) for name in glob(data)]
-    if not files or not all(file.is_file() for file in files):
-        return None
-    total = 0
-    for file in files:
-        if not file.name.endswith((".csv", ".csv.gz")):
-            return None
-        total += file.stat().st_size * (_INFLATES_TO if file.suffix == ".gz" else 1)
-    return total // 2 + 1
+def memory_of_computer() -> int:
+    """Returns bytes of memory, as the system or a container's limit has it."""
+    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for file in _LIMIT_OF_GROUP:
+        limit = file.read_text().strip() if file.is_file() else ""
+        found += [int(limit)] if limit.isdigit() else []
+    return min(found)

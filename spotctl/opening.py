@@ -17,9 +17,9 @@ from spotctl.control.state import State
 from spotctl.errors import LedgerError
 from spotctl.ledger import Ledger
 from spotctl.resolve import Resolved, resolve
-from spotctl.runs import Run, Runs, default_root
+from spotctl.runs import Run, Runs, replays
 from spotctl.settings import Settings, WorldKind
-from spotctl.timesource import TimeSource
+from spotctl.timesource import TimeSource, wall_clock
 from spotctl.worlds.built import BuiltWorld
 from spotctl.worlds.replay import replay_world, resumed_replay_world
 from spotctl.worlds.trace import Asks
@@ -53,6 +53,13 @@ class Recorded:
 
         return local_world(self.settings, self.resolved, self.run, asks, time)
 
+    def prepare(self) -> None:
+        """Finishes what a process that was killed had not prepared: input that is not cut yet, say."""
+        if self.settings.world is WorldKind.LOCAL:
+            from spotctl.worlds.local import prepare
+
+            prepare(self.settings, self.resolved, self.run)
+
     def resumed_world(self, asks: Asks, time: TimeSource, down: e.ControllerDown) -> BuiltWorld:
         """The world of a run that goes on; what its ledger asked for without an answer is asked again."""
         if self.settings.world is WorldKind.REPLAY:
@@ -85,6 +92,7 @@ def begin(runs: Runs, settings: Settings, resolved: Resolved, observer: Observer
         state = start(started, resolved.trace, ledger, observer, resolved.capacity)
     except BaseException:
         ledger.close()
+        run.discard()
         raise
     observer.on_start(run, resolved.recording)
     return Recorded(run, ledger, settings, resolved, state)
@@ -100,8 +108,14 @@ def reopen(run: Run, ledger: Ledger, settings: Settings, recording: Recording | 
     """A run as its ledger has it; its terms are those that are on record."""
     entries = ledger.entries()
     state = fold(entries, run.load_history(), run.load_capacity())
-    resolved = resolve(settings.spec, settings.prices, run.id, settings.seed, recording)
+    prices = replace(settings.prices, start=state.terms.start)
+    resolved = resolve(settings.spec, prices, run.id, settings.seed, recording)
     return Recorded(run, ledger, settings, replace(resolved, terms=state.terms), state, entries)
+
+
+def has_begun(run: Run) -> bool:
+    """Whether a run has asked for any machine: one that has not was refused, or killed while it was made."""
+    return bool(run.state().allocations) or run.has_machines()
 
 
 def settings_of(run: Run) -> Settings:
@@ -116,11 +130,14 @@ def settings_of(run: Run) -> Settings:
     return Settings.parse(text)
 
 
+def undriven_now(run: Run) -> float | None:
+    """Returns the nominal time of a run that nobody drives, by its machines' clock; None without one."""
+    from agileml.hosts.nominal import NominalClock  # only where there are processes
+
+    clock = NominalClock.of(run.training)
+    return None if clock is None else clock.undriven_at(wall_clock())
+
+
 def runs_of(world: WorldKind) -> Runs:
     """Replays cost nothing and are kept apart, so that reports never add them up."""
     return replays() if world is WorldKind.REPLAY else Runs()
-
-
-def replays() -> Runs:
-    """All runs of the replay world."""
-    return Runs(default_root() / "replays")

@@ -16,16 +16,17 @@ from pricing_data.catalogue import Catalogue, bundled_egress
 from pricing_data.errors import NoSuchMarket, TraceError
 from pricing_data.market import Market, MarketRules, PriceHistory
 from pricing_data.rules import RULES, default_rules, together
-from pricing_data.snapshots import bundled_market
 from pricing_data.spells import Observations
-from pricing_data.traces import Recording, read_trace
+from pricing_data.traces import Recording
 from pricing_data.units import Instant, Seconds, format_instant
 from spotctl.config import NEED_DEADLINE, JobSpec
 from spotctl.control.terms import Keeping, Luggage, Stop, Tariff, Terms, Tradable
 from spotctl.errors import JobError, UsageError
+from spotctl.pricecache import read_bundled_once, read_trace_once
+from spotctl.startmoment import DAY_S, HISTORY_S, start_like_now
 
-HISTORY_BEFORE_START_S: Final = 30 * 86400
-"""Default start of a run over a trace: after this much history (decision 7)."""
+HISTORY_BEFORE_START_S: Final = 30 * DAY_S
+"""Default start of a backtest: after this much history (decision 7)."""
 DEFAULT_CORE_SECONDS_PER_CLOCK: Final = 600.0
 """Nominal work of a clock where the job file says nothing."""
 
@@ -59,17 +60,23 @@ class Resolved:
 
 
 def resolve(
-    spec: JobSpec, options: PriceOptions, run: str, seed: int, recording: Recording | None = None
+    spec: JobSpec,
+    options: PriceOptions,
+    run: str,
+    seed: int,
+    recording: Recording | None = None,
+    now: float | None = None,
 ) -> Resolved:
     """The terms of a run of ``spec``. Raises UsageError where prices, markets and job do not fit.
 
-    ``recording``: the prices, where they were read already; else they are what ``options`` say.
+    ``recording``: the prices, where they were read already; else they are what ``options`` say. ``now``: the
+    wall clock that a start follows from which ``options`` leave open; None: the first that is possible.
     """
     _check_strategy(spec)
     catalogue = Catalogue.bundled()
     recording = _recording(spec, options, catalogue) if recording is None else recording
     label = recording.label
-    start = _start(recording, options)
+    start = _start(recording, options, seed, now)
     tradable = _tradable(recording, start, catalogue, label)
     by_cloud = _rules(options, recording)
     rules = together([by_cloud[cloud] for cloud in sorted({t.market.cloud for t in tradable})])
@@ -77,6 +84,7 @@ def resolve(
         t if by_cloud[t.market.cloud] == rules else replace(t, rules=by_cloud[t.market.cloud])
         for t in tradable
     )
+    tradable = _with_speeds(spec, tradable, catalogue)
     checkpoints = _checkpoints(spec)
     terms = Terms(
         job=spec.name,
@@ -110,6 +118,7 @@ def resolve(
         strategy=spec.objective.strategy,
         checkpoints=checkpoints,
         saves_on_warning=spec.command is None or spec.command.checkpoint.on_warning,
+        keeps_nothing=spec.command is not None and spec.command.checkpoint.keeps is False,
         luggage=_luggage(spec, tradable),
         modelled_speeds=spec.local.speeds,
         keeps=None if spec.checkpoint is None else Keeping(spec.checkpoint.clocks, spec.checkpoint.seconds),
@@ -150,14 +159,32 @@ def _luggage(spec: JobSpec, tradable: Sequence[Tradable]) -> Luggage | None:
 def _lost_to_an_eviction(spec: JobSpec, checkpoints: Checkpointing) -> Seconds:
     """Nothing but the restart where the program checkpoints on a warning: evictions are announced."""
     assert spec.command is not None
-    return checkpoints.restart_s if spec.command.checkpoint.on_warning else checkpoints.lost_s
+    said = spec.command.checkpoint  # what one costs that keeps nothing follows from its work, in ``deciding``
+    return checkpoints.restart_s if said.on_warning or said.keeps is False else checkpoints.lost_s
 
 
 def _core_seconds_per_clock(spec: JobSpec, tradable: Sequence[Tradable], catalogue: Catalogue) -> float:
     """Of a command: of one step, from how long all of them take on a machine of one kind."""
     if spec.command is None or spec.command.work is None:
         return spec.local.core_seconds_per_clock or DEFAULT_CORE_SECONDS_PER_CLOCK
-    work, kinds = spec.command.work, sorted({t.market.instance_type for t in tradable})
+    work, reference = spec.command.work, _reference_cores(spec, tradable, catalogue)
+    return work.takes * spec.command.gains.speed(reference, reference) / work.steps
+
+
+def _with_speeds(spec: JobSpec, tradable: tuple[Tradable, ...], catalogue: Catalogue) -> tuple[Tradable, ...]:
+    """With what a program is taken to do on each machine; elastic training uses all cores of all of them."""
+    if spec.command is None:
+        return tradable
+    gains, reference = spec.command.gains, _reference_cores(spec, tradable, catalogue)
+    return tuple(replace(t, speed=gains.speed(t.cores, reference)) for t in tradable)
+
+
+def _reference_cores(spec: JobSpec, tradable: Sequence[Tradable], catalogue: Catalogue) -> int:
+    """Cores of the machine that a command's work is told for; where nobody tells it, of the smallest one."""
+    work = None if spec.command is None else spec.command.work
+    if work is None:
+        return min(t.cores for t in tradable)
+    kinds = sorted({t.market.instance_type for t in tradable})
     if work.on is None and len(kinds) > 1:
         raise JobError("work.on", f"expected the instance type that it takes so long on, like {kinds[0]}")
     clouds = sorted({t.market.cloud for t in tradable})
@@ -165,7 +192,7 @@ def _core_seconds_per_clock(spec: JobSpec, tradable: Sequence[Tradable], catalog
     kind = next((found for found in known if found is not None), None)
     if kind is None:
         raise JobError("work.on", f"the catalogue knows no instance type {work.on} of {' or '.join(clouds)}")
-    return work.takes * kind.vcpus / work.steps
+    return kind.vcpus
 
 
 def _check_strategy(spec: JobSpec) -> None:
@@ -192,8 +219,8 @@ def _recording(spec: JobSpec, options: PriceOptions, catalogue: Catalogue) -> Re
     wanted = Wanted(spec, options.markets, catalogue)
     try:
         if options.trace is None:
-            return bundled_market(only=wanted)
-        return read_trace(options.trace, only=wanted)
+            return read_bundled_once(wanted)
+        return read_trace_once(options.trace, wanted)
     except NoSuchMarket as error:
         raise wanted.refusal(error) from error
     except TraceError as error:
@@ -265,17 +292,18 @@ def _among(allowed: Iterable[str], value: str) -> bool:
     return not allowed or value in allowed
 
 
-def _start(recording: Recording, options: PriceOptions) -> Instant:
-    start = options.start
+def _start(recording: Recording, options: PriceOptions, seed: int, now: float | None) -> Instant:
+    start, history_s = options.start, HISTORY_BEFORE_START_S if now is None else HISTORY_S
     if start is None:
-        start = Instant(recording.first + HISTORY_BEFORE_START_S)
+        earliest = Instant(recording.first + history_s)
+        start = earliest if now is None else start_like_now(earliest, recording.last, now, seed)
     if recording.first < start < recording.last:
         return start
     span = f"{format_instant(recording.first)} to {format_instant(recording.last)}"
     if options.start is None:
         raise UsageError(
-            f"{recording.label} covers {span}: too short for 30 days of history before the start; "
-            "name a start with --trace-start"
+            f"{recording.label} covers {span}: too short for {history_s // DAY_S} days of history before "
+            "the start; name a start with --trace-start"
         )
     raise UsageError(f"--trace-start {format_instant(start)} is outside of {recording.label} ({span})")
 
@@ -320,7 +348,7 @@ def _reliable(spec: JobSpec, tradable: Sequence[Tradable], start: Instant, catal
     """The reliable machines: where the spot machines are, unless the job says otherwise."""
     wanted, near = spec.reliable, tradable[0].market
     if wanted is None:
-        return min(tradable, key=lambda t: (t.on_demand / t.cores, t.market))
+        return min(tradable, key=lambda t: (t.on_demand / t.nu, t.market))
     cloud, region = wanted.cloud or near.cloud, wanted.region or near.region
     kind = catalogue.instance_type(cloud, wanted.instance_type)
     price = catalogue.on_demand(cloud, region, wanted.instance_type, start)

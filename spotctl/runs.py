@@ -2,8 +2,11 @@
 
 ROOT/jobs/NAME/lock              held by the process that runs the job: never two at once
 ROOT/jobs/NAME/RUN/ledger.db     the record
+ROOT/jobs/NAME/RUN/summary.json  of a run that ended: what ``status`` and ``report`` show (``history.py``)
 ROOT/jobs/NAME/RUN/history.npz   prices and capacity known before the start, as decisions saw them
 ROOT/jobs/NAME/RUN/training/     the elastic trainer's folder; machines/ in it has locks and logs
+
+Whoever only looks for runs, or whether they go on, imports nothing heavy here.
 """
 
 from __future__ import annotations
@@ -13,23 +16,24 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, TYPE_CHECKING, Final
 from zipfile import BadZipFile
 
-import numpy as np
-
-from pricing_data.market import Market, PriceHistory, Series
-from pricing_data.spells import Observations, Spells
-from spotctl.control.drive import fold
-from spotctl.control.events import Ask
-from spotctl.control.evolve import UNWATCHED
-from spotctl.control.state import State
 from spotctl.errors import LedgerError
-from spotctl.ledger import Ledger, sync_folder
+from spotctl.home import default_root as default_root
 from spotctl.timesource import pause, stopwatch, wall_clock
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from pricing_data.market import Market, PriceHistory
+    from pricing_data.spells import Observations
+    from spotctl.control.events import Ask
+    from spotctl.control.state import State
+    from spotctl.ledger import Ledger
 
 _ID: Final = "%Y%m%dT%H%M%SZ"
 """Of runs: their order as text is that of time."""
@@ -40,14 +44,6 @@ _LOOKS_TAKE_S: Final = 0.2
 
 class JobLocked(Exception):
     """Another process runs this job now."""
-
-
-def default_root() -> Path:
-    """$SPOTCTL_HOME, else $XDG_STATE_HOME/spotctl, else ~/.local/state/spotctl."""
-    if home := os.environ.get("SPOTCTL_HOME"):
-        return Path(home)
-    state = os.environ.get("XDG_STATE_HOME")
-    return (Path(state) if state else Path.home() / ".local" / "state") / "spotctl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +66,10 @@ class Run:
         return self.folder / "ledger.db"
 
     @property
+    def summary_path(self) -> Path:
+        return self.folder / "summary.json"
+
+    @property
     def training(self) -> Path:
         """The folder of the elastic trainer (``agileml.hosts.job.JobFolder``)."""
         return self.folder / "training"
@@ -78,8 +78,15 @@ class Run:
     def machines(self) -> Path:
         return self.training / "machines"
 
+    @property
+    def scoring_lock(self) -> Path:
+        """Held by the process that scores the run's model, when all else of the run is over."""
+        return self.folder / "scoring"
+
     def ledger(self) -> Ledger:
         """The record, opened. Raises LedgerError where there is none."""
+        from spotctl.ledger import Ledger
+
         if not self.ledger_path.exists():
             raise LedgerError(f"{self.folder} holds no ledger: the run never began")
         return Ledger.at(self.ledger_path)
@@ -89,6 +96,8 @@ class Run:
 
         A record that cannot be read counts. There may be machines behind it, and whoever asks for it is told.
         """
+        if self.summary_path.exists():
+            return True
         try:
             ledger = self.ledger()
         except LedgerError:
@@ -102,6 +111,9 @@ class Run:
 
     def state(self) -> State:
         """The fold of the record, without estimates of evictions."""
+        from pricing_data.market import PriceHistory
+        from spotctl.control.drive import fold
+
         ledger = self.ledger()
         try:
             entries = ledger.entries()
@@ -110,6 +122,17 @@ class Run:
         if not entries:
             raise LedgerError(f"{self.folder}: the run never began")
         return fold(entries, PriceHistory())
+
+    def began_at(self) -> float:
+        """The wall clock of its first entry. Raises LedgerError where there is none."""
+        ledger = self.ledger()
+        try:
+            first = next(ledger.rows(), None)
+        finally:
+            ledger.close()
+        if first is None:
+            raise LedgerError(f"{self.folder}: the run never began")
+        return first.recorded
 
     def died_of(self) -> str | None:
         """Of what processes of its machines died over and over; None where none did."""
@@ -140,18 +163,22 @@ class Run:
         JobFolder(self.training).remove_sockets()  # which are not below the run's folder
         shutil.rmtree(self.folder)
 
-    def save_history(self, history: PriceHistory, capacity: Observations = UNWATCHED) -> None:
+    def save_history(self, history: PriceHistory, capacity: Observations | None = None) -> None:
         """Keep what decisions knew before the start, so that the run can be resumed and checked.
 
         Durable when this returns: the record that needs it begins after it.
         """
+        import numpy as np
+
+        from spotctl.ledger import sync_folder
+
         arrays: dict[str, np.ndarray] = {}
         for market in history.markets:
             series = history.series(market)
             key = _key(market)
             arrays[f"{key}/times"], arrays[f"{key}/prices"] = series.times, series.prices
-        for market in capacity.markets:
-            spells = capacity.spells(market)
+        spells_of = {} if capacity is None else {m: capacity.spells(m) for m in capacity.markets}
+        for market, spells in spells_of.items():
             arrays[f"{_key(market)}/spells"] = np.stack([spells.begins, spells.ends, spells.lost])
         partial = self.folder / "history.partial.npz"
         with partial.open("wb") as file:
@@ -163,15 +190,23 @@ class Run:
 
     def load_history(self) -> PriceHistory:
         """Prices before the start. Raises LedgerError where they cannot be read."""
+        from pricing_data.market import PriceHistory, Series
+
         found = self._load("times", "prices")
         return PriceHistory.of({market: Series(*columns) for market, columns in found.items()})
 
     def load_capacity(self) -> Observations:
         """What was seen of capacity before the start. Raises LedgerError where it cannot be read."""
+        from pricing_data.spells import Observations, Spells
+
         found = self._load("spells")
         return Observations.of({market: Spells.of(*spells) for market, (spells,) in found.items()})
 
     def _load(self, *names: str) -> Mapping[Market, tuple[np.ndarray, ...]]:
+        import numpy as np
+
+        from pricing_data.market import Market
+
         path = self.folder / "history.npz"
         try:
             with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
@@ -222,6 +257,8 @@ class Runs:
         Later than all others all the same where the clock was set back: the newest run is the one that is
         gone on with, and whose machines are nobody's orphans.
         """
+        from spotctl.ledger import sync_folder
+
         now = dt.datetime.fromtimestamp(wall_clock(), dt.UTC).strftime(_ID)
         newest = max((entry.name for entry in (self._jobs / name).glob(_ANY_ID)), default="")
         folder = self._jobs / name / (now if now > newest else _after(newest))
@@ -236,25 +273,62 @@ class Runs:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             (folder / "lock").touch()
+        except FileNotFoundError:  # whoever held it last has removed it meanwhile
+            pass
         except OSError as error:
             raise LedgerError(
                 f"records of {name} cannot be kept in {folder}: {error.strerror}; make room there, or let "
                 "SPOTCTL_HOME name another folder"
             ) from error
         with held(folder / "lock"):
-            yield
+            try:
+                yield
+            finally:
+                _remove_unused(folder)
+
+
+def _remove_unused(folder: Path) -> None:
+    """Remove the folder of a job that has no run, whose lock we hold: a refused launch leaves nothing."""
+    if [entry.name for entry in folder.iterdir()] == ["lock"]:
+        (folder / "lock").unlink()
+        with suppress(OSError):  # other jobs have runs, or somebody begins one of this job just now
+            folder.rmdir()
+            folder.parent.rmdir()
+
+
+def replays() -> Runs:
+    """All runs of the replay world."""
+    return Runs(default_root() / "replays")
 
 
 @contextmanager
 def held(lock: Path) -> Iterator[None]:
     """Be the one who holds ``lock``. Raises JobLocked, with its folder's name, where another one does."""
-    with lock.open("a") as file:
-        until = stopwatch() + _LOOKS_TAKE_S
-        while not _taken(file, fcntl.LOCK_EX):
-            if stopwatch() > until:
-                raise JobLocked(lock.parent.name)
-            pause(_LOOKS_TAKE_S / 20)
-        yield
+    until = stopwatch() + _LOOKS_TAKE_S
+    while True:
+        with _opened(lock) as file:
+            while not _taken(file, fcntl.LOCK_EX):
+                if stopwatch() > until:
+                    raise JobLocked(lock.parent.name)
+                pause(_LOOKS_TAKE_S / 20)
+            if _is_still(file, lock):
+                yield
+                return
+
+
+def _opened(lock: Path) -> IO[str]:
+    while True:
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):  # its folder was removed by whoever held the lock last
+            return lock.open("a")
+
+
+def _is_still(file: IO[str], lock: Path) -> bool:
+    """Whether ``file`` is what ``lock`` names: whoever held it last may have removed it."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), lock.stat())
+    except FileNotFoundError:
+        return False
 
 
 def is_held(lock: Path) -> bool:

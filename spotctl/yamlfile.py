@@ -121,10 +121,19 @@ class Section:
         self._asked[key] = None
         return key in self._entries
 
+    def is_word(self, key: str) -> bool:
+        """Whether the key is there with a single word as its value."""
+        node = self._entries[key][1] if key in self._entries else None
+        return isinstance(node, yaml.ScalarNode) and bool(node.value)
+
     @property
     def names(self) -> tuple[str, ...]:
         """The keys as written; for mappings whose keys are the user's own."""
         return tuple(self._entries)
+
+    def node(self, key: str) -> yaml.Node:
+        """Returns what stands below ``key``, which has to be there, as it was written."""
+        return self._entries[key][1]
 
     def get(self, key: str, read: Reader[T], default: T) -> T:
         """The value of an optional key; ``default`` where it is absent, or wrong (which is reported)."""
@@ -269,13 +278,14 @@ def switch(yes: str = "true", no: str = "false") -> Reader[bool]:
     return read
 
 
-def whole(least: int) -> Reader[int]:
-    """A whole number of at least ``least``."""
+def whole(least: int, most: int | None = None) -> Reader[int]:
+    """A whole number of at least ``least``, and at most ``most``."""
 
     def read(node: yaml.Node) -> int:
-        expected = f"a whole number of at least {least}"
+        expected = f"a whole number of at least {least}" + ("" if most is None else f" and at most {most}")
         text = _scalar(node, expected)
-        if _WHOLE.fullmatch(text) is None or int(text) < least:
+        fits = _WHOLE.fullmatch(text) is not None and least <= int(text)
+        if not fits or (most is not None and int(text) > most):
             raise Mismatch(node, f"found {shown(node)}, expected {expected}")
         return int(text)
 

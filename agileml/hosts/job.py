@@ -2,7 +2,7 @@
 
     job.json              the Job
     application.py        what the application's file was when the job began, where it names one
-    input/                the cut input (``input.Input``), unless the job keeps it elsewhere
+    input/                the cut input (``input.Input``), unless it is kept elsewhere, as where runs share it
     machines/NAME/        a machine's lock, process group, logs, and what its processes are overdue with
     controller/           the elasticity controller's journal and last words, and where it listens
     model/                the trained partitions
@@ -24,14 +24,14 @@ import os
 import shutil
 import tempfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from msgspec import structs
 
-from agileml.app import Application, ApplicationError, load_application
+from agileml.app import Application, ApplicationError, Called, load_application
 from agileml.cluster import Cluster
 from agileml.events import Setup
 from agileml.hosts.keys import Keys
@@ -82,6 +82,7 @@ class Job:
     ``input_at``: where the cut input is kept, a folder or a URL that all machines reach; in the job's folder
     if empty. ``model_at``: where the trained model is saved, likewise.
     ``restarts``: how many times it was begun again from its checkpoints, all its machines being gone.
+    ``columns``: which columns of the input the job names, by the application's names for them.
     ``network``: processes reach each other over TCP, encrypted; otherwise all of them share one machine.
     """
 
@@ -97,11 +98,23 @@ class Job:
     stop: Stop = field(default_factory=Stop)
     restarts: int = 0
     program: str = ""
+    columns: Called = field(default_factory=dict)
 
     def make_application(self) -> Application:
         return load_application(
             self.application, self.arguments, Path(self.program) if self.program else None
         )
+
+
+Cutter: TypeAlias = Callable[[Job, str, Callable[[], None]], tuple[str, Shape]]
+"""Cuts an input for a job, or finds it cut; returns where it is, and the model's shape."""
+
+
+def _cut_for_job(job: Job, source: str, check: Callable[[], None]) -> tuple[str, Shape]:
+    from agileml.cutting import cut_input  # brings DuckDB, which no process of the job needs
+
+    app = job.make_application()
+    return job.input_at, cut_input(app, source, job.setup.shards, job.input_at, check, job.columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +124,23 @@ class JobFolder:
     path: Path
 
     @classmethod
-    def prepare(cls, path: Path, job: Job, source: str | Path, resume: str = "") -> JobFolder:
+    def prepare(
+        cls,
+        path: Path,
+        job: Job,
+        source: str | Path,
+        resume: str = "",
+        check: Callable[[], None] = lambda: None,
+        cutter: Cutter | None = None,
+    ) -> JobFolder:
         """Cut the input ``source`` (see ``tables.Table``) and write what the processes need.
 
         ``resume``: a checkpoint, or a folder of checkpoints whose newest whole one is meant; training goes on
-        after its clock, and with the same input ends as if it had never stopped. What an attempt that was
-        killed has left is replaced. Raises ApplicationError, CheckpointError, ValueError for a setup that
-        describes no job, or OSError where temporary names are too long for sockets.
+        after its clock, and with the same input ends as if it had never stopped. ``check`` is called after
+        each batch of the input, and may raise to give up. ``cutter`` cuts the input, or finds it cut; None:
+        it is cut for this job alone. What an attempt that was killed has left is replaced. Raises
+        ApplicationError, CheckpointError, ValueError for a setup that describes no job, or OSError where
+        temporary names are too long for sockets.
         """
         folder = cls(path.resolve())
         folder.path.mkdir(parents=True, exist_ok=True)
@@ -134,12 +157,11 @@ class JobFolder:
                 f"them as JSON, which has numbers, texts, lists and mappings"
             ) from error
         job = folder._with_program(job)
-        from agileml.cutting import cut_input  # brings DuckDB, which no process of the job needs
-
         job = replace(
             job, input_at=job.input_at or str(folder.input), model_at=job.model_at or str(folder.model)
         )
-        shape = cut_input(job.make_application(), source, job.setup.shards, job.input_at)
+        place, shape = (cutter or _cut_for_job)(job, str(source), check)
+        job = replace(job, input_at=place)
         timed = job.timing.checkpoint_s > 0
         job = replace(job, setup=with_places(job.setup, resume, shape, timed=timed))
         folder._make_sockets(job)

@@ -168,10 +168,10 @@ def setting_of(terms: Terms) -> Setting:
         )
     return Setting(
         markets=tuple(tradable.market for tradable in spot),
-        cores=np.array([float(tradable.cores) for tradable in spot]),
+        cores=np.array([tradable.nu for tradable in spot]),
         on_demand=np.array([tradable.on_demand for tradable in spot]),
         rules=terms.rules,
-        reliable=Reliable(terms.reliable_count, terms.reliable.on_demand, terms.reliable.cores),
+        reliable=Reliable(terms.reliable_count, terms.reliable.on_demand, terms.reliable.nu),
         limits=terms.limits,
         scaling=terms.scaling,
     )

@@ -13,13 +13,13 @@ import sys
 import traceback
 from collections.abc import Callable
 from enum import StrEnum
-from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperGroup
 
-from spotctl.cli import advise, backtest, jobs, launch, prices, queue, report
+from spotctl.cli import advise, backtest, doctor, init, jobs, launch, prices, prune, queue, report
+from spotctl.cli.quickparams import lighten
 from spotctl.errors import SpotctlError
 
 _CTRL_C: Final = 130
@@ -28,6 +28,11 @@ _CTRL_C: Final = 130
 
 class _Verbs(TyperGroup):
     """The verbs, with our errors answered by their message and exit code."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Reads plain values of all verbs' options without what only unusual ones need."""
+        lighten(self, ctx)
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -72,6 +77,8 @@ class _Shell(StrEnum):
 def _print_version(wanted: bool) -> None:
     if not wanted:
         return
+    from importlib.metadata import PackageNotFoundError, version  # which takes longer than Typer itself
+
     try:
         print(f"spotctl {version('spotctl')}")
     except PackageNotFoundError:
@@ -91,11 +98,14 @@ def _root(
 
 launch.add_to(app)
 jobs.add_to(app)
+prune.add_to(app)
 report.add_to(app)
 prices.add_to(app)
 advise.add_to(app)
 backtest.add_to(app)
 queue.add_to(app)
+init.add_to(app)
+doctor.add_to(app)
 
 
 @app.command("version", epilog="Example: spotctl version")
@@ -109,7 +119,7 @@ def completion(
     ctx: typer.Context,
     shell: Annotated[_Shell, typer.Argument(help="Whose script.", show_default=False)],
 ) -> None:
-    """Print the script that completes verbs."""
+    """Print the script that completes verbs, jobs and values."""
     from typer.completion import shell_complete
 
     raise typer.Exit(
@@ -138,3 +148,15 @@ def main(command: Callable[..., Any] = app) -> None:
             file=sys.stderr,
         )
         sys.exit(1)
+    finally:
+        _forget_interrupt()
+
+
+def _forget_interrupt() -> None:
+    """Makes Python end with our exit code where Ctrl-C was answered.
+
+    A KeyboardInterrupt that leaves code which is run as text (as a dataclass makes its methods) is noted as
+    unhandled, whoever handles it later, and Python then ends by killing itself with SIGINT. Running other
+    text takes the note back.
+    """
+    eval("None")

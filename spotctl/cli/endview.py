@@ -11,16 +11,24 @@ from rich.text import Text
 
 from spotctl.cli import words
 
-_TOO_FAST: Final = 1.1
-"""Beside nominal: above it a comparison with machines at nominal rate is said to be flattered."""
+_NAMES_WIDTH: Final = len("cheapest on demand")
 
 
 def picture(final: Mapping[str, Any]) -> Table:
-    """The summary under which a launch ends."""
+    """The summary under which a launch ends; ``quality`` comes after it."""
+    return _table(_rows(final))
+
+
+def quality(final: Mapping[str, Any]) -> Table:
+    """How good the model is: what there is to say last, since it takes time to find out."""
+    return _table([("objective", _objective(final))])
+
+
+def _table(rows: list[tuple[str, str]]) -> Table:
     table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold", no_wrap=True)
+    table.add_column(style="bold", no_wrap=True, min_width=_NAMES_WIDTH)
     table.add_column(overflow="fold")
-    for name, text in _rows(final):
+    for name, text in rows:
         table.add_row(name, Text(text))
     return table
 
@@ -34,11 +42,11 @@ def _rows(final: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("cost", _cost(cost)),
         ("", words.NOMINAL),
         ("refunded", f"${cost['refunded']} for hours in which machines were evicted"),
-        ("on-demand alone", _baseline(final)),
+        *_baselines(final),
+        *_planned(final),
         ("took", _took(final)),
         ("work", _work(final)),
         *_speeds(final["measured"]),
-        ("objective", _objective(final)),
         _kept(final),
         ("left running", _left(final["instances_left"])),
         ("record", final["ledger"]),
@@ -55,8 +63,8 @@ def _speeds(measured: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     if measured is None:
         return []
     told = [
-        f"{name} as {speed['value']:.3g} cores ({speed['low']:.3g} to {speed['high']:.3g}; it has "
-        f"{speed['cores']:g})"
+        f"{name} as {speed['value']:.3g} cores ({speed['low']:.3g} to {speed['high']:.3g}; taken for "
+        f"{speed['nominal']:.3g}, it has {speed['cores']:g})"
         for name, speed in measured["speeds"].items()
     ]
     return [("measured", ", ".join(told))]
@@ -76,21 +84,36 @@ def _left(instances: int) -> str:
     return "nothing" if not instances else f"{instances} MACHINES; `spotctl gc` ends them"
 
 
-def _baseline(final: Mapping[str, Any]) -> str:
-    against, savings = final["baseline"], final["savings_fraction"]
-    if against is None or savings is None:
-        return "no work was done that could be compared"
-    verdict = words.savings(savings)
-    if final["state"] == "failed" and final["model"] is None:
-        verdict += ", had anything come of it"
-    machines = f"{against['instances']} x {against['instance_type']} in {words.span(against['seconds'])}"
-    told = f"${final['cost']['on_demand_baseline']} for the same work by {machines}: {verdict}"
-    pace = against["pace"]
-    if pace > _TOO_FAST:
-        return (
-            f"{told}; but here it went {pace:.1f} times as fast as it is reckoned with, which flatters that"
-        )
-    return told
+def _baselines(final: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Both ways on demand, and what was saved beside the cheaper one, or why nothing is said of that."""
+    rows = [(words.BESIDE[name], _rental(way)) for name, way in final["baselines"].items() if way is not None]
+    savings, reason = final["savings_fraction"], final["no_savings_reason"]
+    if savings is None:
+        return [*rows, ("saved", f"nothing is said of that: {reason}")]
+    cheaper = final["baseline"]["means"]
+    if savings < 0:
+        return [*rows, ("not saved", f"{words.savings(savings)} than {cheaper}")]
+    return [*rows, ("saved", f"{savings:.1%} beside {cheaper}")]
+
+
+def _rental(way: Mapping[str, Any]) -> str:
+    machines = f"{way['instances']} x {way['instance_type']} in {words.span(way['seconds'])}"
+    return f"${way['cost']} for the same work by {machines}"
+
+
+def _planned(final: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What the plan said, what came of it, and why they differ."""
+    plan, came = final["plan"], final["outcome"]
+    if plan is None:
+        return []
+    actual = words.counted(final["evictions"], "eviction")
+    rows = [
+        ("planned", f"${plan['cost']} in {words.span(plan['seconds'])}, {plan['evictions']:.1f} evictions"),
+        ("came to", f"${came['cost']} in {words.span(came['seconds'])}, {actual}"),
+    ]
+    if final["why_not_as_planned"]:
+        rows.append(("because", "; ".join(final["why_not_as_planned"])))
+    return rows
 
 
 def _work(final: Mapping[str, Any]) -> str:
@@ -104,8 +127,17 @@ def _work(final: Mapping[str, Any]) -> str:
     ]
     if final["engine"] == "agileml":
         told.append(words.counted(final["stage_transitions"], "change") + " of stage")
-    done = f"{final['clocks']} {unit}{before}, {final['clocks_redone']} computed twice{again}"
+    done = f"{final['clocks']} {unit}{before}, {_redone(final)}{again}"
     return f"{done}; {', '.join(told)}"
+
+
+def _redone(final: Mapping[str, Any]) -> str:
+    """Steps, and for how long the program ran for nothing: one that says nothing of steps redoes none."""
+    steps, seconds = f"{final['clocks_redone']} computed twice", final["seconds_redone"]
+    if not seconds:
+        return steps
+    ran = f"its program ran {words.span(seconds)} for nothing and began again"
+    return f"{steps}: {ran}" if final["clocks_redone"] else ran
 
 
 def _kept(final: Mapping[str, Any]) -> tuple[str, str]:
@@ -125,6 +157,11 @@ def _objective(final: Mapping[str, Any]) -> str:
     value = f"{score['metric']} {score['value']:.6g}"
     if not math.isfinite(score["value"]):
         return f"{value}: training has diverged, or the application's objective is at fault"
-    if score["reference"] is None:
+    if score["reference_name"] is None:
         return value
-    return f"{value}; {score['reference_name']} on the same data: {score['reference']:.6g}"
+    note = score["reference_note"]
+    if score["reference"] is None:
+        return f"{value}; {score['reference_name']} on the same data {note}"
+    return f"{value}; {score['reference_name']} on the same data: {score['reference']:.6g}" + (
+        f" {note}" if note else ""
+    )

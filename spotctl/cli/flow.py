@@ -3,53 +3,112 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 
 import typer
 
 from pricing_data.units import micros
 from spotctl import session
-from spotctl.cli import endview, jsonlines, planview, screen, words
+from spotctl.background import Front
+from spotctl.checks import describe_data
+from spotctl.cli import endview, jsonlines, planview, screen, setbackview, words, workview
 from spotctl.cli.observers import JsonLines, LogLines, Screen
 from spotctl.config import JobSpec
-from spotctl.errors import DeadlineInfeasible, Interrupted, NothingToDo, UsageError
-from spotctl.interrupts import Detached
-from spotctl.movable import check_movable
+from spotctl.errors import DeadlineInfeasible, NothingToDo, UsageError
+from spotctl.history import keep_summary
 from spotctl.settings import LaunchOptions, WorldKind
+from spotctl.stopsignals import StopSignals
 
 
-def show_plan(spec: JobSpec, options: LaunchOptions, as_json: bool) -> None:
-    """Print the plan. Nothing is written. Raises DeadlineInfeasible and UsageError where a launch would."""
-    plan = session.plan_job(spec, options)
-    check_movable(spec, plan.terms.rules.notice_s)
+def show_plan(spec: JobSpec, options: LaunchOptions, as_json: bool, *, measure: bool = False) -> None:
+    """Print the plan. Nothing is written. Raises DeadlineInfeasible and UsageError where a launch would.
+
+    ``measure``: find out what a clock takes, which only elastic training has.
+    """
+    if measure and spec.command is not None:
+        raise UsageError("--measure: a command has no clocks to try; its file says how long it takes (work)")
+    plan = session.plan_job(spec, options, measure=measure)
+    data = describe_data(spec)
     if as_json:
-        screen.data(jsonlines.document(planview.document(plan)))
+        screen.data(jsonlines.document({**planview.document(plan), "data": data}))
     else:
-        screen.show(planview.picture(plan))
+        screen.show(planview.picture(plan, data))
     _refuse_infeasible(plan)
 
 
-def launch(spec: JobSpec, options: LaunchOptions, as_json: bool, *, ask: bool) -> int:
-    """Run the job to its end; the exit code."""
+def launch(
+    spec: JobSpec,
+    options: LaunchOptions,
+    as_json: bool,
+    *,
+    ask: bool,
+    front: Front | None = None,
+    detach: bool = False,
+) -> int:
+    """Run the job to its end; the exit code.
+
+    ``front``: the process at the terminal. ``detach``: it ends as soon as the job has machines.
+    """
     if ask and not screen.can_ask():
         raise UsageError("nobody can be asked here whether to start; add --yes")
-    plan = session.plan_job(spec, options)
+    with StopSignals() as signals:
+        return _launch(spec, options, as_json, signals, ask=ask, front=front, detach=detach)
+
+
+def _launch(
+    spec: JobSpec,
+    options: LaunchOptions,
+    as_json: bool,
+    signals: StopSignals,
+    *,
+    ask: bool,
+    front: Front | None,
+    detach: bool,
+) -> int:
+    goes_on = session.goes_on(spec, options)
+    plan = session.plan_job(spec, options, check=not goes_on)
     _refuse_infeasible(plan)
+    options = session.paced(spec, options, plan)
     if ask:
         _ask(plan)
     else:
-        screen.note(*planview.set_aside(plan))
+        told = [] if goes_on else planview.start_told(plan)
+        screen.note(*planview.set_aside(plan), *told, *setbackview.warnings(plan))
+    if options.world is WorldKind.LOCAL:
+        screen.note(*workview.told_of_speed(plan, options))
+    finished, interrupted = None, False
     try:
-        finished = _run(spec, options, as_json)
-    except Detached as left:
-        raise Interrupted(
-            f"{plan.terms.job} goes on training, unattended: nothing is bought or renewed until the same "
-            f"launch takes it up again. `spotctl down {plan.terms.job}` ends it"
-        ) from left
-    if as_json:
-        screen.event(jsonlines.line(finished.final))
-    else:
-        screen.show(endview.picture(finished.final))
+        with _watcher(options, as_json, front, detach=detach) as watcher:
+            finished = session.launch(spec, options, watcher, signals, plan)
+            signals.release()
+    except KeyboardInterrupt:
+        if finished is None:
+            raise
+        interrupted = True
+    with suppress(KeyboardInterrupt):  # nobody reads what is told; the run is over all the same
+        _tell_end(finished, as_json, interrupted)
+        keep_summary(finished.run, finished.state)
     return finished.exit_code
+
+
+def _tell_end(finished: session.Finished, as_json: bool, interrupted: bool) -> None:
+    """Say how the run ended and what it cost, then how good its model is, where that is known in time."""
+    try:
+        if as_json:
+            screen.event(jsonlines.run_ended(finished.final))
+        else:
+            screen.show(endview.picture(finished.final))
+            if finished.to_score and not interrupted:
+                screen.note(
+                    f"scoring the model, for {finished.scoring_limit_s:.0f} s at most; Ctrl-C ends that"
+                )
+    except KeyboardInterrupt:
+        interrupted = True
+    final = finished.scored(interrupted)
+    if as_json:
+        screen.event(jsonlines.line(final))
+    else:
+        screen.show(endview.quality(final))
 
 
 def _refuse_infeasible(plan: session.JobPlan) -> None:
@@ -86,14 +145,12 @@ def _ask(plan: session.JobPlan) -> None:
         raise NothingToDo("not started")
 
 
-def _run(spec: JobSpec, options: LaunchOptions, as_json: bool) -> session.Finished:
-    with _watcher(options, as_json) as watcher:
-        return session.launch(spec, options, watcher)
-
-
-def _watcher(options: LaunchOptions, as_json: bool) -> JsonLines | LogLines | Screen:
+def _watcher(
+    options: LaunchOptions, as_json: bool, front: Front | None, *, detach: bool
+) -> JsonLines | LogLines | Screen:
     if as_json:
-        return JsonLines()
-    if not screen.for_people():
-        return LogLines()
-    return Screen(f"{options.speed:g}x real time" if options.world is WorldKind.LOCAL else "replayed")
+        return JsonLines(front, detaches=detach)
+    if detach or not screen.for_people():
+        return LogLines(front, detaches=detach)
+    pace = f"{options.speed:g}x real time" if options.world is WorldKind.LOCAL else "replayed"
+    return Screen(pace, front)

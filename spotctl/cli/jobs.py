@@ -29,7 +29,12 @@ def add_to(app: typer.Typer) -> None:
 
 def status(
     job: Annotated[
-        str | None, typer.Argument(metavar="[JOB]", help="One job; default: a line for each.")
+        str | None,
+        typer.Argument(
+            metavar="[JOB]",
+            help="One job; default: a line for each.",
+            autocompletion=options.complete_jobs,
+        ),
     ] = None,
     form: options.FormatOption = options.Format.TABLE,
     as_json: options.JsonOption = False,
@@ -38,19 +43,26 @@ def status(
 
     Of one job: its stage, footprint, progress, cost so far and next decision.
     """
-    from spotctl.cli import jsonlines, runview
+    from spotctl.cli import jsonlines, runtable, sizes
+    from spotctl.history import summaries, summary_of
 
     runs = _runs()
     run = None if job is None else _find(runs, job)
-    shown, unreadable = runview.readable(runs.all()) if run is None else ({run: run.state()}, [])
-    if options.wants_json(form, as_json):
-        screen.data(jsonlines.document(runview.status(shown)))
-    elif run is not None:
+    if run is not None and not options.wants_json(form, as_json):
+        from spotctl.cli import runview
+
         screen.show(runview.picture(run))
+        screen.note(sizes.of_run(runs, run))
+        return
+    shown, unreadable = summaries(runs.all()) if run is None else ({run: summary_of(run)}, [])
+    if options.wants_json(form, as_json):
+        kept = sizes.document(runs, run)
+        screen.data(jsonlines.document({**runtable.status(shown.values()), "kept": kept}))
     elif shown:
-        screen.show(runview.table(shown))
+        screen.show_rows(runtable.table(shown))
+        screen.note(sizes.of_all(runs))
     elif not unreadable:
-        screen.note(runview.none_yet())
+        screen.note(runtable.none_yet())
     if unreadable:
         raise SpotctlError("\n".join(unreadable))
 
@@ -58,6 +70,10 @@ def status(
 def logs(
     job: options.JobName,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run has ended.")] = False,
+    tail: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="N", help="Of what is there by now, only the last N lines of each."),
+    ] = None,
 ) -> None:
     """Print what happened to a job.
 
@@ -70,10 +86,12 @@ def logs(
     files, story = LogFiles(run.machines), Story(run)
     while True:
         going = follow and run.is_live()
-        for at, said in story.news():
+        happened = list(story.news())
+        for at, said in happened if tail is None else happened[max(0, len(happened) - tail) :]:
             screen.data(f"{format_instant(at)} {said}")
-        for line in files.news():
+        for line in files.news(tail):
             screen.data(line)
+        tail = None  # what comes from now on is told whole
         if not going:
             return
         time.sleep(_POLL_S)
@@ -82,7 +100,8 @@ def logs(
 def cancel(job: options.JobName) -> None:
     """End a job gracefully.
 
-    Its model is saved, its machines end, its record is kept.
+    Its model is saved, its machines end, its record is kept. The clock in progress is finished first, for
+    some minutes at most; `down` does not wait for it.
     """
     from spotctl.control.events import Ask
 
@@ -90,7 +109,12 @@ def cancel(job: options.JobName) -> None:
 
 
 def down(
-    job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="The job's name, or one run's.")] = None,
+    job: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[JOB]", help="The job's name, or one run's.", autocompletion=options.complete_jobs
+        ),
+    ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All jobs that have not ended.")] = False,
 ) -> None:
     """Take a job's machines away now.
@@ -149,7 +173,8 @@ def wait(
 
     Its exit code becomes this command's.
     """
-    from spotctl.cli import jsonlines, runview
+    from spotctl.cli import jsonlines, runtable
+    from spotctl.history import summary_of
 
     limit = options.duration("--timeout", timeout)
     run, began = _find(_runs(), job), time.monotonic()
@@ -157,11 +182,12 @@ def wait(
         if limit is not None and time.monotonic() - began > limit:
             raise SpotctlError(f"{run.name} still runs after {timeout}")
         time.sleep(_POLL_S)
+    ended = summary_of(run)
     if options.wants_json(form, as_json):
-        screen.data(jsonlines.document(runview.status({run: run.state()})))
+        screen.data(jsonlines.document(runtable.status([ended])))
     else:
-        screen.show(runview.table({run: run.state()}))
-    raise typer.Exit(runview.exit_code(run))
+        screen.show_rows(runtable.table({run: ended}))
+    raise typer.Exit(runtable.exit_code(ended))
 
 
 def gc(

@@ -15,10 +15,12 @@ import types
 from collections.abc import Mapping
 from enum import Enum
 from functools import cache
-from typing import Any, Final, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, Union, get_args, get_origin, get_type_hints
 
 from pricing_data.units import Instant, MicroUsd, Usd, UsdPerHour, format_instant, format_micros
-from spotctl.control.events import Entry
+
+if TYPE_CHECKING:
+    from spotctl.control.events import Entry
 
 _EVENT: Final = "spotctl.event/1"
 
@@ -31,6 +33,16 @@ def event(entry: Entry) -> str:
 def event_of(job: str, entry: Entry) -> str:
     """The same of one job among several."""
     return _line({"schema": _EVENT, "event": type(entry).__name__, "job": job, **public(entry)})
+
+
+_SAID_LATER = ("schema", "objective", "not_scored")
+"""Of the final object: its own schema, and what takes time to find out."""
+
+
+def run_ended(final: Mapping[str, Any]) -> str:
+    """The outcome and the bill of a run as a line of their own, before its model is scored."""
+    known = {name: value for name, value in final.items() if name not in _SAID_LATER}
+    return _line(public({"schema": _EVENT, "event": "RunEnded", "at": final["ended"], **known}))
 
 
 def line(fields: Mapping[str, Any]) -> str:

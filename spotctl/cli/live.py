@@ -16,11 +16,13 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from pricing_data.units import Instant, format_instant
+from pricing_data.units import Instant, format_instant, later
 from spotctl.cli import words
 from spotctl.control.lifecycle import Life
 from spotctl.control.state import Allocation, Instance, Phase, State
+from spotctl.control.terms import Expectation
 from spotctl.report.fold import Account, account
+from spotctl.report.status import clocks as clocks
 
 HAPPENED_ROWS: Final = 8
 _STYLES: Final = {Life.PENDING: "yellow", Life.RUNNING: "green", Life.WARNED: "bold red", Life.ENDING: "dim"}
@@ -43,6 +45,8 @@ class LiveView:
     """How nominal time passes, in words; empty where nobody knows."""
     happened: tuple[tuple[Instant, str], ...] = ()
     waits: tuple[str, ...] = ()
+    terminal: str = ""
+    """What is to be said of it; empty where it has one."""
 
     def __rich__(self) -> RenderableType:
         parts: list[RenderableType] = [_header(self), _footprint(self), _title(""), _facts(self)]
@@ -52,13 +56,24 @@ class LiveView:
 
 
 def cost(money: Account) -> str:
-    """What a run cost so far, beside what on-demand machines would have cost for the same work."""
+    """What a run cost so far, beside what the same work would have cost on demand."""
     spent = words.money(money.spending.total)
-    if money.baseline is None or money.savings is None:
+    if money.spending.refunded:
+        spent += f" ({words.money(money.spending.refunded)} came back for hours in which machines were taken)"
+    if money.baselines is None:
         return f"{spent}; no work is done yet that on-demand could be compared for"
-    share, on_demand = money.savings, words.money(money.baseline.cost)
-    verdict = f"{share:.0%} less" if share >= 0 else f"{-share:.0%} more"
-    return f"{spent}, {verdict} than {on_demand} for the same work on-demand"
+    ways = ", ".join(
+        f"{words.money(rental.cost)} {words.BESIDE[name]}" for name, rental in money.baselines.named.items()
+    )
+    if money.savings is None:
+        return f"{spent}; the same work: {ways}"
+    return f"{spent}, {words.savings(money.savings)}; the same work: {ways}"
+
+
+def planned(start: Instant, plan: Expectation) -> str:
+    """What the plan of the launch said."""
+    by = format_instant(later(start, plan.seconds))
+    return f"{words.money(plan.cost)} by {by}, {plan.evictions:.1f} evictions"
 
 
 def _header(view: LiveView) -> RenderableType:
@@ -72,7 +87,7 @@ def _footprint(view: LiveView) -> RenderableType:
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
     for title in ("", "market"):
         table.add_column(title, no_wrap=True)
-    for title in ("n", "bid", "price", "hour left", "beta"):
+    for title in ("n", "bid", "price", "hour left", "risk"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("state")
     for allocation in view.state.allocations.values():
@@ -130,10 +145,14 @@ def _facts(view: LiveView) -> RenderableType:
     if state.checkpoint is not None:
         clock, folder = state.checkpoint
         grid.add_row("checkpoint", Text(f"{words.unit(state.terms)} {clock} in {folder}"))
+    if view.terminal:
+        grid.add_row("terminal", Text(view.terminal))
     for wait in view.waits:
         grid.add_row("waiting for", Text(wait))
     grid.add_row("objective", Text(objective(state)))
     grid.add_row("cost so far", Text(cost(account(state))))
+    if state.terms.expected is not None:
+        grid.add_row("planned", Text(planned(state.terms.start, state.terms.expected)))
     why = state.last_decision.why if state.last_decision else "none yet"
     grid.add_row("last decision", Text(why))
     grid.add_row("next decision", Text(_next_decision(view)))
@@ -151,6 +170,7 @@ def _progress(state: State) -> RenderableType:
     share = done(state)
     row = Table.grid(padding=(0, 2))
     redone = f", {state.clocks_redone} computed twice" if state.clocks_redone else ""
+    redone += f", {words.span(state.seconds_redone)} done again" if state.seconds_redone else ""
     again = f", begun again {words.times(state.restarts)}" if state.restarts else ""
     row.add_row(
         ProgressBar(completed=0 if share is None else 100 * share, pulse=share is None, width=40),
@@ -168,12 +188,6 @@ def done(state: State) -> float | None:
     if stop.seconds is not None:
         shares.append(0.0 if started is None else (state.now - started) / stop.seconds)
     return min(1.0, max(shares)) if shares else None
-
-
-def clocks(state: State) -> str:
-    """ "clock 3 of 40"; of a command "step 3 of 40"."""
-    total = state.terms.stop.clocks
-    return f"{words.unit(state.terms)} {state.clock}" + ("" if total is None else f" of {total}")
 
 
 def objective(state: State) -> str:

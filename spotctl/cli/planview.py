@@ -18,44 +18,54 @@ from pricing_data.traces import Recording
 from pricing_data.units import (
     HOUR_S,
     Instant,
-    Usd,
     UsdPerHour,
     format_instant,
     format_micros,
     later,
     micros,
 )
-from spotctl.cli import words
+from spotctl.cli import setbackview, words, workview
 from spotctl.cli.jsonlines import public
 from spotctl.control.deciding import ReliableAt
 from spotctl.control.luggage import dearest_move
 from spotctl.control.state import State
+from spotctl.report.final import baselines_document
+from spotctl.report.summary import MEANINGS
 from spotctl.session import JobPlan
 
 _Judged: TypeAlias = tuple[Weighed, Beta | None]
 
 _MARKETS_NAMED: Final = 5
+_MARKETS_SHOWN: Final = 20
+"""More alternatives than these help nobody to decide."""
 
 
-def picture(plan: JobPlan) -> RenderableType:
-    """For people: what would be bought, the alternatives to the first purchase, what to expect."""
+def picture(plan: JobPlan, data: str | None = None) -> RenderableType:
+    """For people: what would be bought, the alternatives to the first purchase, what to expect.
+
+    ``data``: which columns of the input are read as what.
+    """
     terms, first = plan.terms, plan.ahead.decisions[0]
     parts: list[RenderableType] = [
         Text.assemble(
             (terms.job, "bold"), f"  prices: {terms.prices}, {terms.rules.name} rules, {terms.strategy}"
         ),
-        Text(f"starts {format_instant(terms.start)}, the prices' own time", style="dim"),
+        Text(f"starts {format_instant(terms.start)}, the prices' own time{_again(plan)}", style="dim"),
+        *([] if data is None else [Text(f"reads {data}", style="dim")]),
         *(Text(line, style="yellow") for line in (*set_aside(plan), *_unknowns(plan))),
+        *(Text(line, style="yellow") for line in setbackview.warnings(plan)),
         Text(""),
     ]
     parts.append(_steps(plan))
     if first.weighed:
-        judged = _judged(plan.state, first)
-        weighed = f"what was weighed for the first step ({first.considered} alternatives)"
+        best = _best(first)
+        judged = _judged(plan.state, best[:_MARKETS_SHOWN])
+        weighed = f"alternatives considered for the first step ({first.considered})"
         parts += [
             Text(""),
             Text(weighed, "bold"),
             _candidates(plan.state, judged),
+            *_further(best),
             *_evidence(plan.state, judged),
         ]
     parts += [Text(""), *_expected(plan)]
@@ -112,14 +122,18 @@ def document(plan: JobPlan) -> dict[str, Any]:
         "reliable": {"count": terms.reliable_count, **public(terms.reliable), **_reliable_at(plan)},
         "work": ahead.work,
         "core_seconds_per_clock": terms.core_seconds_per_clock,
-        "work_assumed": plan.work_assumed,
-        "expected_cost": _estimate(ahead.expected_cost),
-        "expected_seconds": _finite(ahead.expected_s),
+        **workview.fields(plan),
+        "expected_cost": words.estimate(ahead.expected_cost),
+        "expected_seconds": words.finite(ahead.expected_s),
         "expected_finish": format_instant(_finish(plan)) if math.isfinite(ahead.expected_s) else None,
-        "on_demand_cost": _estimate(ahead.on_demand_cost),
+        "expected_evictions": words.finite(ahead.expected_evictions),
+        "on_demand_cost": None if plan.baselines is None else format_micros(plan.baselines.rental.cost),
+        "baselines": baselines_document(plan.baselines, None),
+        "reproduce": _reproduce(plan),
         "deadline_seconds": terms.deadline_s,
         "promise": None if plan.promise is None else _promise(plan.promise),
         "move": _move(plan),
+        "setbacks": setbackview.fields(plan.setbacks),
         "budget": None if terms.budget is None else format_micros(terms.budget),
         "price_rows": {"read": plan.recording.rows_read, "quarantined": plan.recording.rows_quarantined},
         "markets_left_out": _left_out(plan),
@@ -139,7 +153,7 @@ def _reliable_at(plan: JobPlan) -> dict[str, Any]:
         "runs_at": str(at.market),
         "bid": at.bid,
         "losses_per_hour": at.losses_per_hour,
-        "loss": _estimate(at.loss) if at.bid is not None else None,
+        "loss": words.estimate(at.loss) if at.bid is not None else None,
     }
 
 
@@ -203,7 +217,10 @@ def _evidence(state: State, judged: Sequence[_Judged]) -> list[Text]:
             kind = beta.evidence.source.partition(",")[0] or "nothing that is known"
             ages.setdefault(kind, []).append(beta.age_s(state.now) or 0.0)
     return [
-        Text(f"beta: {kind} of {len(found)} markets, newest up to {words.span(max(found))} old", style="dim")
+        Text(
+            f"risk in an hour: {kind} of {len(found)} markets, newest up to {words.span(max(found))} old",
+            style="dim",
+        )
         for kind, found in ages.items()
     ]
 
@@ -211,7 +228,7 @@ def _evidence(state: State, judged: Sequence[_Judged]) -> list[Text]:
 def _betas(plan: JobPlan) -> list[dict[str, Any]]:
     """The best request for each market, with what its beta rests on."""
     rows = []
-    for weighed, beta in _judged(plan.state, plan.ahead.decisions[0]):
+    for weighed, beta in _judged(plan.state, _best(plan.ahead.decisions[0])):
         if beta is not None:
             newest = beta.evidence.newest
             rows.append(
@@ -239,7 +256,7 @@ def _unknowns(plan: JobPlan) -> list[str]:
     if plan.terms.rules.cleared_by_bid or plan.state.capacity.markets:
         return []
     return [
-        f"beta counts price crossings only: under {plan.terms.rules.name} rules machines are taken for",
+        f"risk counts price crossings only: under {plan.terms.rules.name} rules machines are taken for",
         "capacity, of which nothing is recorded here (--availability FILE says when it was there)",
     ]
 
@@ -251,7 +268,7 @@ def _candidates(state: State, judged: Sequence[_Judged]) -> Table:
     """The best alternative of each market, cheapest work first. It fits into eighty columns."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("market", no_wrap=True)
-    for title in ("price", "bid", "beta", "95 %", "$/core-h", "dearer"):
+    for title in ("price", "bid", "risk", "95 %", "$/core-h", "vs best"):
         table.add_column(title, justify="right", no_wrap=True)
     least = min(weighed.cost_per_work for weighed, _ in judged)
     for weighed, beta in judged:
@@ -259,12 +276,23 @@ def _candidates(state: State, judged: Sequence[_Judged]) -> Table:
     return table
 
 
-def _judged(state: State, decision: Decision) -> list[_Judged]:
-    """The best alternative of each market, cheapest work first, with what its beta rests on."""
+def _further(best: Sequence[Weighed]) -> list[Text]:
+    """What is not in the table."""
+    more = len(best) - _MARKETS_SHOWN
+    return [Text(f"and {more} more, all of them dearer; --json has them", style="dim")] if more > 0 else []
+
+
+def _judged(state: State, best: Sequence[Weighed]) -> list[_Judged]:
+    """Each with what its beta rests on."""
+    return [(weighed, _beta(state, weighed)) for weighed in best]
+
+
+def _best(decision: Decision) -> list[Weighed]:
+    """The best alternative of each market, cheapest work first."""
     best: dict[object, Weighed] = {}
     for weighed in sorted(decision.weighed, key=lambda w: (not w.chosen, w.cost_per_work)):
         best.setdefault(weighed.market, weighed)
-    return [(w, _beta(state, w)) for w in sorted(best.values(), key=lambda w: w.cost_per_work)]
+    return sorted(best.values(), key=lambda w: w.cost_per_work)
 
 
 def _row(state: State, weighed: Weighed, beta: Beta | None, least: float) -> tuple[str, ...]:
@@ -304,24 +332,51 @@ def _expected(plan: JobPlan) -> list[RenderableType]:
     if not math.isfinite(ahead.expected_s):
         return [Text("This footprint would never finish the job.", style="bold")]
     whole = "" if terms.stop.foreseen else f" of one {words.unit(terms)}; nobody can say how many it takes"
-    cost, on_demand = micros(ahead.expected_cost), micros(ahead.on_demand_cost)
-    saved = f" ({1 - cost / on_demand:.0%} less)" if on_demand > cost else ""
     lasting = words.span(ahead.expected_s)
     lines = [
-        f"expected cost    {words.money(cost)}; on-demand alone {words.money(on_demand)}{saved}{whole}",
+        f"expected cost    {words.money(micros(ahead.expected_cost))}{_saved(plan)}{whole}",
+        *_on_demand(plan),
         f"expected finish  {format_instant(_finish(plan))}, {lasting} after the start{whole}{_alone(plan)}",
     ]
-    return [Text(line) for line in lines + _work(plan) + _moves(plan) + _limits(plan)]
+    return [Text(line) for line in lines + workview.lines(plan) + _moves(plan) + _limits(plan)]
 
 
-def _work(plan: JobPlan) -> list[str]:
-    """What all sums rest on, where the job does not say it."""
-    if not plan.work_assumed:
+def _saved(plan: JobPlan) -> str:
+    """Beside the cheaper way on demand."""
+    cost, found = micros(plan.ahead.expected_cost), plan.baselines
+    if found is None or not found.rental.cost:
+        return ""
+    than, less = MEANINGS[found.headline], 1 - cost / found.rental.cost
+    return f", {less:.0%} less than {than}" if less >= 0 else f", {-less:.0%} MORE than {than}"
+
+
+def _on_demand(plan: JobPlan) -> list[str]:
+    """Both ways to do the same on demand, named."""
+    if plan.baselines is None:
         return []
-    terms = plan.terms
-    key = "local.core_seconds_per_clock" if terms.checkpoints is None else "work"
-    taken = f"{terms.core_seconds_per_clock:g} core-seconds"
-    return [f"work             a {words.unit(terms)} is taken for {taken}, as {key} is not set"]
+    return [
+        f"{'':17}{words.money(way.cost)} is {MEANINGS[name]}: {way.machines} x "
+        f"{way.market.instance_type} in {words.span(way.seconds)}"
+        for name, way in plan.baselines.named.items()
+    ]
+
+
+def _again(plan: JobPlan) -> str:
+    """How a start that follows from the clock is had again; nothing where it was named."""
+    return f"; again with {_reproduce(plan)}" if plan.start_follows_clock else ""
+
+
+def start_told(plan: JobPlan) -> list[str]:
+    """The start that follows from the clock, and how to have it again; nothing where it was named."""
+    again = _again(plan)
+    return [f"{plan.terms.job}: starts {format_instant(plan.terms.start)}, as the clock says{again}"] * bool(
+        again
+    )
+
+
+def _reproduce(plan: JobPlan) -> str:
+    """The options with which the same start is had again, whatever the clock says."""
+    return f"--trace-start {format_instant(plan.terms.start)} --seed {plan.terms.seed}"
 
 
 def _moves(plan: JobPlan) -> list[str]:
@@ -398,11 +453,3 @@ def _finish(plan: JobPlan) -> Instant:
 
 def _rate(price: UsdPerHour) -> str:
     return f"${words.price(price)} per hour each"
-
-
-def _estimate(amount: Usd) -> str | None:
-    return format_micros(micros(amount)) if math.isfinite(amount) else None
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -36,15 +36,17 @@ def run(settings: QueueSettings, as_json: bool, *, ask: bool) -> int:
     """Run the queue to its end; the exit code."""
     if ask and not screen.can_ask():
         raise UsageError("nobody can be asked here whether to start; add --yes")
+    start = None
     if not goes_on(settings):
         found = plan_queue(settings)
+        start = found.start
         found.admission.check(settings.spec.name)
         if ask:
             screen.canvas().print(queueview.plan(found, settings))
             if not typer.confirm("Start it?", err=True):
                 raise NothingToDo("not started")
     with JsonLines() if as_json else LogLines() as watcher:
-        final = run_queue(settings, watcher)
+        final = run_queue(settings, watcher, start)
     if as_json:
         screen.event(jsonlines.line(final))
     else:

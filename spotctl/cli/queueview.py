@@ -19,6 +19,12 @@ from spotctl.queue.spec import QueueSettings
 from spotctl.queue.standing import Row, Standing, Status
 
 
+def _again(found: QueuePlan, settings: QueueSettings) -> str:
+    """How a start that follows from the clock is had again; nothing where it was named."""
+    named = settings.options.prices.start is not None
+    return "" if named else f"; again with --trace-start {format_instant(found.start)}"
+
+
 def plan(found: QueuePlan, settings: QueueSettings) -> RenderableType:
     """What would be promised, and what the first round would give."""
     spec = settings.spec
@@ -26,8 +32,8 @@ def plan(found: QueuePlan, settings: QueueSettings) -> RenderableType:
     head = Text(f"{spec.name}  prices: {found.prices}, {spec.policy.name}", style="bold")
     sure = {f"{rate.error:.0%}" for of in found.rates.values() for rate in of.values()}
     about = [
-        f"starts {format_instant(found.start)}, the prices' own time; a round every "
-        f"{words.span(spec.round_s)}; budget {budget}",
+        f"starts {format_instant(found.start)}, the prices' own time{_again(found, settings)}",
+        f"a round every {words.span(spec.round_s)}; budget {budget}",
         f"machines at once: {_quotas(found, settings)}",
         f"speeds by type: the catalogue's ± {' or '.join(sorted(sure))}, until each job shows its own",
     ]
@@ -228,12 +234,12 @@ def _rates(found: Mapping[str, Estimate]) -> dict[str, Any]:
 
 def ended(final: Mapping[str, Any]) -> RenderableType:
     """The table under which a queue ends."""
-    table = _table("job", "ended", "took", "cost", "on-demand alone", "evictions", "deadline")
+    table = _table("job", "ended", "took", "cost", "on demand", "evictions", "deadline")
     for job in final["jobs"]:
         if job["run"] is None:
             table.add_row(job["job"], job["why"], "-", "-", "-", "-", "-")
             continue
-        baseline = job["cost"]["on_demand_baseline"]
+        baseline = None if job["savings_fraction"] is None else job["cost"]["on_demand_baseline"]
         table.add_row(
             job["job"],
             _how(job),
@@ -245,8 +251,9 @@ def ended(final: Mapping[str, Any]) -> RenderableType:
         )
     cost = final["cost"]
     saved = final["savings_fraction"]
-    alone = f"; on-demand alone ${cost['on_demand_baseline']}"
-    against = "" if saved is None else f"{alone}: {words.savings(saved)}"
+    beside = f"; the cheaper way on demand ${cost['on_demand_baseline']}"
+    rest_of = f", without ${final['not_compared']} of other jobs" if float(final["not_compared"]) else ""
+    against = "" if saved is None else f"{beside}: {words.savings(saved)}{rest_of}"
     total = f"${cost['total']} = ${cost['spot']} spot + ${cost['on_demand']} on-demand{against}"
     held = final["held_seconds"]
     waited = f", {held:.1f} s held for machines to be ready while training went on" if held else ""

@@ -25,7 +25,8 @@ _EXIT_CODES = """\
 | 5 | no capacity or quota anywhere allowed |
 | 6 | a deadline or a budget cannot be met, or was missed |
 | 7 | interrupted; the message says whether the job goes on or was torn down |
-| 130 | Ctrl-C before anything was started |"""
+| 8 | the job runs already, and nothing was started (`--if-running skip`: 3; `attach` follows it) |
+| 130 | Ctrl-C, SIGTERM or a closed terminal before anything was started |"""
 
 
 def written_by() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -16,7 +17,7 @@ from spotctl.report.by import By
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from spotctl.control.state import State
+    from spotctl.report.summary import RunSummary
 
 _STAMP: Final = len("20261120T093214Z")
 """A run's id begins with the moment it was made."""
@@ -31,10 +32,11 @@ def add_to(app: typer.Typer) -> None:
 
 def report(
     since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Only runs that began since, like 2026-11-01 (UTC).")
+        str | None,
+        typer.Option(metavar="TIME", help="Only runs that began since: 7d, yesterday, 2026-11-01 (UTC)."),
     ] = None,
     by: Annotated[
-        By, typer.Option(help="One row for each; days are those of the prices' own time.")
+        By, typer.Option(help="One row for each; days are those on which runs began, here.")
     ] = By.JOB,
     form: Annotated[ReportFormat, typer.Option("--format", help="How to write it.")] = ReportFormat.TABLE,
     as_json: JsonOption = False,
@@ -46,29 +48,30 @@ def report(
 
     And what was free, what was saved and against what.
     """
-    from spotctl.cli import runview
+    from spotctl.cli import runtable
+    from spotctl.history import summaries
     from spotctl.runs import Runs
 
-    begin = options.moment("--since", since)
+    begin = options.since("--since", since, time.time())
     every = Runs().all()
     chosen = [run for run in every if begin is None or parse_instant(run.id[:_STAMP]) >= begin]
-    states, unreadable = runview.readable(chosen)
-    runs = {f"{run.name}/{run.id}": state for run, state in states.items()}
+    found, unreadable = summaries(chosen)
+    runs = {f"{run.name}/{run.id}": summary for run, summary in found.items()}
     if as_json:
         form = ReportFormat.JSON
     if not chosen:
-        screen.note(f"no run began since {since}" if every else runview.none_yet())
+        screen.note(f"no run began since {since}" if every else runtable.none_yet())
     if chosen or output is not None or form is not ReportFormat.TABLE:
         _write(runs, by, form, output)
     if unreadable:
         raise SpotctlError("\n".join((*unreadable, "what these have cost is not in the report")))
 
 
-def _write(runs: Mapping[str, State], by: By, form: ReportFormat, output: Path | None) -> None:
+def _write(runs: Mapping[str, RunSummary], by: By, form: ReportFormat, output: Path | None) -> None:
     from spotctl.cli import reportview
 
     if form is ReportFormat.TABLE and output is None:
-        screen.show(reportview.table(runs, by))
+        screen.show_rows(reportview.table(runs, by))
         return
     text = {
         ReportFormat.TABLE: reportview.plain_table,

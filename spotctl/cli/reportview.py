@@ -4,48 +4,59 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping
+from collections import Counter
 from typing import Any, Final
 
-from rich.table import Table
-
 from pricing_data.units import HOUR_S, MicroUsd, format_micros
-from spotctl.cli import jsonlines, screen, words
-from spotctl.control.state import State
+from spotctl.cli import amounts, jsonlines
+from spotctl.cli.rows import Rows
 from spotctl.report.by import By
-from spotctl.report.final import MONEY
-from spotctl.report.groups import Group, grouped, total
-
-Runs = Mapping[str, State]
-"""States of runs by the id of the run."""
+from spotctl.report.groups import Group, Runs, grouped, time_zone, total
+from spotctl.report.summary import MONEY
 
 _RUNS_NAMED: Final = 5
 
 
-def table(runs: Runs, by: By) -> Table:
+def table(runs: Runs, by: By) -> Rows:
     """For people: hours, and dollars to the last digit so that rows add up, with the total below."""
     whole = total(runs)
-    notes = "\n".join((words.NOMINAL, words.BASELINE, *_uncompared(whole), *_open(whole)))
-    shown = Table(box=None, header_style="bold", pad_edge=False, caption=notes, caption_justify="left")
-    shown.add_column(by.value, no_wrap=True)
     titles = ("runs", "spot h", "free h", "on-demand h", "spot", "on-demand", "egress", "total", "refunded")
-    for title in (*titles, "baseline", "saved", "evictions", "machines taken", "redone"):
-        shown.add_column(title, justify="right", no_wrap=True)
-    for group in grouped(runs, by):
-        shown.add_row(*_cells(group))
-    shown.add_section()
-    shown.add_row(*_cells(whole), style="bold")
-    return shown
+    compared = ("as fast", "cheapest", "saved", "evictions", "machines taken", "redone")
+    return Rows(
+        titles=(by.value, *titles, *compared),
+        rows=[_cells(group) for group in grouped(runs, by)],
+        left=1,
+        total=_cells(whole),
+        notes=(
+            *(amounts.NOMINAL, amounts.BASELINES),
+            *(*_zone(runs, by), *_uncompared(whole), *_open(whole)),
+        ),
+    )
+
+
+def _zone(runs: Runs, by: By) -> list[str]:
+    """Which days are meant."""
+    zone = _time_zone(runs)
+    if by not in (By.DAY, By.MONTH) or zone is None:
+        return []
+    return [f"{by.value}s are those on which runs began, in the time zone of this computer ({zone})"]
+
+
+def _time_zone(runs: Runs) -> str | None:
+    """In which the newest run began."""
+    return time_zone(max(run.began for run in runs.values())) if runs else None
 
 
 def _uncompared(whole: Group) -> list[str]:
-    """What was paid that no savings are counted on."""
-    runs = whole.uncompared_runs
-    if not runs:
+    """What was paid that no savings are counted on, by reason."""
+    lines = []
+    for reason, count in Counter(whole.uncompared_runs.values()).items():
+        runs = [run for run, why in whole.uncompared_runs.items() if why == reason]
+        named = ", ".join(runs[:_RUNS_NAMED]) + (", ..." if count > _RUNS_NAMED else "")
+        lines.append(f"  {amounts.counted(count, 'run')}: {reason}: {named}")
+    if not lines:
         return []
-    named = ", ".join(runs[:_RUNS_NAMED]) + (", ..." if len(runs) > _RUNS_NAMED else "")
-    did = f"{words.counted(len(runs), 'run')} did no work that could be compared"
-    return [f"saved: without {words.exact(whole.uncompared)}, as {did}: {named}"]
+    return [f"saved: without {amounts.exact(whole.uncompared)}, which is cost without a saving:", *lines]
 
 
 def _open(whole: Group) -> list[str]:
@@ -58,7 +69,7 @@ def _open(whole: Group) -> list[str]:
 
 def plain_table(runs: Runs, by: By) -> str:
     """``table`` as text."""
-    return screen.text(table(runs, by))
+    return table(runs, by).text()
 
 
 def rows_csv(runs: Runs, by: By) -> str:
@@ -81,7 +92,8 @@ def document(runs: Runs, by: By) -> str:
             "money": MONEY,
             "rows": rows,
             "total": _fields(whole, by),
-            "runs_not_compared": list(whole.uncompared_runs),
+            "runs_not_compared": dict(whole.uncompared_runs),
+            "time_zone": _time_zone(runs),
         }
     )
 
@@ -100,31 +112,44 @@ def _fields(group: Group, by: By) -> dict[str, Any]:
         "total": format_micros(group.total),
         "refunded": format_micros(group.refunded),
         "on_demand_baseline": None if group.baseline is None else format_micros(group.baseline),
+        "on_demand_as_fast": None if group.as_fast is None else format_micros(group.as_fast),
+        "on_demand_cheapest": None if group.cheapest is None else format_micros(group.cheapest),
         "not_compared": None if group.clocks_redone is None else format_micros(group.uncompared),
         "savings_fraction": None if group.savings is None else round(group.savings, 6),
         "evictions": group.evictions,
         "instances_evicted": group.evicted,
         "clocks_redone": group.clocks_redone,
+        "seconds_redone": group.seconds_redone,
     }
 
 
 def _cells(group: Group) -> tuple[str, ...]:
     hours = (f"{seconds / HOUR_S:.2f}" for seconds in (group.paid_s, group.free_s, group.on_demand_s))
-    amounts = (
-        words.exact(a) for a in (group.spot, group.on_demand, group.egress, group.total, group.refunded)
+    sums = (
+        amounts.exact(a) for a in (group.spot, group.on_demand, group.egress, group.total, group.refunded)
     )
     return (
         group.key,
         str(group.runs),
         *hours,
-        *amounts,
-        _or_dash(group.baseline),
+        *sums,
+        _or_dash(group.as_fast),
+        _or_dash(group.cheapest),
         "-" if group.savings is None else f"{group.savings:.1%}",
         str(group.evictions),
         str(group.evicted),
-        "-" if group.clocks_redone is None else str(group.clocks_redone),
+        _redone(group),
+    )
+
+
+def _redone(group: Group) -> str:
+    """Clocks and steps, and for how long programs ran for nothing."""
+    if group.clocks_redone is None:
+        return "-"
+    return f"{group.clocks_redone}" + (
+        f" + {amounts.span(group.seconds_redone)}" if group.seconds_redone else ""
     )
 
 
 def _or_dash(amount: MicroUsd | None) -> str:
-    return "-" if amount is None else words.exact(amount)
+    return "-" if amount is None else amounts.exact(amount)

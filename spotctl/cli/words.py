@@ -9,15 +9,25 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from bidbrain.model import Action
 from pricing_data.market import Market
-from pricing_data.units import Instant, MicroUsd, format_micros
+from pricing_data.units import Instant, MicroUsd, Usd, format_micros, micros
+from spotctl.cli.amounts import BASELINES as BASELINES
+from spotctl.cli.amounts import BESIDE as BESIDE
+from spotctl.cli.amounts import NOMINAL as NOMINAL
+from spotctl.cli.amounts import counted as counted
+from spotctl.cli.amounts import exact as exact
+from spotctl.cli.amounts import money as money
+from spotctl.cli.amounts import savings as savings
+from spotctl.cli.amounts import size as size
+from spotctl.cli.amounts import span as span
 from spotctl.control import events as e
+from spotctl.control.spending import bills
 from spotctl.control.state import Allocation, Instance, State
-from spotctl.control.terms import Terms
+from spotctl.report.status import unit as unit
 
 STAGES: Final[Mapping[int, str]] = {
     1: "parameters live on reliable machines; everybody computes",
@@ -25,16 +35,6 @@ STAGES: Final[Mapping[int, str]] = {
     3: "parameters live on spot machines, backed up on reliable ones; reliable machines compute nothing",
 }
 """Harlap 4.2.2, as one line each."""
-
-
-NOMINAL: Final = "nominal: what these machines would have cost at the trace's prices; nobody was charged"
-"""Said wherever money of local runs is summed up."""
-
-BASELINE: Final = (
-    "baseline: the same work by on-demand machines alone, as many as worked on average, by the same rules, "
-    "where the job may have them for least"
-)
-"""What is meant by on-demand alone, where a run's own machines are not named."""
 
 
 def sentence(state: State, entry: e.Entry) -> str | None:
@@ -53,9 +53,10 @@ def times(count: int) -> str:
     return {1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
-def counted(count: int, noun: str) -> str:
-    """ "1 eviction", "3 evictions"."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+def listed(parts: Sequence[str]) -> str:
+    """ "a", "a and b", "a, b and c"."""
+    *first, last = parts
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def moment(at: Instant) -> str:
@@ -63,22 +64,14 @@ def moment(at: Instant) -> str:
     return dt.datetime.fromtimestamp(at, dt.UTC).strftime("%H:%M")
 
 
-def span(seconds: float) -> str:
-    """ "1:02:03", with its hours so that it is no time of day; never negative: a countdown stops at zero."""
-    whole = max(0, math.ceil(seconds))
-    minutes, rest = divmod(whole, 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}"
+def estimate(amount: Usd) -> str | None:
+    """Dollars as scripts read them; None where they are infinite."""
+    return format_micros(micros(amount)) if math.isfinite(amount) else None
 
 
-def money(amount: MicroUsd) -> str:
-    """Dollars to a hundredth of a cent: for people; JSON has all six decimals."""
-    return f"${amount / 1_000_000:,.4f}"
-
-
-def exact(amount: MicroUsd) -> str:
-    """Dollars to the last digit that is owed: sums of what is shown are the sums that are shown."""
-    return f"${format_micros(amount)}"
+def finite(value: float) -> float | None:
+    """``value``; None where it is infinite, which JSON cannot say."""
+    return value if math.isfinite(value) else None
 
 
 def price(per_hour: float) -> str:
@@ -86,28 +79,9 @@ def price(per_hour: float) -> str:
     return f"{per_hour:.6f}".rstrip("0").rstrip(".")
 
 
-def size(size_bytes: float) -> str:
-    """In units of a thousand: "2.5 GB"."""
-    for unit_ in ("bytes", "kB", "MB", "GB"):
-        if size_bytes < 1000:
-            return f"{size_bytes:.3g} {unit_}"
-        size_bytes /= 1000
-    return f"{size_bytes:.3g} TB"
-
-
-def unit(terms: Terms) -> str:
-    """What its progress is counted in: a command counts as its program does."""
-    return "clock" if terms.checkpoints is None else "step"
-
-
 def ending(outcome: str, why: str) -> str:
     """How a run ended, without saying it twice: "the work is done", "failed: no reliable machine ..."."""
     return why if outcome in why else f"{outcome}: {why}"
-
-
-def savings(share: float) -> str:
-    """Of an on-demand baseline, what was not spent; where it is negative, more was."""
-    return f"{share:.1%} saved" if share >= 0 else f"{-share:.1%} more was paid"
 
 
 def died_of(told: str, job: str) -> str:
@@ -167,7 +141,12 @@ def _silent(state: State, entry: e.ControllerSilent) -> str:
 
 
 def _ended(state: State, entry: e.InstancesEnded) -> str:
-    return f"gone: {_those(state, entry.instances)}, {entry.end}"
+    told = f"gone: {_those(state, entry.instances)}, {entry.end}"
+    ended = set(entry.instances)
+    back = sum(bill.refunded for bill in bills(state) if bill.instance.name in ended)
+    if not back:
+        return told
+    return f"{told}; their last hour is free: {money(MicroUsd(back))} comes back"
 
 
 def _release(state: State, entry: e.Release) -> str | None:
@@ -188,8 +167,8 @@ def _whole(allocation: Allocation) -> str:
 
 def _those(state: State, instances: Iterable[str]) -> str:
     counts = Counter(state.instances[name].allocation for name in instances)
-    return " and ".join(
-        f"{machines(count, state.allocations[name].market)} ({name})" for name, count in counts.items()
+    return listed(
+        [f"{machines(count, state.allocations[name].market)} ({name})" for name, count in counts.items()]
     )
 
 
@@ -198,6 +177,14 @@ def _those(state: State, instances: Iterable[str]) -> str:
 
 def _stage(_: State, entry: e.StageEntered) -> str:
     return f"stage {entry.stage}: {STAGES[entry.stage]}"
+
+
+def _program_began(state: State, entry: e.ProgramBegan) -> str | None:
+    if state.program_starts < 2:
+        return None
+    again = f"{span(state.seconds_redone)} of its time so far is done again" if state.seconds_redone else ""
+    where = f"after {unit(state.terms)} {entry.clock}" if entry.clock else "from nothing"
+    return f"the program begins again, {where}" + (f": {again}" if again else "")
 
 
 def _rolled_back(state: State, entry: e.RolledBack) -> str:
@@ -314,6 +301,7 @@ TELLERS: Final[Mapping[type, Callable[[State, Any], str | None]]] = {
     e.InstancesEnded: _ended,
     e.Release: _release,
     e.StageEntered: _stage,
+    e.ProgramBegan: _program_began,
     e.RolledBack: _rolled_back,
     e.CheckpointFetched: _fetched,
     e.Checkpointed: _checkpointed,

@@ -85,10 +85,9 @@ class CheckpointStore:
             self._root = str(root).rstrip("/")
 
     def check(self) -> None:
-        """Raises StoreError unless files can be written there, read and removed."""
-        probe = f"{self._root}/probe-{secrets.token_hex(4)}"
+        """Raises StoreError unless files can be written there, read and removed. Leaves nothing."""
         with self._asked("written to"):
-            self._make_folder(self._root)
+            probe = f"{self._first_there()}/probe-{secrets.token_hex(4)}"
             self._fs.pipe_file(probe, b"spotctl")
             found = self._fs.cat_file(probe)
             self._fs.rm_file(probe)
@@ -215,6 +214,14 @@ class CheckpointStore:
     @property
     def _protocols(self) -> tuple[str, ...]:
         return self._fs.protocol if isinstance(self._fs.protocol, tuple) else (self._fs.protocol,)
+
+    def _first_there(self) -> str:
+        """The store's folder or, before it is made, the first one above it that is there."""
+        found = self._root
+        if not _WITHOUT_FOLDERS.intersection(self._protocols):
+            while not self._fs.exists(found) and "/" in found.rstrip("/"):
+                found = found.rsplit("/", 1)[0] or "/"
+        return found
 
     def _make_folder(self, path: str) -> None:
         """Object stores have none; making one there would make its bucket, which is not ours to make."""

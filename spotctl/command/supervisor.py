@@ -30,6 +30,14 @@ class SafeToKill:
 
 
 @dataclass(frozen=True, slots=True)
+class Begun:
+    """``machine`` started the program, from ``step`` on."""
+
+    machine: str
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
     """``saved``: the steps of the newest whole checkpoint in the store; never more than ``step``."""
 
@@ -81,7 +89,7 @@ class Failed:
 
 
 News: TypeAlias = (
-    MachineReady | SafeToKill | Progress | Stored | Fetched | Objective | WentBack | Finished | Failed
+    MachineReady | SafeToKill | Begun | Progress | Stored | Fetched | Objective | WentBack | Finished | Failed
 )
 
 
@@ -206,12 +214,13 @@ def _ready(state: State, name: str, _: m.Ready) -> tuple[State, Effects]:
     return _with(state, name, ready=True), (MachineReady(name),)
 
 
-def _began(state: State, _: str, said: m.Began) -> tuple[State, Effects]:
+def _began(state: State, name: str, said: m.Began) -> tuple[State, Effects]:
     """What it begins from need not be in the store yet, where the program is tried again on its machine."""
     begins = _counted(state, said.step)
     back = state.step - begins
     moved = replace(state, step=begins, saved=min(state.saved, begins))
-    return moved, (WentBack(begins, back),) if back > 0 else tuple(_progress(state, moved))
+    news = (WentBack(begins, back),) if back > 0 else tuple(_progress(state, moved))
+    return moved, (Begun(name, begins), *news)
 
 
 def _reached(state: State, _: str, said: m.Reached) -> tuple[State, Effects]:

@@ -13,7 +13,7 @@ from typing import Final
 from msgspec import structs
 
 from bidbrain.deadline.feasibility import Promise
-from bidbrain.model import Action, Decision, Holding, Observation, Offer, Reliable
+from bidbrain.model import Action, Decision, Holding, Observation, Offer, Reliable, Scaling
 from bidbrain.single import Single
 from bidbrain.strategies.alone import Alone, Deciding
 from bidbrain.strategies.base import NOTHING, Placing
@@ -23,12 +23,15 @@ from bidbrain.strategies.menu import DEFAULT, LIVE, kept
 from bidbrain.strategies.pledge import Pledge, look, promise
 from bidbrain.strategies.tier import Restart
 from pricing_data.market import Market
-from pricing_data.units import Seconds, Usd, UsdPerHour, later
+from pricing_data.units import HOUR_S, Seconds, Usd, UsdPerHour, later
 from spotctl.control import events as e
 from spotctl.control.luggage import carried
 from spotctl.control.spending import MICROS_PER_USD, sure
 from spotctl.control.state import State
 from spotctl.control.terms import Terms
+
+UNFORESEEN_S: Final = 4 * HOUR_S
+"""For how long a program is taken to run of which nobody says it."""
 
 
 def decided(state: State) -> e.Decided:
@@ -106,11 +109,25 @@ def market_of(state: State) -> Observation:
         footprint=state.holdings(),
         offers=tuple(offers),
         limits=terms.limits,
-        scaling=terms.scaling if state.believed is None else state.believed.scaling(terms.scaling),
+        scaling=_scaling(state, max(speeds.values())),
         evictions=state.evictions,
         work_left=inf if state.work_left is None else state.work_left,
         carried=carried(state),
     )
+
+
+def _scaling(state: State, fastest: float) -> Scaling:
+    """As configured or measured. With a program that keeps nothing an eviction costs half of its time so far
+    and to come, in the mean; of one that nobody can foresee, half of ``UNFORESEEN_S``.
+    """
+    terms = state.terms
+    found = terms.scaling if state.believed is None else state.believed.scaling(terms.scaling)
+    if not state.keeps_nothing:
+        return found
+    whole_s = float(UNFORESEEN_S)
+    if terms.stop.clocks is not None:
+        whole_s = terms.stop.clocks * terms.core_seconds_per_clock / fastest
+    return replace(found, lambda_s=Seconds(found.lambda_s + whole_s / 2))
 
 
 def pledge(state: State) -> Pledge | None:
@@ -143,9 +160,11 @@ def _unkept(terms: Terms) -> float:
     if terms.checkpoints is None:
         return 0.0
     step = terms.core_seconds_per_clock
+    if terms.keeps_nothing and terms.stop.clocks is not None:
+        return step * terms.stop.clocks
     if terms.saves_on_warning:
         return step
-    fastest = max(tradable.cores for tradable in terms.spot)
+    fastest = max(tradable.nu for tradable in terms.spot)
     return 2 * step + terms.checkpoints.interval_s * fastest
 
 
@@ -160,7 +179,7 @@ def restart_of(terms: Terms) -> Restart | None:
 
 
 def may_be_on_spot(terms: Terms) -> bool:
-    """Whether the job's reliable machines may run on spot: its strategy places them, and it can begin again."""
+    """Whether the job's reliable machines may run on spot: its strategy says where and it can begin again."""
     return restart_of(terms) is not None and isinstance(LIVE[_name(terms)](1.0), Placing)
 
 
@@ -260,5 +279,5 @@ def _name(terms: Terms) -> str:
 def _cores(state: State) -> float:
     """Of the job's most machines, in the type that is cheapest on demand."""
     terms = state.terms
-    cheapest = min(terms.spot, key=lambda tradable: tradable.on_demand / tradable.cores)
-    return float(terms.limits.max_instances * cheapest.cores)
+    cheapest = min(terms.spot, key=lambda tradable: tradable.on_demand / tradable.nu)
+    return float(terms.limits.max_instances * cheapest.nu)

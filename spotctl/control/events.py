@@ -147,6 +147,15 @@ class Progressed:
 
 
 @dataclass(frozen=True, slots=True)
+class ProgramBegan:
+    """A command's program was started on ``instance``, from a checkpoint at ``clock``; at 0 from nothing."""
+
+    at: Instant
+    instance: str
+    clock: int
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointStored:
     """The newest checkpoint is one that ``instance`` wrote; said when its machine or its size has changed."""
 
@@ -287,6 +296,7 @@ Fact: TypeAlias = (
     | ControllerSilent
     | SafeToKill
     | Progressed
+    | ProgramBegan
     | CheckpointStored
     | CheckpointFetched
     | Checkpointed

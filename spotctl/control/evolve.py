@@ -16,6 +16,7 @@ from pricing_data.market import PriceHistory
 from pricing_data.spells import Observations
 from pricing_data.units import HOUR_S, Instant, Seconds
 from spotctl.control import events as e
+from spotctl.control import redone
 from spotctl.control.learning import estimator_of, measured, refit, unmeasured
 from spotctl.control.lifecycle import after
 from spotctl.control.restarting import cannot_go_on, over
@@ -163,15 +164,17 @@ def _ended(state: State, entry: e.InstancesEnded) -> State:
     ended = [
         _step(state.instances[name], entry, ended_at=entry.at, end=entry.end) for name in entry.instances
     ]
-    state = state.with_instances(*ended)
+    state = redone.stopped(state.with_instances(*ended), entry.instances)
     if entry.end is End.RELEASED:
         ended = [instance for instance in ended if instance.given_up and state.asked is not e.Ask.DOWN]
     if not ended:
         return state
     training = state.phase in (Phase.TRAINING, Phase.STOPPING)
-    lost = [i for i in ended if i.told_join and not i.safe and training]
+    done_at = state.training_over_at
+    trained = training or (done_at is not None and entry.at < done_at)  # its end was heard of first
+    lost = [i for i in ended if i.told_join and not i.safe and trained]
     state = replace(state, failures=state.failures + len(lost))
-    why = _fatal(state, lost)
+    why = _fatal(state, lost) if training else None
     if why is not None:
         return cannot_go_on(state, why)
     if not _never_began(state) or _asked_again(state, ended):

@@ -21,7 +21,7 @@ REFIT_INTERVAL_S: Final = HOUR_S
 
 
 def unmeasured(terms: Terms) -> Measured:
-    rates = {t.market.instance_type: float(t.cores) for t in (*terms.spot, terms.reliable)}
+    rates = {t.market.instance_type: t.nu for t in (*terms.spot, terms.reliable)}
     return Measured.begin(terms.scaling, rates, {})
 
 

@@ -108,6 +108,18 @@ class Fetched(Struct, frozen=True):
     owed: MicroUsd
 
 
+class Program(Struct, frozen=True):
+    """The newest start of a command's program."""
+
+    instance: str
+    kept_at: Instant
+    """Until when all that it did is in a checkpoint: at first when it began."""
+    told_at: Instant | None = None
+    """When it was told to stop."""
+    stopped_at: Instant | None = None
+    """When it did no more; None while it runs."""
+
+
 class Away(Struct, frozen=True):
     """The last time that nobody was there to act on what happened."""
 
@@ -155,6 +167,11 @@ class State(Struct, frozen=True):
     evicted_allocations: int = 0
     failures: int = 0
     clocks_redone: int = 0
+    program: Program | None = None
+    """Of a command; None before its program is started."""
+    program_starts: int = 0
+    seconds_redone: int = 0
+    """For how long programs ran that began again without it."""
     resumed_from: int = 0
     """The clock that an earlier run had got to."""
     checkpoint: tuple[int, str] | None = None
@@ -223,7 +240,7 @@ class State(Struct, frozen=True):
         if self.believed is not None:
             return {name: speed.value for name, speed in self.believed.fitted().items()}
         tradables = (*self.terms.spot, self.terms.reliable)
-        return {tradable.market.instance_type: float(tradable.cores) for tradable in tradables}
+        return {tradable.market.instance_type: tradable.nu for tradable in tradables}
 
     def sure_speeds(self) -> Mapping[str, float]:
         """``speeds`` as far as a promise may rest on them."""
@@ -354,6 +371,16 @@ class State(Struct, frozen=True):
     def kept_clock(self) -> int:
         """The clock of the newest state that is kept, as far as is known; 0 where it would begin anew."""
         return self.resumed_from if self.checkpoint is None else self.checkpoint[0]
+
+    @property
+    def keeps_nothing(self) -> bool:
+        """Whether a program begins anew on every machine: its file says so, or it ran for longer than between
+        two checkpoints before it began again, and none was ever stored.
+        """
+        checkpoints = self.terms.checkpoints
+        if checkpoints is None or self.terms.keeps_nothing:
+            return self.terms.keeps_nothing
+        return self.consistent == 0 and self.seconds_redone > checkpoints.interval_s
 
     @property
     def end_by(self) -> Instant | None:

@@ -20,13 +20,20 @@ SAVE_WITHIN_S: Final = 1800
 
 @dataclass(frozen=True, slots=True)
 class Tradable:
-    """A market the job may use: its on-demand price and the cores of one instance (the papers' nu)."""
+    """A market the job may use: its on-demand price, and what one instance has and does."""
 
     market: Market
     on_demand: UsdPerHour
     cores: int
     rules: MarketRules | None = None
     """How it bills and evicts; None: as the run's rules say."""
+    speed: float | None = None
+    """Work per second of one instance, where that is not its cores: a program need not use all of them."""
+
+    @property
+    def nu(self) -> float:
+        """Work per second of one instance, in core-seconds, as far as is known before the start."""
+        return float(self.cores) if self.speed is None else self.speed
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +93,19 @@ class Keeping:
 
 
 @dataclass(frozen=True, slots=True)
+class Expectation:
+    """What the plan of the launch said, to be read beside what came of it."""
+
+    cost: MicroUsd
+    seconds: Seconds
+    """From the start to the end of the work."""
+    evictions: float
+    """Allocations that are taken away."""
+    machines: int
+    """How many work together, reliable ones included."""
+
+
+@dataclass(frozen=True, slots=True)
 class Terms:
     """The terms of one run.
 
@@ -121,6 +141,8 @@ class Terms:
     """How the job survives the loss of its machine, where no reliable machine keeps what it has done."""
     saves_on_warning: bool = True
     """Whether a warning in time costs no work: always so with AgileML."""
+    keeps_nothing: bool = False
+    """Whether a program writes no checkpoints, so that it begins anew on every machine."""
     luggage: Luggage | None = None
     """What carrying its checkpoints elsewhere takes; None where they stay within one region."""
     keeps: Keeping | None = None
@@ -131,6 +153,8 @@ class Terms:
     """How fast a model of the job is on an instance type, as a multiple of its cores; 1 where nothing is
     said. No decision reads it.
     """
+    expected: Expectation | None = None
+    """What the plan said; None where it could say nothing of the whole job. No decision reads it."""
 
     def tradable(self, market: Market) -> Tradable:
         """The terms of one of the run's markets; KeyError for any other."""
@@ -140,11 +164,16 @@ class Terms:
         raise KeyError(str(market))
 
     @property
+    def most_machines(self) -> int:
+        """How many machines may work at once: one where a program runs, else reliable and spot ones."""
+        return self.limits.max_instances + self.reliable_count if self.checkpoints is None else 1
+
+    @property
     def end_within_s(self) -> Seconds:
         """For how long a training is waited for that should end: it may have a clock in hand, of which twice
         the time that its first machines alone would take is allowed, and a model to save.
         """
-        cores = self.reliable.cores * max(1, self.reliable_count)
+        cores = self.reliable.nu * max(1, self.reliable_count)
         return Seconds(SAVE_WITHIN_S + math.ceil(2 * self.core_seconds_per_clock / cores))
 
     @property

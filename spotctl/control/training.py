@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from bidbrain.moves import egress_owed, leaves_region
 from pricing_data.market import Market
 from spotctl.control import events as e
+from spotctl.control import redone
 from spotctl.control.away import over_at, worked_until
 from spotctl.control.luggage import egress_prices
 from spotctl.control.restarting import begun_again, cannot_go_on, lost_reliable, over, resumed
@@ -21,6 +22,7 @@ def _tell_join(state: State, entry: e.TellJoin) -> State:
 
 
 def _tell_warning(state: State, entry: e.TellWarning) -> State:
+    state = redone.told_to_stop(state, entry.instances)
     return state.with_instances(
         *(replace(state.instances[n], told_warning=True, ends_at=entry.ends_at) for n in entry.instances),
     )
@@ -59,10 +61,16 @@ def _given_up(state: State, entry: e.MachineGivenUp | e.ControllerSilent) -> Sta
 
 
 def _safe(state: State, entry: e.SafeToKill) -> State:
+    state = redone.stopped(state, (entry.instance,))
     return state.with_instances(replace(state.instances[entry.instance], safe=True))
 
 
+def _program_began(state: State, entry: e.ProgramBegan) -> State:
+    return redone.begun(state, entry.instance)
+
+
 def _progressed(state: State, entry: e.Progressed) -> State:
+    state = redone.kept(state) if entry.consistent > state.consistent else state
     state = replace(
         state, clock=max(state.clock, entry.clock), consistent=max(state.consistent, entry.consistent)
     )
@@ -132,8 +140,8 @@ def _stage(state: State, entry: e.StageEntered) -> State:
 
 def _rolled_back(state: State, entry: e.RolledBack) -> State:
     ending_at = state.ending_at if state.phase is Phase.STOPPING else None
-    redone = state.clocks_redone + entry.redone
-    return replace(state, clock=entry.to, clocks_redone=redone, ending_at=ending_at)
+    again = state.clocks_redone + entry.redone
+    return replace(state, clock=entry.to, clocks_redone=again, ending_at=ending_at)
 
 
 def _finished(state: State, entry: e.TrainingFinished) -> State:
@@ -175,6 +183,7 @@ TRAINING: Final[Mapping[type, Callable[[State, Any], State]]] = {
     e.ControllerSilent: _given_up,
     e.SafeToKill: _safe,
     e.Progressed: _progressed,
+    e.ProgramBegan: _program_began,
     e.CheckpointStored: _stored,
     e.CheckpointFetched: _fetched,
     e.Checkpointed: _checkpointed,

@@ -7,8 +7,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from pricing_data.units import Instant, MicroUsd
+from spotctl.checks import check_job
+from spotctl.clockwork import find_clock_work
 from spotctl.errors import DeadlineInfeasible, SpotctlError, UsageError
-from spotctl.opening import Recorded, opening_state, settings_of
+from spotctl.opening import Recorded, has_begun, opening_state, settings_of
 from spotctl.queue.admission import Admission, admission
 from spotctl.queue.claims import Claims, reopened
 from spotctl.queue.placed import about
@@ -98,7 +100,10 @@ class Arrivals:
         """Its terms, from now on, at the prices that the whole queue sees."""
         settings = self._settings.of(member)
         resolved = resolve(settings.spec, settings.prices, "", settings.seed)
-        return replace(resolved, terms=replace(resolved.terms, start=room.at))
+        size = check_job(settings, resolved.terms)
+        work = find_clock_work(settings.spec, resolved.terms, size).core_seconds
+        terms = replace(resolved.terms, start=room.at, core_seconds_per_clock=work)
+        return replace(resolved, terms=terms)
 
     def _weighed(self, members: Sequence[Member], resolved: Mapping[str, Resolved], room: Room) -> Admission:
         states = {name: opening_state(of) for name, of in resolved.items()}
@@ -130,6 +135,9 @@ class Arrivals:
         if run is None:
             return None
         if settings_of(run) != settings:
+            if not has_begun(run):
+                run.discard()  # whoever made it was refused or killed before it asked for anything
+                return None
             raise UsageError(
                 f"{name} has an unfinished run of its own ({run.folder}); end it first: spotctl down {name}"
             )

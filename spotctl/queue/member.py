@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, Protocol
+from threading import Event
+from typing import Any, Final, Protocol
 
 from bidbrain.lease import Lease
 from pricing_data.traces import Recording
@@ -21,11 +22,13 @@ from spotctl.queue.dealing import Holder
 from spotctl.queue.pools import Pools
 from spotctl.queue.spec import Member
 from spotctl.queue.table import Wanting
-from spotctl.report.final import final_object
+from spotctl.report.final import Unscored, final_object, with_score
 from spotctl.runs import Run
 from spotctl.timesource import TimeSource, wall_clock
 from spotctl.worlds.built import BuiltWorld
 from spotctl.worlds.trace import TraceWorld
+
+_UNSCORED: Final = Unscored("models of a queue's jobs are not scored: the other jobs would wait for it")
 
 
 class Watcher(Protocol):
@@ -48,8 +51,17 @@ class Watcher(Protocol):
 class _Watched:
     """What ``Interrupts`` needs to be told; signals are the queue's affair."""
 
-    def ask_interrupt(self) -> Answer:
+    def ask_interrupt(self, withdrawn: Event) -> Answer:
         return "cancel"
+
+    def leave(self, why: str) -> None:
+        """A queue has the terminal."""
+
+    def suspend(self) -> None:
+        """A queue has the terminal."""
+
+    def resume(self) -> None:
+        """A queue has the terminal."""
 
 
 class OpenJob:
@@ -80,7 +92,7 @@ class OpenJob:
     def build(self, time: TimeSource, down: e.ControllerDown | None) -> None:
         """Make its world; ``down``: for how long nobody was there, None for a new run.
 
-        Raises UsageError where the job cannot work here.
+        Raises UsageError where the job cannot work here, Interrupted where it was asked to end by then.
         """
         opened = self._opened
         assert opened is not None
@@ -143,10 +155,10 @@ class OpenJob:
         self.ledger.commit()
         self._built.close()
         wall_s, left = wall_clock() - self._began, self._built.machines_left()
-        score = self._built.score(self.state)
-        final = final_object(self.state, self.run.ledger_path, wall_s, left, score, self.run.died_of())
+        final = final_object(self.state, self.run.ledger_path, wall_s, left, self.run.died_of())
+        scored = with_score(final, _UNSCORED) if self._built.scoring(self.state) is not None else final
         self._claim.close()
-        return final
+        return scored
 
     def abandon(self) -> None:
         """Something is broken: take its machines away."""

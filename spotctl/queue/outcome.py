@@ -24,9 +24,9 @@ def outcome(
     total = {
         key: _sum(cost[key] for cost in costs) for key in ("total", "spot", "on_demand", "egress", "refunded")
     }
-    compared = [final["cost"] for final in finals.values() if final["cost"]["on_demand_baseline"] is not None]
+    compared = [final["cost"] for final in finals.values() if final["savings_fraction"] is not None]
     baseline = _sum(cost["on_demand_baseline"] for cost in compared)
-    against = Decimal(baseline)
+    paid, against = Decimal(_sum(cost["total"] for cost in compared)), Decimal(baseline)
     budget = settings.spec.budget
     return {
         "schema": SCHEMA,
@@ -44,7 +44,8 @@ def outcome(
         "budget": None if budget is None else format_micros(budget),
         "quotas": dict(settings.spec.quotas),
         "cost": {**total, "on_demand_baseline": baseline if compared else None},
-        "savings_fraction": None if not against else round(1 - float(Decimal(total["total"]) / against), 6),
+        "savings_fraction": None if not against else round(1 - float(paid / against), 6),
+        "not_compared": str(Decimal(total["total"]) - paid),
         "evictions": sum(final["evictions"] for final in finals.values()),
         "failures": sum(final["failures"] for final in finals.values()),
         "instances_left": sum(final["instances_left"] for final in finals.values()),

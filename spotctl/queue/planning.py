@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 from msgspec import structs
@@ -12,6 +12,8 @@ from msgspec import structs
 from bidbrain.policies.base import Infeasible
 from bidbrain.throughputs import Estimate
 from pricing_data.units import Instant
+from spotctl.checks import check_job
+from spotctl.clockwork import find_clock_work
 from spotctl.errors import DeadlineInfeasible
 from spotctl.opening import opening_state
 from spotctl.queue import seats
@@ -62,6 +64,11 @@ def plan_queue(settings: QueueSettings) -> QueuePlan:
         if not member.after:
             with about(name):
                 resolved[name] = resolve(member.spec, settled.options.prices, "plan", 0)
+                terms = resolved[name].terms
+                size = check_job(settled.of(member), terms)
+                work = find_clock_work(member.spec, terms, size).core_seconds
+                terms = replace(terms, core_seconds_per_clock=work)
+                resolved[name] = replace(resolved[name], terms=terms)
     states = {name: opening_state(of) for name, of in resolved.items()}
     ready = [members[name] for name in states]
     weighed = admission(ready, states, pools, {}, settings.spec.budget)

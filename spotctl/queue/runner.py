@@ -231,7 +231,7 @@ class Runner:
     def _build(self, job: OpenJob, down: e.ControllerDown | None) -> None:
         try:
             job.build(self._time.seen_by(job.name), down)
-        except UsageError as error:
+        except (UsageError, Interrupted) as error:
             del self._open[job.name]
             self._time.forget(job.name)
             job.abandon()

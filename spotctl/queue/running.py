@@ -6,16 +6,17 @@ where.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from pricing_data.units import Instant
 from spotctl.control.spending import sure
 from spotctl.errors import Interrupted, LedgerError, UsageError
 from spotctl.interrupts import signalled
-from spotctl.opening import Recorded, runs_of
+from spotctl.opening import Recorded, runs_of, undriven_now
 from spotctl.queue import journal as j
 from spotctl.queue.claims import Claims, reopened
 from spotctl.queue.file import problem_of
@@ -31,6 +32,9 @@ from spotctl.runs import Run, Runs
 from spotctl.settings import WorldKind
 from spotctl.timesource import PacedTime, TimeSource, VirtualTime, wall_clock
 
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM)
+"""Signals that end a queue gracefully. One whose terminal is closed goes on."""
+
 
 class Observer(Watcher, Protocol):
     """Who watches a queue's run."""
@@ -38,20 +42,21 @@ class Observer(Watcher, Protocol):
     def on_queue(self, run: j.QueueRun, settings: QueueSettings) -> None: ...
 
 
-def run_queue(settings: QueueSettings, observer: Observer) -> dict[str, Any]:
+def run_queue(settings: QueueSettings, observer: Observer, start: Instant | None = None) -> dict[str, Any]:
     """Run a queue to its end, going on with its last run where that was never closed; its final object.
 
+    A new run begins at ``start``, as its plan showed; None: as ``start_of`` says.
     Raises NothingToDo where another process runs it, DeadlineInfeasible where it is not begun.
     """
     folder = _folder(settings)
     with folder.lock():
         going = _unfinished(settings, folder)
         if going is None:
-            return _begun(settings, folder, observer)
+            return _begun(settings, folder, observer, start)
         if going.record().settings == settings.text():
             return go_on_with(settings, folder, going, observer)
         _give_up(going, folder)
-        return _begun(settings, folder, observer)
+        return _begun(settings, folder, observer, start)
 
 
 def goes_on(settings: QueueSettings) -> bool:
@@ -92,8 +97,10 @@ def _give_up(run: j.QueueRun, folder: j.QueueFolder) -> None:
         journal.write(j.Closed(record.at, Interrupted.exit_code))
 
 
-def _begun(settings: QueueSettings, folder: j.QueueFolder, observer: Observer) -> dict[str, Any]:
-    start = start_of(settings)
+def _begun(
+    settings: QueueSettings, folder: j.QueueFolder, observer: Observer, start: Instant | None
+) -> dict[str, Any]:
+    start = start_of(settings) if start is None else start
     settled = starting_at(settings, start)
     members, handled = asked_for(settings, folder)
     run = folder.create()
@@ -143,7 +150,7 @@ def go_on_with(
             for name, one in opened.items():
                 if name in ended:
                     died_of = one.run.died_of()
-                    final = final_object(one.state, one.run.ledger_path, 0.0, 0, None, died_of)
+                    final = final_object(one.state, one.run.ledger_path, 0.0, 0, died_of)
                     runner.left_before(final, sure(one.state))
                     held[name].close()
                 else:
@@ -157,7 +164,7 @@ def go_on_with(
 
 
 def _driven(settings: QueueSettings, journal: j.Journal, runner: Runner) -> dict[str, Any]:
-    with signalled(lambda _: runner.interrupt()):
+    with signalled(lambda number: runner.interrupt() if number in _ENDING else None):
         runner.run()
     journal.write(j.Closed(journal.record.at, exit_code(journal.record)))
     return outcome(settings, journal.run.id, journal.record, runner.finals)
@@ -197,14 +204,15 @@ def in_order(members: Sequence[Member]) -> list[Member]:
 
 
 def start_of(settings: QueueSettings) -> Instant:
-    """When all jobs can begin: each has its history of prices by then."""
+    """When all jobs begin: as named, or as the clock says, and each has its history of prices by then."""
     given = settings.options.prices.start
     if given is not None or not settings.spec.jobs:
         return given or Instant(0)
     starts = []
     for member in settings.spec.jobs:
         with about(member.name):
-            starts.append(resolve(member.spec, settings.options.prices, "", 0).terms.start)
+            seed, now = settings.options.seed or 0, wall_clock()
+            starts.append(resolve(member.spec, settings.options.prices, "", seed, now=now).terms.start)
     return max(starts)
 
 
@@ -238,4 +246,7 @@ def _now(record: j.Record, settings: QueueSettings, opened: Mapping[str, Recorde
     if settings.options.world is WorldKind.REPLAY:
         return max(stopped, record.at)  # nothing passes there while nobody looks
     gap_s = max(0.0, wall_clock() - recorded)
-    return Instant(int(max(stopped, record.at) + gap_s * settings.options.speed))
+    reckoned = max(stopped, record.at) + gap_s * settings.options.speed
+    shown = [undriven_now(one.run) for name, one in opened.items() if name not in record.left]
+    clocks = [at for at in shown if at is not None]
+    return Instant(int(max(clocks, default=reckoned)))

@@ -1,4 +1,4 @@
-"""What money can be added up by. On its own, because naming the choices must not load the adding up."""
+"""Report groupings, in a module of their own so that ``--help`` imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -8,5 +8,6 @@ from enum import StrEnum
 class By(StrEnum):
     JOB = "job"
     DAY = "day"
+    MONTH = "month"
     CLOUD = "cloud"
     MARKET = "market"

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from bidbrain.measure import Measured
-from pricing_data.units import format_instant, format_micros
+from pricing_data.units import HOUR_S, format_instant, format_micros, later
 from spotctl.control.events import Outcome
 from spotctl.control.state import State
-from spotctl.report.fold import Baseline, account, ended_at, evictions
+from spotctl.report.baselines import Baselines
+from spotctl.report.fold import Account, account, ended_at, evictions, saved
+from spotctl.report.outcome import took_s, why_it_differs
+from spotctl.report.summary import MEANINGS, MONEY
 
 SCHEMA = "spotctl.launch/1"
-MONEY = "nominal"
-"""Machines of this version are this computer's: what they cost is what the trace's would have cost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,8 @@ class Score:
     value: float
     reference: float | None
     reference_name: str | None
+    reference_note: str | None = None
+    """Why there is no reference, or one that had not converged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,6 @@ def final_object(
     ledger: Path,
     wall_s: float,
     left: int,
-    score: Score | Unscored | None,
     died_of: str | None = None,
 ) -> dict[str, Any]:
     """What scripts read of a finished run. ``left``: instances that still run, as counted after the end.
@@ -50,7 +53,7 @@ def final_object(
     if closed is None:
         raise ValueError("a run has a final object only once it is closed")
     money = account(state)
-    spending, compared, ended = money.spending, money.baseline, ended_at(state)
+    ended = ended_at(state)
     return {
         "schema": SCHEMA,
         "job": state.terms.job,
@@ -71,27 +74,27 @@ def final_object(
         "clocks": state.clock,
         "resumed_from": state.resumed_from,
         "checkpoint": kept(state),
-        "objective": _score(score) if isinstance(score, Score) else None,
-        "not_scored": score.why if isinstance(score, Unscored) else None,
+        "objective": None,
+        "not_scored": None,
         "last_reported": state.objective,
         "wall_seconds": round(wall_s, 3),
         "sim_seconds": ended - state.terms.start,
         "held_seconds": round(sum(state.held.values()), 3),
-        "cost": {
-            "total": format_micros(spending.total),
-            "spot": format_micros(spending.spot),
-            "on_demand": format_micros(spending.on_demand),
-            "egress": format_micros(spending.egress),
-            "refunded": format_micros(spending.refunded),
-            "on_demand_baseline": None if compared is None else format_micros(compared.cost),
-        },
-        "baseline": None if compared is None else _baseline(compared),
+        "cost": cost_document(money),
+        "baseline": _headline(money),
+        "baselines": baselines_document(money.baselines, money),
         "savings_fraction": None if money.savings is None else round(money.savings, 6),
+        "no_savings_reason": money.no_savings_reason,
+        "not_comparable": money.not_comparable,
+        "plan": expectation_document(state),
+        "outcome": {"cost": format_micros(money.spending.total), "seconds": took_s(state)},
+        "why_not_as_planned": why_it_differs(state, money),
         "allocations": sum(1 for a in state.allocations.values() if not a.reliable and a.instances),
         "evictions": state.evicted_allocations,
         "instances_evicted": sum(eviction.machines for eviction in evictions(state)),
         "failures": state.failures,
         "clocks_redone": state.clocks_redone,
+        "seconds_redone": seconds_redone(state),
         "restarts": state.restarts,
         "stage_transitions": state.stage_transitions,
         "decisions": state.decisions,
@@ -102,23 +105,79 @@ def final_object(
     }
 
 
-def _baseline(compared: Baseline) -> dict[str, Any]:
-    """The on-demand machines that ``cost.on_demand_baseline`` is the cost of, at nominal rate.
+def with_score(final: Mapping[str, Any], score: Score | Unscored) -> dict[str, Any]:
+    """Returns the final object with what scoring its model came to."""
+    if isinstance(score, Unscored):
+        return {**final, "not_scored": score.why}
+    return {**final, "objective": asdict(score)}
 
-    ``pace``: how fast the run's own machines were beside that; far from 1 the comparison limps.
-    """
+
+def cost_document(money: Account) -> dict[str, Any]:
+    """What was paid. ``on_demand_baseline``: the cheaper baseline, of which ``savings_fraction`` is said."""
+    spending = money.spending
     return {
-        "instances": compared.machines,
-        "instance_type": compared.instance_type,
-        "region": compared.region,
-        "seconds": compared.seconds,
-        "pace": round(compared.pace, 3),
+        "total": format_micros(spending.total),
+        "spot": format_micros(spending.spot),
+        "on_demand": format_micros(spending.on_demand),
+        "egress": format_micros(spending.egress),
+        "refunded": format_micros(spending.refunded),
+        "on_demand_baseline": None if money.baseline is None else format_micros(money.baseline.cost),
+    }
+
+
+def _headline(money: Account) -> dict[str, Any] | None:
+    """The cheaper baseline. ``pace``: how fast the run's own machines were beside nominal speed."""
+    if money.baselines is None:
+        return None
+    name = money.baselines.headline
+    return {**_rental(money.baselines, name, money), "pace": round(money.baselines.pace, 3)}
+
+
+def baselines_document(found: Baselines | None, money: Account | None) -> dict[str, Any]:
+    """Both baselines by name; None where there are none. ``money``: what was paid beside them, if it was."""
+    return {
+        name: _rental(found, name, money) if found is not None and name in found.named else None
+        for name in MEANINGS
+    }
+
+
+def _rental(found: Baselines, name: str, money: Account | None) -> dict[str, Any]:
+    rental = found.named[name]
+    compared = money is not None and money.no_savings_reason is None
+    share = saved(money.spending.total, rental.cost) if money is not None and compared else None
+    return {
+        "name": name,
+        "means": MEANINGS[name],
+        "instances": rental.machines,
+        "instance_type": rental.market.instance_type,
+        "region": rental.market.region,
+        "seconds": rental.seconds,
+        "hours": round(rental.seconds / HOUR_S, 3),
+        "finish_seconds": rental.finish_s,
+        "cost": format_micros(rental.cost),
+        "savings_fraction": None if share is None else round(share, 6),
+    }
+
+
+def expectation_document(state: State) -> dict[str, Any] | None:
+    """What the plan of the launch said, beside which the outcome is shown."""
+    plan = state.terms.expected
+    if plan is None:
+        return None
+    return {
+        "cost": format_micros(plan.cost),
+        "seconds": round(plan.seconds, 3),
+        "finish": format_instant(later(state.terms.start, plan.seconds)),
+        "evictions": plan.evictions,
+        "machines": plan.machines,
     }
 
 
 def _measured(state: State, measured: Measured) -> dict[str, Any]:
     """What the job's progress showed; speeds are nominal core-seconds per second of one machine."""
-    found, cores = measured.scaling(state.terms.scaling), dict(measured.speeds.nominal)
+    found, nominal = measured.scaling(state.terms.scaling), dict(measured.speeds.nominal)
+    tradables = (*state.terms.spot, state.terms.reliable)
+    cores = {t.market.instance_type: t.cores for t in tradables}
     return {
         "phi": round(found.phi, 6),
         "sigma_seconds": round(found.sigma_s, 3),
@@ -126,6 +185,7 @@ def _measured(state: State, measured: Measured) -> dict[str, Any]:
         "speeds": {
             name: {
                 "cores": cores[name],
+                "nominal": nominal[name],
                 "value": round(speed.value, 4),
                 "low": round(speed.low, 4),
                 "high": round(speed.high, 4),
@@ -135,18 +195,14 @@ def _measured(state: State, measured: Measured) -> dict[str, Any]:
     }
 
 
+def seconds_redone(state: State) -> int | None:
+    """For how long a program ran for nothing; None of an elastic job, whose clocks say it."""
+    return None if state.terms.checkpoints is None else state.seconds_redone
+
+
 def kept(state: State) -> dict[str, Any] | None:
     """The newest state that an elastic job has kept; None where there is none."""
     if state.checkpoint is None:
         return None
     clock, folder = state.checkpoint
     return {"clock": clock, "folder": folder}
-
-
-def _score(score: Score) -> dict[str, Any]:
-    return {
-        "metric": score.metric,
-        "value": score.value,
-        "reference": score.reference,
-        "reference_name": score.reference_name,
-    }

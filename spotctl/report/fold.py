@@ -2,46 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
-from pricing_data.billing import End, settle_on_demand, whole_s
+from bidbrain.ondemand import Rental
+from pricing_data.billing import End
 from pricing_data.market import Market
 from pricing_data.units import Instant, MicroUsd
+from spotctl.control.events import Outcome
 from spotctl.control.spending import InstanceBill, Spending, bills, spent
 from spotctl.control.state import State
-from spotctl.control.terms import Terms, Tradable
+from spotctl.report.baselines import Baselines, run_baselines
 
-
-@dataclass(frozen=True, slots=True)
-class Baseline:
-    """The same work on on-demand machines alone (decision 10): the mean working count of machines of the
-    type that did most of the work, at nominal rate, under the same rules, in the region where the job could
-    have had them for least."""
-
-    machines: int
-    instance_type: str
-    region: str
-    seconds: int
-    cost: MicroUsd
-    pace: float
-    """How fast the run's own machines were, beside that nominal rate."""
+_WORK_TOLERANCE: Final = 0.01
+"""Work beyond what is possible that is put down to rounding: bills count whole seconds."""
+_WHOLE_S: Final = 1
+"""Moments are whole seconds: a machine may have lived for one more than the bill says."""
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """One run's money. ``savings`` is None where no work was done that could be compared."""
+    """One run's money, and what the same work would have cost on demand."""
 
     spending: Spending
-    baseline: Baseline | None
+    baselines: Baselines | None
+    """None where no work was done that could be compared."""
     bills: tuple[InstanceBill, ...]
+    no_savings_reason: str | None = None
+    """Why nothing is said of savings: the run has not ended, was of no use or cannot be compared."""
+    not_comparable: str | None = None
+    """Why not even a run that was done can be compared: it did more work than its billed machines can do."""
+
+    @property
+    def baseline(self) -> Rental | None:
+        """The cheaper baseline, which savings are of."""
+        return None if self.baselines is None else self.baselines.rental
 
     @property
     def savings(self) -> float | None:
-        """Share of the on-demand baseline that was not spent; negative where more was."""
-        if self.baseline is None or self.baseline.cost == 0:
+        """Share of the cheaper baseline that was not spent; negative where more was."""
+        if self.baseline is None or self.no_savings_reason is not None:
             return None
-        return 1 - self.spending.total / self.baseline.cost
+        return saved(self.spending.total, self.baseline.cost)
+
+
+def saved(cost: MicroUsd, baseline: MicroUsd) -> float | None:
+    """Returns the share of ``baseline`` that was not spent; None where that is nothing."""
+    return 1 - cost / baseline if baseline else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +73,49 @@ def evictions(state: State) -> Iterator[Eviction]:
 
 def account(state: State) -> Account:
     """The account of a run, finished or not."""
-    return Account(spent(state), baseline(state), tuple(bills(state)))
+    baselines, limit = run_baselines(state), not_comparable(state)
+    reason = _no_savings_reason(state, baselines) or limit
+    return Account(spent(state), baselines, tuple(bills(state)), reason, limit)
+
+
+def not_comparable(state: State) -> str | None:
+    """Returns why no saving may be claimed: the run did more work than the machines it was billed for can do.
+
+    Machines work at their nominal rate at most: one core-second per core and second, or what was measured of
+    their type where decisions go by that. Work beyond that was done without being billed.
+    """
+    possible = work_possible(state)
+    if state.work_done <= (1 + _WORK_TOLERANCE) * possible:
+        return None
+    return (
+        f"{state.work_done:.0f} core-seconds of work were done, but the machines that were billed can do "
+        f"{possible:.0f} at most"
+    )
+
+
+def work_possible(state: State) -> float:
+    """Returns the core-seconds that all billed machines can do from their start to their end."""
+    speeds = state.speeds()
+    possible = 0.0
+    for instance in state.instances.values():
+        if instance.running_at is not None:
+            ended = state.now if instance.ended_at is None else instance.ended_at
+            market = state.allocations[instance.allocation].market
+            rate = max(speeds[market.instance_type], state.terms.tradable(market).nu)
+            possible += rate * (max(0, ended - instance.running_at) + _WHOLE_S)
+    return possible
+
+
+def _no_savings_reason(state: State, baselines: Baselines | None) -> str | None:
+    """Only work that was finished can have been had for less."""
+    closed = state.closed
+    if closed is None:
+        return "it has not ended"
+    if closed.outcome is Outcome.FAILED:
+        return "it failed"
+    if closed.outcome is not Outcome.DONE:
+        return f"it was {closed.outcome.value}"
+    return "it did no work that could be compared" if baselines is None else None
 
 
 def ended_at(state: State) -> Instant:
@@ -75,40 +125,3 @@ def ended_at(state: State) -> Instant:
         return state.now
     ends = (instance.ended_at for instance in state.gone())
     return Instant(max([state.training_over_at, *(at for at in ends if at is not None)]))
-
-
-def baseline(state: State) -> Baseline | None:
-    """None before any work is done."""
-    started = state.training_started_at
-    lasted = 0 if started is None else (state.training_over_at or state.now) - started
-    if state.work_done <= 0 or lasted <= 0 or not state.worked:
-        return None
-    machines = max(1, int(sum(state.worked.values()) / lasted + 0.5))
-    terms = state.terms
-    kinds = _cheapest_of_each_type(terms)
-    core_seconds = {name: seconds * kinds[name].cores for name, seconds in sorted(state.worked.items())}
-    kind = max(core_seconds, key=lambda name: core_seconds[name])
-    tradable, efficiency = kinds[kind], terms.scaling.efficiency(machines)
-    rate = machines * tradable.cores * efficiency
-    capacity = sum(core_seconds.values()) * efficiency
-    seconds, rules = whole_s(state.work_done / rate), terms.rules_of(tradable.market)
-    charges = settle_on_demand(rules, tradable.on_demand, Instant(0), Instant(seconds))
-    each = sum(charge.amount for charge in charges)
-    return Baseline(
-        machines,
-        kind,
-        tradable.market.region,
-        seconds,
-        MicroUsd(machines * each),
-        state.work_done / capacity,
-    )
-
-
-def _cheapest_of_each_type(terms: Terms) -> Mapping[str, Tradable]:
-    """By instance type, the market in which it is cheapest on demand; of equals the first."""
-    found: dict[str, Tradable] = {}
-    for tradable in (*terms.spot, terms.reliable):
-        kind = tradable.market.instance_type
-        if kind not in found or tradable.on_demand < found[kind].on_demand:
-            found[kind] = tradable
-    return found

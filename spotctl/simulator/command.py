@@ -7,8 +7,8 @@ that stay runs the program, at nu per core less the share that checkpoints take,
 took over. With the first step that ends ``interval_s`` after that, or after the last checkpoint, one of the
 steps done is in the store: the time that it starts or is away does not count. A warned machine stops at
 once; it is safe to kill ``DRAIN_S`` later. Where the program checkpoints on a warning no step is lost, else
-what came after the newest checkpoint is done again, as after a loss. A machine in another region has to
-fetch the checkpoint first, over the job's link.
+what came after the newest checkpoint is done again, as after a loss (all of one that keeps nothing). A
+machine in another region has to fetch the checkpoint first, over the job's link.
 """
 
 from __future__ import annotations
@@ -145,6 +145,7 @@ class ModelledCommand:
             if machine.ready and not machine.leaving:
                 restart_s = self._checkpoints.restart_s if self._step else 0.0
                 self._active, self._since = name, at
+                self._news.append(e.ProgramBegan(at, name, self._saved))
                 if self._saved and name != self._saved_by:
                     carrying_s = self._carrying_s(machine)
                     self._fetched_at, restart_s = later(at, carrying_s), restart_s + carrying_s
@@ -162,6 +163,8 @@ class ModelledCommand:
         """What is done is in the store, if it was not, and was written by ``name``."""
         if self._saved < self._step:
             self._saved = self._step
+            if self._active is None:  # beside the step that ends, which says so itself
+                self._news.append(e.Progressed(at, self._step, self._saved))
             if name != self._saved_by and self._terms.luggage is not None:
                 self._news.append(e.CheckpointStored(at, name, self._step, self._terms.luggage.size_bytes))
             self._saved_by, self._saved_in = name, self._machines[name].market
@@ -202,7 +205,8 @@ class ModelledCommand:
         self._accrue(at)
         self._work -= self._terms.core_seconds_per_clock
         self._step += 1
-        if at - self._saved_at >= self._checkpoints.interval_s:
+        due = at - self._saved_at >= self._checkpoints.interval_s
+        if due and not self._terms.keeps_nothing:
             assert self._active is not None
             self._save(self._active, at)
             self._saved_at = at

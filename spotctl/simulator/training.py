@@ -44,7 +44,8 @@ class _Machine:
 def work_per_s(terms: Terms, join: e.TellJoin) -> float:
     """What a machine that joins does really, in nominal core-seconds per second."""
     kind = "" if join.market is None else join.market.instance_type
-    return join.cores * terms.modelled_speeds.get(kind, 1.0)
+    nu = float(join.cores) if join.market is None else terms.tradable(join.market).nu
+    return nu * terms.modelled_speeds.get(kind, 1.0)
 
 
 class ModelledTraining:

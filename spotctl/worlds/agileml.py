@@ -30,6 +30,7 @@ HEARD: Final = (
     e.MachineJoined,
     e.MachineGivenUp,
     e.SafeToKill,
+    e.ProgramBegan,
     e.Progressed,
     e.CheckpointStored,
     e.CheckpointFetched,

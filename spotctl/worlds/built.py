@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from spotctl.control.state import State
-from spotctl.report.final import Score, Unscored
+from spotctl.report.final import Unscored
+from spotctl.scoring import Scoring
 from spotctl.worlds.trace import TraceWorld
 
 
@@ -17,9 +18,7 @@ class BuiltWorld:
     world: TraceWorld
     close: Callable[[], None]
     """The run is closed: let go of everything."""
-    leave: Callable[[], None]
-    """Go away; what runs goes on."""
     abandon: Callable[[], None]
     """Something is broken: take every machine away now."""
     machines_left: Callable[[], int]
-    score: Callable[[State], Score | Unscored | None]
+    scoring: Callable[[State], Scoring | Unscored | None]

@@ -220,6 +220,8 @@ class CommandTraining:
                 return e.MachineJoined(now, machine)
             case s.SafeToKill(machine):
                 return e.SafeToKill(now, machine)
+            case s.Begun(machine, step):
+                return e.ProgramBegan(now, machine, step)
             case s.Progress(step, saved):
                 return e.Progressed(now, step, saved)
             case s.Stored(machine, step, size_bytes):

@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from agileml.app import ApplicationError, ApplicationFault
 from agileml.events import Setup
-from agileml.hosts import marked
 from agileml.hosts.client import TrainingClient
 from agileml.hosts.job import Job, JobFolder, Timing
 from agileml.hosts.local import LocalHost
 from agileml.hosts.stored import CheckpointError, forget, newest
+from agileml.partition import Shape
 from agileml.saved import partition_file
+from spotctl.checks import data_error, place_of
 from spotctl.command import messages as m
 from spotctl.command.disk_host import DiskHost
 from spotctl.command.folder import CommandFolder, Description
 from spotctl.command.mailbox import Inbox
-from spotctl.command.store import CheckpointStore, StoreError
 from spotctl.config import Command, JobSpec
 from spotctl.control import events as e
 from spotctl.control.state import State
 from spotctl.control.terms import Terms
 from spotctl.errors import JobError
-from spotctl.models import check_output, keep_checkpoint, keep_model, score_model
-from spotctl.movable import BYTES_PER_VALUE, application_of, data_error, refuse_immovable
-from spotctl.report.final import Score, Unscored
+from spotctl.models import keep_checkpoint, keep_model
+from spotctl.movable import BYTES_PER_VALUE, refuse_immovable, refuse_too_large
+from spotctl.report.final import Unscored
 from spotctl.runs import Run
+from spotctl.scoring import Scoring
 from spotctl.settings import Settings
 from spotctl.worlds.agileml import HEARD, Again, AgileMLTraining, attempt
 from spotctl.worlds.command import CommandTraining
@@ -37,6 +37,12 @@ from spotctl.worlds.training import Training
 _NO_LAST_CLOCK: Final = 1_000_000_000
 """For jobs that end by time or convergence."""
 _BYTES_PER_MBIT: Final = 1e6 / 8
+_CATCHES_UP_WITHIN_S: Final = 10.0
+"""Real seconds for a controller that lives to say what it said while nobody listened."""
+
+
+def do_nothing() -> None:
+    """Lets whatever asks go on."""
 
 
 class Engine(Protocol):
@@ -47,8 +53,12 @@ class Engine(Protocol):
         """Whether ``prepare`` got to its end; the process that called it may have been killed before."""
         ...
 
-    def prepare(self) -> None:
-        """Write down what the processes need to know. Raises UsageError where the job cannot work here."""
+    def prepare(self, check: Callable[[], None] = do_nothing) -> None:
+        """Write down what the processes need to know, of a job that ``spotctl.checks`` let pass.
+
+        ``check`` is called now and then, and raises where it is to be given up. Raises UsageError for what
+        shows only in the whole input.
+        """
         ...
 
     def host(self) -> LocalHost:
@@ -66,8 +76,8 @@ class Engine(Protocol):
         """
         ...
 
-    def score(self, state: State) -> Score | Unscored | None:
-        """The quality of what came of it, where there is a measure."""
+    def scoring(self, state: State) -> Scoring | Unscored | None:
+        """Returns how to score what came of it, or why it is not scored; None where there is no measure."""
         ...
 
 
@@ -99,12 +109,8 @@ def job_of(spec: JobSpec, core_seconds_per_clock: float, speed: float) -> Job:
         core_seconds_per_clock=core_seconds_per_clock / pace if spec.local.throttle else 0.0,
         input_bytes=spec.training.input_bytes,
         timing=Timing(checkpoint_s=due_s),
+        columns=dict(spec.columns),
     )
-
-
-def place_of(spec: JobSpec) -> str:
-    """Where checkpoints of the job are, of whatever run; empty where none are kept."""
-    return "" if spec.checkpoint is None else f"{spec.checkpoint.store.rstrip('/')}/{spec.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,26 +123,32 @@ class _AgileML:
     def prepared(self) -> bool:
         return JobFolder(self.run.training).prepared
 
-    def prepare(self) -> None:
+    def prepare(self, check: Callable[[], None] = do_nothing) -> None:
         """Cut the input."""
         spec = self.settings.spec
-        check_output(spec.output)
         job = job_of(spec, self.terms.core_seconds_per_clock, self.settings.speed)
         resumes = spec.checkpoint is not None and spec.checkpoint.resume
         try:
-            _check_metric(spec)
             whole = newest(place_of(spec)) if resumes else None
             resume = "" if whole is None else whole.folder
-            shape = JobFolder.prepare(self.run.training, job, spec.data, resume).cut_input().shape
+            folder = JobFolder.prepare(self.run.training, job, spec.data, resume, check, self._cut)
+            shape = folder.cut_input().shape
         except CheckpointError as error:
             raise JobError("checkpoint", str(error)) from error
         except ApplicationFault as error:
             raise JobError("app", f"{spec.app}: {error}") from error
         except ApplicationError as error:
             raise data_error(spec, error) from error
+        model_bytes = BYTES_PER_VALUE * shape.rows * shape.columns
+        refuse_too_large(model_bytes)
         if spec.objective.strategy != "on-demand":
-            model_bytes = BYTES_PER_VALUE * shape.rows * shape.columns
             refuse_immovable(model_bytes, spec.training.link_mbit_s, self.terms.rules.notice_s)
+
+    def _cut(self, job: Job, source: str, check: Callable[[], None]) -> tuple[str, Shape]:
+        """Runs of the same data share its cut input."""
+        from spotctl.inputs import InputStore  # brings DuckDB: only who begins a run needs it
+
+        return InputStore(self.run.folder.parents[2]).cut(job, source, self.run.folder, check)
 
     def host(self) -> LocalHost:
         return LocalHost(self.run.training, self.settings.spec.envs)
@@ -146,11 +158,15 @@ class _AgileML:
         job = JobFolder(self.run.training).job()
         told, heard = attempt(on_record, job.restarts)
         client = TrainingClient(self.run.training, told=0, heard=sum(isinstance(f, HEARD) for f in heard))
+        leader = JobFolder(self.run.training).controller_machine
+        if on_record and leader is not None and host.alive(leader):
+            client.catch_up(_CATCHES_UP_WITHIN_S)  # nothing is bought for work that is done
         begins = (job.setup.start, job.setup.resume) if job.restarts or job.setup.resume else None
         resumed = None if any(isinstance(fact, e.TrainingResumed) for fact in heard) else begins
 
         def keep(_: str) -> str:
-            return keep_model(JobFolder(self.run.training), self.settings.spec.output, self.run.folder)
+            output = self.settings.spec.output
+            return keep_model(JobFolder(self.run.training), output, self.run.id, self.run.folder)
 
         return AgileMLTraining(
             client,
@@ -190,13 +206,11 @@ class _AgileML:
             return None
         return max(file.stat().st_mtime for file in saved)
 
-    def score(self, state: State) -> Score | Unscored | None:
+    def scoring(self, state: State) -> Scoring | Unscored | None:
+        spec = self.settings.spec
         if state.model is None:
             return None
-        try:
-            return score_model(JobFolder(self.run.training), self.settings.spec.data)
-        except (ApplicationError, OSError) as error:  # the run is over and paid for: it ends as it ended
-            return Unscored(str(error))
+        return Scoring(self.run.training, spec.data, spec.envs) if spec.score else Unscored("score: off")
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,21 +230,8 @@ class _Command:
             raise ValueError(f"{self.settings.spec.name} is no command job")
         return command
 
-    def prepare(self) -> None:
-        """See that secrets are there and the store can be written to."""
-        if not marked.supported():
-            raise JobError("engine", "command needs Linux here: its /proc tells what belongs to a machine")
-        missing = [name for name in self._command.secrets if name not in os.environ]
-        if missing:
-            raise JobError(
-                "secrets", f"{', '.join(missing)} not in the environment; export before you launch"
-            )
-        try:
-            CheckpointStore(self._store).check()
-        except StoreError as error:
-            raise JobError("checkpoint.store", str(error)) from error
-        if self.settings.spec.output:
-            check_output(self.settings.spec.output)
+    def prepare(self, check: Callable[[], None] = do_nothing) -> None:
+        """Describe the program to its machines."""
         command = self._command
         described = Description(
             job=self.settings.spec.name,
@@ -255,7 +256,7 @@ class _Command:
             self.terms,
             self.settings.speed,
             self._command.retries,
-            keep=lambda: keep_checkpoint(self._store, output),
+            keep=lambda: keep_checkpoint(self._store, output, self.run.id),
             end=host.kill,
             heard=sum(isinstance(entry, HEARD) for entry in on_record),
         )
@@ -268,7 +269,7 @@ class _Command:
         done = [file.stat().st_mtime for file, word in last if m.from_json(word) == m.Ended("run", 0, "")]
         return max(done, default=None)
 
-    def score(self, state: State) -> Score | Unscored | None:
+    def scoring(self, state: State) -> Scoring | Unscored | None:
         """A program says how good it is, if at all, while it runs."""
         return None
 
@@ -285,11 +286,3 @@ _ENGINES: Final[Mapping[str, Callable[[Settings, Terms, Run], Engine]]] = {
     "agileml": _AgileML,
     "command": _Command,
 }
-
-
-def _check_metric(spec: JobSpec) -> None:
-    converged, metric = spec.stop.converged, application_of(spec).metric
-    if converged is not None and converged.metric != metric:
-        raise JobError(
-            "stop.converged.metric", f"found {converged.metric!r}, but {spec.app} reports {metric!r}"
-        )

@@ -81,8 +81,7 @@ def _built(world: TraceWorld) -> BuiltWorld:
     return BuiltWorld(
         world,
         close=world.close,
-        leave=world.close,
         abandon=world.close,
         machines_left=lambda: 0,
-        score=lambda _: None,
+        scoring=lambda _: None,
     )

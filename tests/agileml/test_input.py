@@ -226,6 +226,18 @@ def test_shards_are_ranges_that_hold_every_row_once(
         assert np.ptp([len(shard["value"]) for shard in cut]) <= 1
 
 
+def test_no_progress_bar_gets_into_standard_output(tmp_path: Path) -> None:
+    """DuckDB takes ``python -c`` for a person at a prompt, and draws one for what takes two seconds."""
+    program = (
+        "from pathlib import Path; from tests.agileml.test_input import COLUMNS, Table, write_csv\n"
+        f"table = Table(write_csv(Path({str(tmp_path / 'input.csv')!r})), COLUMNS)\n"
+        "asked = \"select current_setting('enable_progress_bar')\"\n"
+        "print(table._connect().execute(asked).fetchone())"
+    )
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "(False,)"
+
+
 def test_an_input_that_was_not_cut_to_the_end_is_none(tmp_path: Path) -> None:
     (tmp_path / "shard-00000.npz").touch()
     with pytest.raises(ApplicationError, match="holds no cut input"):
@@ -272,7 +284,11 @@ WRONG: dict[str, tuple[str, bytes, str]] = {
     "no parquet": ("a.parquet", HEAD, "a.parquet"),
     "no array": ("a.npy", HEAD, "cannot read"),
     "no archive": ("a.npz", HEAD, "File is not a zip file"),
-    "unknown": ("a.xls", HEAD, "a.xls is of no known kind; expected a name in .csv, .csv.gz, .parquet"),
+    "unknown": (
+        "a.xls",
+        HEAD,
+        "a.xls is of no known kind; expected a name in .csv, .tsv, .txt, .dat, .data, .parquet",
+    ),
 }
 
 
@@ -366,6 +382,6 @@ def test_a_file_system_that_refuses_by_an_error_of_its_own_is_no_bug_of_ours() -
 def test_a_csv_whose_columns_have_other_names_is_told_which_are_needed(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("a,b\n1,2\n")
     with pytest.raises(
-        ApplicationError, match=r"line 1: found 'a,b'; .*; expected the columns y \(numbers\)"
+        ApplicationError, match=r"has the columns a, b; expected y \(numbers\).*, like columns: {y: a}"
     ):
         everything(Table(tmp_path / "a.csv", Columns({"y": Kind.NUMBER}, Kind.NUMBER)))

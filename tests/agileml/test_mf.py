@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,14 @@ from agileml.app import (
     load_application,
 )
 from agileml.apps import planted
+from agileml.apps.als import sweep_als
 from agileml.apps.compiled import Compiled
-from agileml.apps.mf import MatrixFactorization, Vectorized, _cut_shard, read_ratings, reference
+from agileml.apps.mf import MatrixFactorization, Vectorized, _Coded, _cut_shard, _order, _Tally
 from agileml.cutting import cut_input
 from agileml.input import Input
 from agileml.messages import Patch
 from agileml.partition import Shape
+from agileml.tables import Table
 from tests.agileml.real_jobs import serial
 
 
@@ -56,7 +59,7 @@ def test_the_objective_comes_within_two_percent_of_alternating_least_squares(
     source = ratings_file(tmp_path, **more)
     app = MatrixFactorization(rank=rank, regularization=regularization)
     rmse, _ = train(tmp_path, app, source, shards, clocks=100)
-    trusted = reference(read_ratings(source), rank, regularization)
+    *_, trusted = app.reference_objectives(Table(source, app.columns))
     assert rmse == pytest.approx(trusted, rel=0.02)
 
 
@@ -65,16 +68,25 @@ def test_the_trusted_solver_finds_the_best_approximation_of_a_full_matrix() -> N
     rng = np.random.default_rng(1)
     full = rng.normal(size=(6, 5))
     user, item = np.indices(full.shape)
-    ratings = np.column_stack([user.ravel(), item.ravel(), full.ravel()]).astype(np.float64)
     singular = np.linalg.svd(full - full.mean(), compute_uv=False)
     best = np.sqrt(np.sum(singular[2:] ** 2) / full.size)
-    assert reference(ratings, rank=2, regularization=0.0, sweeps=400) == pytest.approx(best, rel=1e-6)
+    *_, rmse = sweep_als(user.ravel(), item.ravel(), full.ravel(), 2, 0.0, tolerance=1e-12)
+    assert rmse == pytest.approx(best, rel=1e-6)
+
+
+def test_the_trusted_solver_takes_time_in_proportion_to_the_ratings() -> None:
+    """Less than a second for 33 000 rows. Looking for each row's ratings among all of them takes an hour."""
+    rng = np.random.default_rng(2)
+    user, item = rng.integers(30_000, size=300_000), rng.integers(3_000, size=300_000)
+    began = time.process_time()
+    sweeps = [*sweep_als(user, item, rng.normal(size=300_000), 4, 0.5)]
+    assert len(sweeps) > 1
+    assert time.process_time() - began < 20.0
 
 
 def test_one_rating_alone_is_shrunk_as_the_closed_form_says() -> None:
     """Two ratings, 1 off the mean, of a user and an item each: p q = 1 - r minimizes (1 - pq)^2 + 2 r p q."""
-    ratings = np.array([[0, 0, 4.0], [1, 1, 2.0]])
-    rmse = reference(ratings, rank=1, regularization=0.25, sweeps=500)
+    *_, rmse = sweep_als(np.arange(2), np.arange(2), np.array([4.0, 2.0]), 1, 0.25, tolerance=1e-12)
     assert rmse == pytest.approx(0.25, rel=1e-6)
 
 
@@ -161,10 +173,10 @@ def test_compiled_passes_find_what_the_vectorized_ones_find(
 ) -> None:
     rng = np.random.default_rng(seed)
     ratings = np.array(sorted(rated))
-    user, item = (np.unique(column, return_inverse=True)[1] for column in ratings.T)
+    user, item = (_Coded.of(column, np.unique(column)) for column in ratings.T)
     value = rng.normal(size=len(rated)).astype(np.float32)
-    shard = _cut_shard(user, item, value, np.bincount(item), user.max() + 1, rank)
-    people, items = (rng.normal(size=(n, rank)).astype(np.float32) for n in (user.max() + 1, item.max() + 1))
+    shard = _cut_shard(user, item, value, np.bincount(item.at), len(user.rows), rank)
+    people, items = (rng.normal(size=(len(side.rows), rank)).astype(np.float32) for side in (user, item))
     plain, compiled = Vectorized(shard, items), Compiled(shard, items)
     assert np.allclose(compiled.by_item(people), plain.by_item(people), rtol=1e-4, atol=1e-4)
     (asked, total), (expected, sum_of_squares) = compiled.by_user(people), plain.by_user(people)
@@ -172,10 +184,32 @@ def test_compiled_passes_find_what_the_vectorized_ones_find(
     assert total == pytest.approx(sum_of_squares, rel=1e-4)
 
 
+def test_ids_seen_in_many_batches_are_counted_once_each() -> None:
+    """Each batch merged with all before it takes a minute here; the ids lie anywhere, below zero too."""
+    rng = np.random.default_rng(3)
+    seen = rng.integers(-(2**62), 2**62, size=300_000)[rng.integers(300_000, size=(2_000, 500))]
+    tally = _Tally()
+    began = time.process_time()
+    for batch in seen:
+        tally.add(batch)
+    ids, counts = tally.result()
+    assert time.process_time() - began < 10.0
+    expected = np.unique(seen, return_counts=True)
+    assert np.array_equal(ids, expected[0])
+    assert np.array_equal(counts, expected[1])
+
+
+@pytest.mark.parametrize("most", [1, 300, 2**16, 2**16 + 1, 2**31 - 1])
+def test_numbers_are_ordered_as_a_stable_sort_orders_them(most: int) -> None:
+    keys = np.random.default_rng(4).integers(most, size=2_000).astype(np.int32)
+    assert np.array_equal(_order(keys), np.argsort(keys, kind="stable"))
+
+
 def test_a_compiled_job_reaches_the_objective_and_says_so_in_its_arguments(tmp_path: Path) -> None:
     source = ratings_file(tmp_path)
-    rmse, _ = train(tmp_path, MatrixFactorization(rank=4, compiled=True), source, 16, clocks=100)
-    trusted = reference(read_ratings(source), 4, 0.02)
+    app = MatrixFactorization(rank=4, compiled=True)
+    rmse, _ = train(tmp_path, app, source, 16, clocks=100)
+    *_, trusted = app.reference_objectives(Table(source, app.columns))
     assert rmse == pytest.approx(trusted, rel=0.02)
 
 

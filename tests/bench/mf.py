@@ -27,7 +27,7 @@ import numpy as np
 import pandas as pd
 from surprise import SVD, Dataset, Reader, Trainset  # type: ignore[import-untyped]  # has no types
 
-from agileml.apps.mf import reference
+from agileml.apps.als import sweep_als
 from agileml.apps.planted import Ratings, planted_ratings
 from agileml.events import Setup
 from agileml.hosts.job import Job
@@ -46,7 +46,7 @@ def main() -> None:
         f"{len(ratings)} ratings, rank {RANK}, seed {SEED}; {TURNS} turns of {TURN_S} s; "
         f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
     )
-    best = reference(ratings, RANK, REGULARIZATION, sweeps=20)
+    *_, best = sweep_als(ratings[:, 0], ratings[:, 1], ratings[:, 2], RANK, REGULARIZATION)
     for machines in (("r1",), ("r1", "t1")):
         for compiled in (True, False):
             with measured(job(compiled), as_csv(ratings), machines) as running:

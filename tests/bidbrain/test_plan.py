@@ -12,7 +12,7 @@ from bidbrain.plan import plan_ahead
 from bidbrain.strategies.cheapest import OnDemand
 from pricing_data.rules import AWS
 from pricing_data.units import HOUR_S, Seconds, UsdPerHour
-from tests.bidbrain.build import DOUBLE, XLARGE, Told, holding, observe, offer
+from tests.bidbrain.build import XLARGE, Told, holding, observe
 
 EIGHT = Limits(max_instances=8, max_per_allocation=4)
 
@@ -27,7 +27,7 @@ def test_two_requests_fill_the_footprint() -> None:
     ]
     assert plan.expected_s == pytest.approx(2 * HOUR_S)
     assert plan.expected_cost == pytest.approx(1.20)
-    assert plan.on_demand_cost == pytest.approx(2 * (8 * 0.2 + 0.2))
+    assert plan.expected_evictions == 0
 
 
 def test_evictions_make_it_cheaper_by_the_hour_and_slower() -> None:
@@ -35,6 +35,7 @@ def test_evictions_make_it_cheaper_by_the_hour_and_slower() -> None:
     plan = plan_ahead(observe(limits=EIGHT, evictions=Told(beta=0.5)), work=(32 * 0.75 + 4) * HOUR_S)
     assert plan.expected_s == pytest.approx(HOUR_S)
     assert plan.expected_cost == pytest.approx(0.5 * 8 * 0.05 + 0.2)
+    assert plan.expected_evictions == pytest.approx(2 * 0.5), "of two allocations, in an hour"
 
 
 def test_a_change_is_paid_for_once() -> None:
@@ -46,22 +47,11 @@ def test_a_change_is_paid_for_once() -> None:
 
 
 def test_the_last_hour_is_paid_for_as_the_bill_will_have_it() -> None:
-    """Two hours and a half, on demand too: three of each machine by the hour, and no more by the second."""
+    """Two hours and a half: three of each machine by the hour, and no more by the second."""
     seen, work = observe(limits=EIGHT), 90 * HOUR_S
     assert plan_ahead(seen, work).expected_cost == pytest.approx(3 * 0.60)
-    assert plan_ahead(seen, work).on_demand_cost == pytest.approx(3 * 9 * 0.2)
     by_the_second = plan_ahead(replace(seen, rules=AWS), work)
     assert by_the_second.expected_cost == pytest.approx(2.5 * 0.60)
-    assert by_the_second.on_demand_cost == pytest.approx(2.5 * 9 * 0.2)
-
-
-def test_on_demand_is_reckoned_where_it_is_cheapest() -> None:
-    """The footprint is where spot is cheap; on demand the same type costs less elsewhere."""
-    elsewhere = replace(XLARGE, region="eu-west-1", zone="eu-west-1a")
-    offers = (offer(XLARGE, 0.05, on_demand=0.2), offer(elsewhere, 0.09, on_demand=0.15))
-    plan = plan_ahead(observe(offers=offers, limits=EIGHT), work=72 * HOUR_S)
-    assert plan.decisions[0].market == XLARGE
-    assert plan.on_demand_cost == pytest.approx(2 * (8 * 0.15 + 0.2))
 
 
 def test_begins_with_what_is_there() -> None:
@@ -70,21 +60,10 @@ def test_begins_with_what_is_there() -> None:
     assert plan.expected_s == pytest.approx(HOUR_S)
 
 
-def test_on_demand_machines_are_those_that_work() -> None:
-    """In stage 3 the reliable machine idles, so the work is done by eight cores of 0.4 $/h."""
-    idle = replace(observe().scaling, stage3_above=0)
-    offers = (offer(DOUBLE, 0.09, cores=8, on_demand=0.4),)
-    limits = Limits(max_instances=1, max_per_allocation=1)
-    reliable = Reliable(1, UsdPerHour(1.0), 4)
-    plan = plan_ahead(observe(offers=offers, scaling=idle, limits=limits, reliable=reliable), work=8 * HOUR_S)
-    assert plan.on_demand_cost == pytest.approx(0.4)
-    assert plan.expected_cost == pytest.approx(1.09)
-
-
 def test_without_machines_there_is_no_end() -> None:
     nothing = observe(evictions=Told(unknown=frozenset({XLARGE})), reliable=Reliable(0, UsdPerHour(0.0), 1))
     plan = plan_ahead(nothing, work=HOUR_S)
-    assert [plan.expected_s, plan.expected_cost, plan.on_demand_cost] == [math.inf] * 3
+    assert [plan.expected_s, plan.expected_cost, plan.expected_evictions] == [math.inf, math.inf, 0]
 
 
 def test_a_plan_is_the_strategys_own() -> None:
@@ -101,7 +80,7 @@ def test_a_job_that_ends_by_time_costs_what_that_time_does() -> None:
     scaling = replace(observe().scaling, sigma_s=Seconds(90))
     plan = plan_ahead(observe(limits=EIGHT, scaling=scaling), math.inf, most_s=1800.0)
     assert [plan.work, plan.expected_s] == pytest.approx([36 * 1710, 1800])
-    assert [plan.expected_cost, plan.on_demand_cost] == pytest.approx([0.60, 9 * 0.2])
+    assert plan.expected_cost == pytest.approx(0.60)
     sooner = plan_ahead(observe(limits=EIGHT, scaling=scaling), 36 * 900.0, most_s=1800.0)
     assert sooner.expected_s == pytest.approx(990), "its work is done before"
 
@@ -109,4 +88,3 @@ def test_a_job_that_ends_by_time_costs_what_that_time_does() -> None:
 def test_a_part_of_a_job_costs_its_part_of_an_hour() -> None:
     plan = plan_ahead(observe(limits=EIGHT), work=36 * 900.0, whole=False)
     assert plan.expected_cost == pytest.approx(0.60 / 4)
-    assert plan.on_demand_cost == pytest.approx(9 * 0.2 / 4)

@@ -49,7 +49,10 @@ def test_the_tutorial_ends_with_the_model_it_says(tmp_path: Path) -> None:
         run(*module, *arguments, folder=tmp_path, home=tmp_path / "home")
     printed = run("use_it.py", folder=tmp_path, home=tmp_path / "home").strip()
     assert f"prints `{printed}`" in TEXT
-    with np.load(tmp_path / "model" / "model.npz") as kept, np.load(tmp_path / "points.npz") as points:
+    with (
+        np.load(tmp_path / "model" / "latest" / "model.npz") as kept,
+        np.load(tmp_path / "points.npz") as points,
+    ):
         trusted = np.linalg.lstsq(points["x"], points["y"], rcond=None)[0]
         assert kept["model"][:, 0] == pytest.approx(trusted, abs=1e-3)
 

@@ -12,6 +12,7 @@ from pricing_data.rules import RULES
 from spotctl.cli import reportview
 from spotctl.report.by import By
 from spotctl.report.final import final_object
+from spotctl.report.summarize import summarize
 from tests.spotctl.cli.story import state_after
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "the-bill.md").read_text()
@@ -21,11 +22,11 @@ RUN = state_after(52)
 
 @pytest.mark.parametrize("by", list(By))
 def test_every_figure_of_a_report_is_explained(by: By) -> None:
-    report = json.loads(reportview.document({"movies/1": RUN}, by))
+    report = json.loads(reportview.document({"movies/1": summarize(RUN, 0.0, {})}, by))
     assert report["total"].keys() - {by.value} <= TOLD
     assert report.keys() - {"schema", "by", "money", "rows", "total"} <= TOLD
 
 
 def test_every_sum_of_a_run_and_every_set_of_rules_is_explained() -> None:
-    assert final_object(RUN, Path("ledger.db"), 1.0, 0, None)["cost"].keys() <= TOLD
+    assert final_object(RUN, Path("ledger.db"), 1.0, 0)["cost"].keys() <= TOLD
     assert RULES.keys() <= TOLD

@@ -16,7 +16,6 @@ pytestmark = pytest.mark.process
 
 GRACEFUL: Final[dict[str, Callable[[Product], object]]] = {
     "SIGTERM": lambda job: job.signal(signal.SIGTERM),
-    "a terminal that is closed": lambda job: job.signal(signal.SIGHUP),
     "Ctrl-C without a terminal": lambda job: job.signal(signal.SIGINT),
     "cancel": lambda job: job.command("cancel", "scenario"),
 }
@@ -45,7 +44,7 @@ def test_a_graceful_end_saves_the_model(running: Product, how: str) -> None:
 
 def test_a_model_that_cannot_be_put_where_it_belongs_fails_the_job_and_is_kept(running: Product) -> None:
     """As when the disk is full by then: it costs nobody a machine, and nobody the model."""
-    folder = running.model.parent
+    folder = running.output
     folder.rmdir()
     folder.write_text("in the way")
     running.signal(signal.SIGTERM)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.spotctl.cli.commandline import Launched, spotctl, write_job
+from tests.spotctl.cli.commandline import TRACE_START, Launched, spotctl, write_job
 
 
 @pytest.fixture(scope="module")
@@ -13,5 +13,6 @@ def launched(tmp_path_factory: pytest.TempPathFactory) -> Launched:
     folder = tmp_path_factory.mktemp("launched")
     write_job(folder)
     job, home = str(folder / "nightly.yaml"), folder / "home"
-    result = spotctl("launch", job, "--world", "replay", "--yes", "--json", home=home)
+    start = ("--trace-start", TRACE_START)
+    result = spotctl("launch", job, "--world", "replay", "--yes", "--json", *start, home=home)
     return Launched(result, home / "replays")

@@ -58,7 +58,7 @@ def test_every_key_of_a_complete_file_is_in_the_spec(folder: Path) -> None:
         file_mounts={"data/train.csv": str(folder / "table.csv"), "data/more": "s3://bucket/more"},
         secrets=("HF_TOKEN", "WANDB_KEY"),
         checkpoint=Checkpoints(
-            "s3://bucket/checkpoints", Seconds(1200.0), Seconds(90.0), False, 1_610_612_736, 250.0
+            "s3://bucket/checkpoints", Seconds(1200.0), Seconds(90.0), False, 1_610_612_736, 250.0, True
         ),
         work=Work(5000, Seconds(10_800.0), "c5.xlarge"),
         retries=3,
@@ -76,6 +76,16 @@ def test_a_command_is_all_that_must_be_said(folder: Path) -> None:
     spec = parse(MINIMAL, folder)
     assert spec.command == Command(run="python train.py")
     assert (spec.name, spec.stop.clocks, spec.output) == ("job", None, "")
+
+
+def test_a_program_that_keeps_nothing_says_so_in_a_word(folder: Path) -> None:
+    said = parse(MINIMAL + "checkpoint: off\n", folder).command
+    assert said is not None
+    assert (said.checkpoint.keeps, said.checkpoint.on_warning) == (False, False)
+    unsaid, described = parse(MINIMAL, folder).command, parse(COMPLETE, folder).command
+    assert unsaid is not None
+    assert described is not None
+    assert (unsaid.checkpoint.keeps, described.checkpoint.keeps) == (None, True)
 
 
 def test_a_backtest_of_a_command_is_refused(folder: Path) -> None:
@@ -102,12 +112,13 @@ MALFORMED = {
     "a bare size": ("run:", "checkpoint: {size: 2}\nrun:", "found '2', expected a size with its unit"),
     "a huge size": ("run:", "checkpoint: {size: 2000TB}\nrun:", "expected at most 1000TB"),
     "no link": ("run:", "checkpoint: {link_mbit_s: 0}\nrun:", "expected a number above 0"),
+    "no interval": ("run:", "checkpoint: never\nrun:", "found 'never', expected on or off"),
     "no steps": ("run:", "work: {takes: 3h}\nrun:", "work.steps: missing"),
     "no time": ("run:", "work: {steps: 3}\nrun:", "work.takes: missing"),
     "reliable": ("run:", "resources: {reliable: {}}\nrun:", "resources.reliable: a command needs no machine"),
     "machines": ("run:", "resources: {spot: {max_instances: 4}}\nrun:", "max_instances: expected 1"),
     "an application": ("run:", "app: a:B\nrun:", "app: belongs to engine: agileml"),
-    "phi": ("run:", "scaling: {phi: 0.9}\nrun:", "scaling.phi: means nothing to engine: command"),
+    "lambda": ("run:", "scaling: {lambda: 2m}\nrun:", "scaling.lambda: means nothing to engine: command"),
     "throttle": ("run:", "local: {throttle: off}\nrun:", "local.throttle: means nothing"),
     "a strategy": ("run:", "objective: {strategy: tierml}\nrun:", "objective.strategy: found 'tierml'"),
     "a typo": ("run:", "chekpoint: {}\nrun:", "(did you mean checkpoint?)"),

@@ -213,8 +213,8 @@ MALFORMED = {
     "setup": (
         "app:",
         "setup: pip install x\napp:",
-        "1:8: setup: belongs to engine: command",
-        "this is a job of agileml",
+        "1:8: setup: belongs to a command",
+        "this job has an app",
     ),
     "checkpoints nowhere": ("app:", "checkpoint: {every: 5}\napp:", "checkpoint.store: missing", "a URL"),
     "checkpoints never": ("app:", "checkpoint: {store: here}\napp:", "checkpoint.every: missing", "10m"),
@@ -326,3 +326,77 @@ def test_whatever_happens_to_a_file_the_answer_is_a_spec_or_its_problems(cut: in
         lines = []
     assert lines or "://" in data, "no file of /nowhere can have been found"
     assert all(1 <= line <= text.count("\n") + 1 for line in lines)
+
+
+SKYPILOT = """\
+name: train
+resources: {cloud: aws, accelerators: "A100:8", use_spot: true, disk_size: 500}
+num_nodes: 2
+envs: {A: b}
+setup: pip install torch
+run: python train.py
+"""
+DSTACK = """\
+type: task
+commands: [python train.py]
+spot_policy: auto
+max_duration: 6h
+resources: {gpu: 24GB}
+"""
+BATCH = """\
+jobDefinitionName: t
+containerProperties: {image: x, vcpus: 4}
+retryStrategy: {attempts: 2}
+"""
+FOREIGN: dict[str, tuple[str, str, dict[str, str]]] = {
+    "SkyPilot": (
+        SKYPILOT,
+        "a SkyPilot task",
+        {
+            "resources.cloud: aws": "resources: {spot: {clouds: [aws]}}",
+            "resources.accelerators: A100:8": "no counterpart: this version asks for no machines with GPUs",
+            "num_nodes: 2": "no counterpart above 1",
+            "as they are": "name, envs, setup, run",
+        },
+    ),
+    "dstack": (
+        DSTACK,
+        "a dstack configuration",
+        {
+            "commands": "run: |",
+            "max_duration: 6h": "objective: {deadline: 6h}",
+            "resources.gpu: 24GB": "no counterpart",
+        },
+    ),
+    "AWS Batch": (
+        BATCH,
+        "an AWS Batch job",
+        {
+            "containerProperties.vcpus: 4": "resources: {spot: {cpus: 4+}}",
+            "retryStrategy": "retries",
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("tool", FOREIGN)
+def test_another_tool_s_file_gets_one_message_that_translates_it(tool: str, folder: Path) -> None:
+    text, name, pairs = FOREIGN[tool]
+    with pytest.raises(JobFileError) as caught:
+        parse(text, folder)
+    assert len(caught.value.problems) == 1
+    first, *lines = str(caught.value).splitlines()
+    assert f"this is {name}" in first
+    for key, becomes in pairs.items():
+        (line,) = [line for line in lines if line.strip().startswith(key)]
+        assert becomes in line
+
+
+def test_a_file_with_run_is_a_command_without_saying_so(folder: Path) -> None:
+    spec = parse("run: python train.py\nworkdir: .\n", folder)
+    assert (spec.engine, spec.command is not None) == ("command", True)
+
+
+def test_columns_of_the_data_are_named_by_the_application_s_names(folder: Path) -> None:
+    spec = parse(MINIMAL + "columns: {user: userId, item: 1, others: [x, y]}\n", folder)
+    assert spec.columns == {"user": "userId", "item": "1", "others": ("x", "y")}

@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from bidbrain.model import Action, Limits
 from bidbrain.strategies.recovery import Checkpointing
@@ -15,10 +16,11 @@ from pricing_data.billing import End
 from pricing_data.market import PriceHistory
 from pricing_data.units import HOUR_S, Instant, Seconds
 from spotctl.control import events as e
-from spotctl.control.deciding import promised
+from spotctl.control.deciding import observation, pledge, promised
 from spotctl.control.evolve import begin
 from spotctl.control.state import State
 from spotctl.control.terms import Terms
+from spotctl.simulator.training import DRAIN_S
 from tests.spotctl.build import MARKETS, START, asked_once, random_trace, replay, scripted_trace, terms
 
 INTERVAL_S = 1200
@@ -51,8 +53,37 @@ def test_a_calm_market_takes_the_work_and_the_start() -> None:
 def test_a_warning_costs_steps_only_where_the_program_does_not_heed_it(saves: bool) -> None:
     state, entries = replay(of_command(saves=saves), taken(at=9100, back=9300))
     redone = [entry.redone for entry in entries if isinstance(entry, e.RolledBack)]
+    ran_s = 9100 - 60 - 15 + DRAIN_S
+    assert state.seconds_redone == (0 if saves else ran_s % INTERVAL_S), "since the newest checkpoint"
     assert (state.evicted_allocations, state.clock, state.failures) == (1, 60, 0)
     assert redone == ([] if saves else [1]), "ten minutes a step, a checkpoint every twenty"
+
+
+def test_a_program_that_keeps_nothing_does_all_again_and_is_bought_what_lasts() -> None:
+    """Its file says so; one that is believed to keep something is found out when it begins again."""
+    said = replace(of_command(saves=False), keeps_nothing=True)
+    state, entries = replay(said, taken(at=9100, back=9300))
+    assert [entry.redone for entry in entries if isinstance(entry, e.RolledBack)] == [15]
+    assert state.seconds_redone == 9100 - 60 - 15 + DRAIN_S
+    assert [entry.clock for entry in entries if isinstance(entry, e.ProgramBegan)] == [0, 0]
+    believed = replace(of_command(), checkpoints=Checkpointing(Seconds(1e6), 0.0, Seconds(60.0)))
+    lambdas = [observation(of).scaling.lambda_s for of in (opened(believed), opened(said))]
+    assert lambdas == [15.0, 15.0 + 60 * 600 / 2]
+    ran = structs.replace(opened(of_command()), seconds_redone=INTERVAL_S + 1)
+    assert observation(ran).scaling.lambda_s == lambdas[1], "nothing was stored in so long"
+    assert observation(structs.replace(ran, consistent=3)).scaling.lambda_s == lambdas[0]
+
+
+def opened(of: Terms) -> State:
+    return begin(e.JobStarted(START, of), scripted_trace())
+
+
+def test_a_deadline_is_promised_to_a_program_that_keeps_nothing_as_if_all_of_it_could_be_lost() -> None:
+    said = replace(of_command(saves=False), keeps_nothing=True, deadline_s=Seconds(1e6))
+    state = opened(said)
+    found = pledge(state)
+    assert found is not None
+    assert found.unkept == found.work == 60 * said.core_seconds_per_clock
 
 
 def test_nothing_is_bought_above_its_price_on_demand() -> None:
@@ -125,7 +156,8 @@ def test_over_any_market_it_is_done_and_one_machine_works_at_a_time(seed: int, s
     for before, now in pairwise(progress):
         at = before.clock if isinstance(before, e.Progressed) else before.to
         if isinstance(now, e.Progressed):
-            assert now.clock == at + 1
+            saved = saves and now.consistent == now.clock == at  # on a warning, all that is done
+            assert now.clock == at + 1 or saved
             assert now.consistent <= now.clock
         else:
             assert now.to == at - now.redone

@@ -6,15 +6,22 @@ import subprocess
 import sys
 from pathlib import Path
 
+import fsspec
+import numpy as np
 import pytest
 
+from agileml.events import Setup
+from agileml.hosts.job import Job, JobFolder
+from agileml.input import CutInput
+from agileml.partition import Shape
+from agileml.saved import partition_file
 from spotctl.errors import UsageError
-from spotctl.models import check_output
+from spotctl.models import NotKept, check_output, keep_model
 
 
 def test_a_folder_that_can_be_written_to_is_left_empty(tmp_path: Path) -> None:
     check_output(str(tmp_path / "new" / "models"))
-    assert list((tmp_path / "new" / "models").iterdir()) == []
+    assert list(tmp_path.iterdir()) == []
     check_output("memory://models")
 
 
@@ -36,3 +43,49 @@ def test_a_launch_that_cuts_no_input_waits_for_no_database() -> None:
     code = f"import sys, spotctl.worlds.local; print({loaded})"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"
+
+
+def trained(folder: Path, value: float) -> JobFolder:
+    """A job's folder with one saved partition of one row."""
+    training = JobFolder(folder)
+    folder.mkdir()
+    setup = Setup(partitions=1, shards=1, clocks=1, staleness=0)
+    job = Job("x:X", {}, setup, input_at=str(folder / "input"), model_at=str(folder / "model"))
+    JobFolder.set_up(folder, job, None)
+    CutInput(folder / "input").finish(Shape(1, 1), {"users": np.array(["anna"])})
+    (folder / "model").mkdir()
+    np.save(folder / "model" / partition_file(0), np.array([[value]], np.float32))
+    return training
+
+
+def kept_in(file: Path) -> float:
+    with np.load(file) as arrays:
+        assert arrays["users"].tolist() == ["anna"]
+        return float(arrays["model"][0, 0])
+
+
+def test_models_are_kept_by_run_and_latest_leads_to_the_newest_whole_one(tmp_path: Path) -> None:
+    output = tmp_path / "models"
+    for run, value in (("r1", 1.0), ("r2", 2.0)):
+        kept = keep_model(trained(tmp_path / run, value), str(output), run, tmp_path)
+        assert kept == str(output / run / "model.npz")
+    assert (kept_in(output / "latest" / "model.npz"), kept_in(output / "r1" / "model.npz")) == (2.0, 1.0)
+    broken = trained(tmp_path / "r3", 3.0)
+    (tmp_path / "r3" / "model" / partition_file(0)).unlink()
+    with pytest.raises(NotKept):
+        keep_model(broken, str(output), "r3", tmp_path)
+    assert kept_in(output / "latest" / "model.npz") == 2.0, "the last good one stays"
+
+
+def test_behind_a_url_latest_is_a_file_with_the_run_s_name(tmp_path: Path) -> None:
+    output = f"memory://{tmp_path.name}"
+    keep_model(trained(tmp_path / "r1", 1.0), output, "r1", tmp_path)
+    memory = fsspec.filesystem("memory")
+    assert memory.cat_file(f"/{tmp_path.name}/latest") == b"r1"
+    assert memory.exists(f"/{tmp_path.name}/r1/model.npz")
+
+
+def test_a_folder_called_latest_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "latest").mkdir()
+    with pytest.raises(UsageError, match="latest is a folder, not a link"):
+        check_output(str(tmp_path))

@@ -1,4 +1,4 @@
-"""What ``plan`` may conclude from the size of an input alone."""
+"""What may be concluded from the size of an input alone, and which models are too large."""
 
 from __future__ import annotations
 
@@ -9,12 +9,21 @@ import pytest
 
 from agileml.app import HasLargest, load_application
 from agileml.tables import Table
-from spotctl.errors import UsageError
+from spotctl.checks import check_job
+from spotctl.config import JobSpec
+from spotctl.errors import JobError, UsageError
 from spotctl.jobfile import load_job
-from spotctl.movable import BYTES_PER_VALUE, check_movable
+from spotctl.movable import BYTES_PER_VALUE, memory_of_computer, refuse_too_large
+from spotctl.settings import LaunchOptions, Settings, WorldKind
 from tests.scenarios.product import ROOT
+from tests.spotctl.build import terms
 
 EXAMPLES = ("quickstart", "mlr", "lda")
+
+
+def check(spec: JobSpec) -> None:
+    """In the replay world: what the job is, and nothing of this computer."""
+    check_job(Settings.of(spec, LaunchOptions(world=WorldKind.REPLAY)), terms())
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -38,22 +47,27 @@ def test_the_limit_is_the_models_size_however_it_was_found(name: str) -> None:
         slow = replace(spec, training=replace(spec.training, link_mbit_s=spare * mbit / 120))
         if refused:
             with pytest.raises(UsageError, match="more than the 120 s"):
-                check_movable(slow, 120)
+                check(slow)
         else:
-            check_movable(slow, 120)
-    check_movable(replace(slow, objective=replace(spec.objective, strategy="on-demand")), 120)
+            check(slow)
+    check(replace(slow, objective=replace(spec.objective, strategy="on-demand")))
 
 
-def test_an_input_that_cannot_be_read_is_refused_where_it_has_to_be_read(tmp_path: Path) -> None:
+def test_an_input_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     spec = load_job(ROOT / "examples" / "quickstart.yaml")
     (tmp_path / "none.csv").write_text("user,item\n1,2\n")
-    missing = replace(spec, data=str(tmp_path / "none.csv"))
-    check_movable(missing, 120)
     with pytest.raises(UsageError, match=r"^data: [^ ]*none\.csv has the columns user, item; expected user"):
-        check_movable(replace(missing, training=replace(spec.training, link_mbit_s=1e-9)), 120)
+        check(replace(spec, data=str(tmp_path / "none.csv")))
 
 
 def test_an_application_that_is_none_is_the_jobs_fault_and_not_the_datas() -> None:
     spec = load_job(ROOT / "examples" / "quickstart.yaml")
     with pytest.raises(UsageError, match=r"^app: args\.rank of .* found 'eight'"):
-        check_movable(replace(spec, args={"rank": "eight"}), 120)
+        check(replace(spec, args={"rank": "eight"}))
+
+
+def test_a_model_is_refused_of_which_two_copies_do_not_fit_into_memory() -> None:
+    refuse_too_large(500, memory_bytes=1000)
+    with pytest.raises(JobError, match=r"^args: the model has .* this computer has"):
+        refuse_too_large(501, memory_bytes=1000)
+    assert memory_of_computer() > 1 << 28

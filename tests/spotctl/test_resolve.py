@@ -316,8 +316,9 @@ def test_over_two_clouds_a_run_goes_where_work_is_cheap(tmp_path: Path) -> None:
     kept = [row for row in rows if ",aws," not in row or row <= dear or "0.1600" in row]
     options.trace.write_text("\n".join(kept))
     asked = ["launch", str(tmp_path / "job.yaml"), "--world", "replay", "--yes", "--json"]
+    start = ["--trace-start", format_instant(Instant(LATER + 30 * DAY_S))]
     done = CliRunner().invoke(
-        app, [*asked, "--trace", str(options.trace)], env={"SPOTCTL_HOME": str(tmp_path / "home")}
+        app, [*asked, "--trace", str(options.trace), *start], env={"SPOTCTL_HOME": str(tmp_path / "home")}
     )
     assert done.exit_code == 0, done.output
     final = json.loads(done.stdout.splitlines()[-1])

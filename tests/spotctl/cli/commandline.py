@@ -20,6 +20,8 @@ resources:
   spot: {instance_types: [c4.xlarge], max_instances: 4, max_per_allocation: 2}
 local: {core_seconds_per_clock: 2880}
 """
+TRACE_START = "2016-07-01"
+"""Of the bundled market, after a month of history: without it a replay starts as the clock says."""
 FINAL_KEYS = {
     *("job", "state", "exit_code", "work_done", "objective", "wall_seconds", "sim_seconds", "cost"),
     *("savings_fraction", "evictions", "failures", "clocks_redone", "stage_transitions", "instances_left"),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.spotctl.cli.commandline import write_job
+from tests.spotctl.cli.commandline import TRACE_START, write_job
 
 
 @pytest.fixture
@@ -16,4 +16,5 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SPOTCTL_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("SPOTCTL_TRACE_START", TRACE_START)
     return tmp_path / "home"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from spotctl.runs import Runs
-from tests.spotctl.cli.commandline import FINAL_KEYS, Launched, spotctl
+from tests.spotctl.cli.commandline import FINAL_KEYS, TRACE_START, Launched, spotctl
 
 
 def test_json_lines_of_a_run_end_with_the_final_object(launched: Launched) -> None:
@@ -18,7 +18,7 @@ def test_json_lines_of_a_run_end_with_the_final_object(launched: Launched) -> No
     assert result.exit_code == 0
     *events, final = map(json.loads, result.stdout.splitlines())
     assert events[0]["event"] == "JobStarted"
-    assert events[-1]["event"] == "Close"
+    assert [event["event"] for event in events[-2:]] == ["Close", "RunEnded"]
     assert {event["schema"] for event in events} == {"spotctl.event/1"}
     assert [event["at"] for event in events] == sorted(event["at"] for event in events)
     assert final["schema"] == "spotctl.launch/1"
@@ -41,7 +41,16 @@ def test_a_log_tells_the_story_on_stderr_and_the_bill_on_stdout() -> None:
     assert "prices from bundled market (generated)" in story[0]
     assert any(" asked for " in line for line in story)
     assert story[-1].endswith("the work is done")
-    for part in ("cost", "refunded", "on-demand alone", "saved", "eviction", "computed twice", "ledger.db"):
+    for part in (
+        "cost",
+        "refunded",
+        "as fast, on demand",
+        "cheapest on demand",
+        "saved",
+        "planned",
+        "eviction",
+        "ledger.db",
+    ):
         assert part in result.stdout
     assert "\x1b[" not in result.output, "no colour where nobody looks"
 
@@ -55,6 +64,21 @@ def test_status_and_wait_agree_with_the_final_object(launched: Launched) -> None
     assert "clock 24 of 24" in spotctl("status", "nightly", home=home).stdout
     waited = spotctl("wait", "nightly", "--json", home=home)
     assert (waited.exit_code, json.loads(waited.stdout)["runs"]) == (0, [run])
+
+
+def test_the_plan_of_the_launch_is_on_record(launched: Launched) -> None:
+    """So that ``status`` shows it too, and whoever goes on with the run."""
+    job = str(launched.home.parents[1] / "nightly.yaml")
+    plan = json.loads(spotctl("plan", job, "--json", "--trace-start", TRACE_START).stdout)
+    kept = launched.final["plan"]
+    assert kept["cost"] == plan["expected_cost"]
+    assert kept["evictions"] == pytest.approx(plan["expected_evictions"], abs=1e-5)
+    assert kept["seconds"] == pytest.approx(60 + plan["expected_seconds"], abs=0.01), "and the boot"
+    (run,) = json.loads(spotctl("status", "--json", home=launched.home).stdout)["runs"]
+    assert run["plan"] == kept
+    state = Runs(launched.home).all()[0].state()
+    assert state.terms.expected is not None
+    assert launched.final["outcome"]["cost"] == launched.final["cost"]["total"]
 
 
 def test_logs_tell_what_happened_and_what_machines_wrote(launched: Launched) -> None:
@@ -76,7 +100,7 @@ def test_a_report_by_job_agrees_with_the_final_object(launched: Launched) -> Non
         assert row[count] == launched.final[count]
 
 
-@pytest.mark.parametrize("by", ["job", "day", "cloud", "market"])
+@pytest.mark.parametrize("by", ["job", "day", "month", "cloud", "market"])
 def test_however_money_is_added_up_the_total_is_the_same(launched: Launched, by: str) -> None:
     report = json.loads(spotctl("report", "--by", by, "--json", home=launched.home).stdout)
     total = launched.final["cost"]["total"]
@@ -106,7 +130,9 @@ def test_ending_what_has_ended_is_nothing_to_do(launched: Launched) -> None:
 def test_a_second_launch_of_a_running_job_is_refused_or_skipped(home: Path) -> None:
     with Runs(home / "replays").lock("nightly"):
         launch = ("launch", "nightly.yaml", "--world", "replay", "--yes")
-        assert spotctl(*launch).exit_code == 1
+        refused = spotctl(*launch)
+        assert (refused.exit_code, refused.stdout) == (8, "")
+        assert "nightly is running already" in refused.stderr
         skipped = spotctl(*launch, "--if-running", "skip")
     assert (skipped.exit_code, skipped.stdout) == (3, "")
 

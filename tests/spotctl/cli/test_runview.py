@@ -10,10 +10,10 @@ from agileml.hosts.deaths import gave_up
 from agileml.hosts.doing import Overdue, Told
 from pricing_data.layouts import Semantics
 from pricing_data.traces import Recording
-from spotctl.cli import runview
 from spotctl.cli.live import LiveView
 from spotctl.cli.observers import Screen
 from spotctl.control import events as e
+from spotctl.history import run_status
 from spotctl.runs import Run
 from spotctl.timesource import wall_clock
 from tests.spotctl.cli.story import START, entries, state_after
@@ -30,7 +30,7 @@ def test_status_names_what_is_waited_for_on_machines_that_live(tmp_path: Path) -
     for machine in ("r1-0", "s1-0"):
         (run.machines / machine).mkdir(parents=True)
         Told(run.machines / machine, "worker").tell([overdue], wall_clock())
-    found = runview.status({run: state_after(40)})["runs"][0]["waits"]
+    found = run_status(run, state_after(40))["waits"]
     (wait,) = found  # s1-0 is gone, and what it was at with it
     assert (wait["instance"], wait["process"]) == ("r1-0", "worker")
     assert wait["what"] == "computing shards [3] in clock 7"
@@ -49,7 +49,7 @@ def test_status_says_what_the_processes_of_a_failed_run_died_of(tmp_path: Path) 
     (run.machines / "r1-0" / "agent.log").write_text(gave_up("worker", 5))
     state = state_after(52)
     failed = structs.replace(state, closed=e.Close(START, e.Outcome.FAILED, 1, "no reliable machine is left"))
-    found = [runview.status({run: told})["runs"][0]["died_of"] for told in (state, failed)]
+    found = [run_status(run, told)["died_of"] for told in (state, failed)]
     assert found == [None, "the worker of r1-0 died 5 times in a row, without saying why"]
 
 

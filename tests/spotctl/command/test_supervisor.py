@@ -61,12 +61,12 @@ def test_a_warned_machine_stops_and_the_next_one_goes_on(running: Job) -> None:
     assert running.told(m.Warned(("a",), 12.0)) == (s.Sent("a", m.Leave(12.0)),)
     assert running.says("a", m.Saved(33)) == (s.Progress(33, 33),)
     assert running.says("a", m.Left()) == (s.SafeToKill("a"), s.Sent("b", m.Begin(2)))
-    assert running.says("b", m.Began(2, 33)) == ()
+    assert running.says("b", m.Began(2, 33)) == (s.Begun("b", 33),)
 
 
 def test_a_lost_machine_costs_what_came_after_the_newest_checkpoint(running: Job) -> None:
     assert running.told(m.Gone(("a",))) == (s.Sent("b", m.Begin(2)),)
-    assert running.says("b", m.Began(2, 20)) == (s.WentBack(20, 10),)
+    assert running.says("b", m.Began(2, 20)) == (s.Begun("b", 20), s.WentBack(20, 10))
 
 
 def test_a_machine_that_stands_by_has_nothing_to_lose(running: Job) -> None:

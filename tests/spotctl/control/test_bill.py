@@ -69,15 +69,3 @@ def test_a_run_taken_down_owes_the_hours_it_began() -> None:
     owed = spent(state)
     assert (owed.spot, owed.on_demand, owed.refunded) == recomputed(state, trace)
     assert owed.on_demand == 199_000
-
-
-def test_the_baseline_is_the_same_work_on_demand() -> None:
-    state, _ = replay(terms(), random_trace(1))
-    money = account(state)
-    assert money.baseline is not None
-    machines, cores = money.baseline.machines, 4
-    speed = machines * cores * state.terms.scaling.efficiency(machines)
-    assert money.baseline.seconds == -int(-state.work_done / speed // 1)
-    hours = -(-money.baseline.seconds // HOUR_S)
-    assert money.baseline.cost == machines * hours * 239_000
-    assert money.savings == pytest.approx(1 - money.spending.total / money.baseline.cost)

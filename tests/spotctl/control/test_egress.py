@@ -27,6 +27,7 @@ from spotctl.control.state import State
 from spotctl.control.terms import Luggage, Tariff, Terms, Tradable
 from spotctl.report.by import By
 from spotctl.report.groups import grouped
+from spotctl.report.summarize import summarize
 from tests.spotctl.build import START, redecided, replay, terms
 
 EAST = Market("aws", "us-east-1", "us-east-1a", "c5.xlarge")
@@ -137,10 +138,11 @@ def test_each_cloud_bills_and_warns_by_its_own_rules() -> None:
 
 def test_the_cloud_that_was_left_is_paid() -> None:
     state, _ = dearer_at_home(GOOGLE, 1.0)
-    by_cloud = {group.key: group for group in grouped({"r": state}, By.CLOUD)}
+    runs = {"r": summarize(state, 0.0, {})}
+    by_cloud = {group.key: group for group in grouped(runs, By.CLOUD)}
     assert (by_cloud["aws"].egress, by_cloud["gcp"].egress) == (90_000, 0)
     for by in By:
-        groups = grouped({"r": state}, by)
+        groups = grouped(runs, by)
         assert sum(group.total for group in groups) == spent(state).total
         assert sum(group.egress for group in groups) == 90_000
 

@@ -6,16 +6,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec import structs
 
+from pricing_data.billing import End
 from pricing_data.units import HOUR_S, Instant, UsdPerHour
 from spotctl.cli import endview, screen
 from spotctl.control import events as e
 from spotctl.control.evolve import evolve
-from spotctl.control.state import State
+from spotctl.control.lifecycle import Life
+from spotctl.control.state import Instance, State
 from spotctl.control.terms import Tradable
 from spotctl.report.final import final_object
 from spotctl.report.fold import account, ended_at
+from spotctl.report.groups import Group, total
+from spotctl.report.summarize import summarize
 from tests.spotctl.cli.story import SPOT, at, entries, state_after
 
 RUN = state_after(52)
@@ -30,23 +36,13 @@ def test_a_baseline_is_had_in_the_region_where_its_machines_cost_least() -> None
     for spot in ((*RUN.terms.spot, abroad, dearer), (dearer, abroad, *RUN.terms.spot)):
         found = account(structs.replace(RUN, terms=replace(RUN.terms, spot=spot))).baseline
         assert found is not None
-        assert (found.region, found.instance_type) == ("eu-west-1", at_home.instance_type)
+        assert (found.market.region, found.market.instance_type) == ("eu-west-1", "c4.xlarge")
         assert found.cost == found.machines * 100_000 * -(-found.seconds // HOUR_S)
         assert found.cost < at_home.cost
 
 
-def test_a_baseline_is_of_the_type_that_did_most_of_the_work() -> None:
-    """A reliable machine of four cores is there for two hours, four of eight cores for twenty minutes."""
-    large = Tradable(replace(SPOT, instance_type="c4.2xlarge"), UsdPerHour(0.419), 8)
-    terms = replace(RUN.terms, spot=(*RUN.terms.spot, large))
-    worked = {"m4.xlarge": 7200, "c4.2xlarge": 4 * 1200}
-    found = account(structs.replace(RUN, terms=terms, worked=worked)).baseline
-    assert found is not None
-    assert found.instance_type == "c4.2xlarge"
-
-
 def final(state: State) -> dict[str, Any]:
-    return final_object(state, Path("ledger.db"), 1.0, 0, None)
+    return final_object(state, Path("ledger.db"), 1.0, 0)
 
 
 def away(from_minute: float, until_minute: float, over_at: Instant | None) -> State:
@@ -63,7 +59,7 @@ def test_training_that_ended_unseen_was_over_when_its_files_say() -> None:
     seen, unseen = away(50, 51, None), away(50, 50 + 600, at(51))
     assert unseen.training_over_at == at(51)
     assert unseen.worked == seen.worked
-    assert account(unseen).baseline == account(seen).baseline, "machines that waited did no work"
+    assert account(unseen).baselines == account(seen).baselines, "machines that waited did no work"
     assert not unseen.over_unseen
 
 
@@ -86,3 +82,63 @@ def test_a_run_was_over_with_its_machines_whenever_it_was_closed() -> None:
     assert ended_at(state) == at(56)
     assert (final(state)["ended"], final(state)["sim_seconds"]) == ("2016-06-05T14:56:00Z", 56 * 60)
     assert ended_at(RUN) == RUN.now
+
+
+# ---- work that its machines cannot have done ---------------------------------------------------------
+
+SPANS = st.lists(st.tuples(st.integers(0, 7200), st.integers(0, 7200)), min_size=1, max_size=8)
+"""Of each machine: when it began to run, and for how long."""
+
+
+def worked_by(spans: list[tuple[int, int]], core_seconds: float) -> State:
+    """A run of machines of four cores that lived for ``spans``, which says it did that much work."""
+    machines = {
+        f"s1-{number}": Instance(
+            f"s1-{number}",
+            "s1",
+            Life.ENDED,
+            running_at=Instant(RUN.terms.start + began),
+            ended_at=Instant(RUN.terms.start + began + lasted),
+            end=End.RELEASED,
+        )
+        for number, (began, lasted) in enumerate(spans)
+    }
+    allocation = structs.replace(RUN.allocations["s1"], count=len(spans), instances=tuple(machines))
+    terms = replace(RUN.terms, core_seconds_per_clock=core_seconds / 100)
+    return structs.replace(
+        RUN, terms=terms, clock=100, instances=machines, allocations={"s1": allocation}, resumed_from=0
+    )
+
+
+def summed(**runs: State) -> Group:
+    return total({name: summarize(state, 0.0, {}) for name, state in runs.items()})
+
+
+@given(SPANS, st.floats(0.0, 1.0))
+def test_work_that_billed_machines_can_do_is_comparable(spans: list[tuple[int, int]], share: float) -> None:
+    able = 4 * sum(lasted for _, lasted in spans)
+    assert account(worked_by(spans, share * able)).not_comparable is None
+
+
+@given(SPANS, st.floats(1.011, 100.0))
+def test_work_beyond_what_billed_machines_can_do_enters_no_saving(
+    spans: list[tuple[int, int]], share: float
+) -> None:
+    able = 4 * sum(lasted + 1 for _, lasted in spans)
+    state = worked_by(spans, share * able)
+    money, told = account(state), final(state)
+    assert money.not_comparable is not None
+    assert (money.savings, told["savings_fraction"]) == (None, None)
+    assert told["not_comparable"] == money.not_comparable
+    group = summed(run=state)
+    reasons = {"run": money.not_comparable} if group.total else {}
+    assert (group.savings, group.uncompared_runs) == (None, reasons)
+
+
+def test_a_run_that_is_not_comparable_adds_nothing_to_what_the_others_saved() -> None:
+    beyond = worked_by([(0, 60)], 1e6)
+    alone, both = summed(a=RUN), summed(a=RUN, b=beyond)
+    assert (both.savings, both.baseline) == (alone.savings, alone.baseline)
+    assert both.total > alone.total
+    assert list(both.uncompared_runs) == ["b"]
+    assert "nothing is said of that: 1000000 core-seconds" in screen.text(endview.picture(final(beyond)))

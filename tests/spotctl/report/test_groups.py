@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from dataclasses import replace
 from functools import cache
@@ -12,20 +13,32 @@ from msgspec import structs
 from pricing_data.billing import End
 from pricing_data.units import MicroUsd
 from spotctl.cli import reportview
+from spotctl.control import events as e
 from spotctl.control.state import State
 from spotctl.report.by import By
 from spotctl.report.fold import account
 from spotctl.report.groups import Group, grouped, total
+from spotctl.report.summarize import summarize
+from spotctl.report.summary import RunSummary
 from tests.spotctl.build import random_trace, replay, terms
-from tests.spotctl.cli.story import state_after
+from tests.spotctl.cli.story import at, state_after
 
-RUN = state_after(52)
+STATE = state_after(52)
 """One reliable machine for 51 minutes; four spot machines for 31, all of it given back."""
+BEGAN = dt.datetime(2026, 11, 20, 12).timestamp()
+
+
+def summary(state: State, began: float = BEGAN) -> RunSummary:
+    return summarize(state, began, {})
+
+
+RUN = summary(STATE)
 
 
 def test_one_run_by_job() -> None:
-    compared = account(RUN).baseline
+    compared = account(STATE).baselines
     assert compared is not None
+    assert compared.as_fast is not None
     assert grouped({"movies/1": RUN}, By.JOB) == (
         Group(
             key="movies",
@@ -39,7 +52,10 @@ def test_one_run_by_job() -> None:
             evictions=1,
             evicted=4,
             clocks_redone=1,
-            baseline=compared.cost,
+            seconds_redone=0,
+            baseline=compared.rental.cost,
+            as_fast=compared.as_fast.cost,
+            cheapest=compared.cheapest.cost,
         ),
     )
 
@@ -52,7 +68,7 @@ def test_parts_of_runs_have_no_baseline() -> None:
 
 
 def test_runs_of_one_job_come_together_and_jobs_apart() -> None:
-    other = structs.replace(RUN, terms=replace(RUN.terms, job="nightly"))
+    other = replace(RUN, job="nightly")
     by_job = grouped({"movies/1": RUN, "movies/2": RUN, "nightly/1": other}, By.JOB)
     assert [(group.key, group.runs, group.total) for group in by_job] == [
         ("movies", 2, 478_000),
@@ -62,7 +78,7 @@ def test_runs_of_one_job_come_together_and_jobs_apart() -> None:
 
 @pytest.mark.parametrize("by", list(By))
 def test_the_groups_sum_to_the_total(by: By) -> None:
-    runs = {"movies/1": RUN, "movies/2": state_after(40)}
+    runs = {"movies/1": RUN, "movies/2": summary(state_after(40))}
     groups, whole = grouped(runs, by), total(runs)
     for amount in (
         "spot",
@@ -89,8 +105,8 @@ def long_run() -> State:
 def test_evictions_are_counted_once_however_long_machines_ran(by: By) -> None:
     """Also by day, of machines that ran past midnight; and as ``status`` counts them."""
     state = long_run()
-    assert len(grouped({"test/1": state}, By.DAY)) > 1
-    groups, whole = grouped({"test/1": state}, by), total({"test/1": state})
+    runs = {"test/1": summary(state)}
+    groups, whole = grouped(runs, by), total(runs)
     machines = sum(instance.end is End.EVICTED for instance in state.instances.values())
     assert (whole.evictions, whole.evicted) == (state.evicted_allocations, machines)
     assert whole.evicted > whole.evictions > 2
@@ -99,37 +115,65 @@ def test_evictions_are_counted_once_however_long_machines_ran(by: By) -> None:
 
 
 def test_runs_that_have_not_ended_are_counted() -> None:
-    groups = grouped({"movies/1": RUN, "movies/2": state_after(40)}, By.JOB)
+    groups = grouped({"movies/1": RUN, "movies/2": summary(state_after(40))}, By.JOB)
     assert [(group.runs, group.unfinished) for group in groups] == [(2, 1)]
-    by_market = grouped({"movies/1": RUN, "movies/2": state_after(40)}, By.MARKET)
+    by_market = grouped({"movies/1": RUN, "movies/2": summary(state_after(40))}, By.MARKET)
     assert [(group.runs, group.unfinished) for group in by_market] == [(2, 1), (2, 1)]
 
 
-def test_savings_are_of_the_runs_that_have_a_baseline_and_the_others_are_named() -> None:
-    """One that ended before it did any work, for 0.239 $, is no reason to say that the others saved less."""
+EARLY = summary(state_after(1.5))
+"""It has not ended, and did no work yet, for 0.239 $."""
+
+
+def test_savings_are_of_the_runs_that_have_finished_and_the_others_are_named() -> None:
+    """Another one's 0.239 $ are no reason to say that the others saved less."""
     alone = total({"movies/1": RUN})
-    both = {"movies/1": RUN, "movies/2": state_after(1.5)}
+    both = {"movies/1": RUN, "movies/2": EARLY}
     (group,) = grouped(both, By.JOB)
     for found in (group, total(both)):
         assert found.total == alone.total + 239_000
-        assert (found.uncompared, found.uncompared_runs) == (239_000, ("movies/2",))
+        assert (found.uncompared, found.uncompared_runs) == (239_000, {"movies/2": "it has not ended"})
         assert (found.baseline, found.savings) == (alone.baseline, alone.savings)
     (_, reliable) = grouped(both, By.MARKET)
-    assert (reliable.savings, reliable.uncompared_runs) == (None, ())
+    assert (reliable.savings, reliable.uncompared_runs) == (None, {})
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason"),
+    [(e.Outcome.FAILED, "it failed"), (e.Outcome.CANCELLED, "it was cancelled")],
+)
+def test_a_run_that_came_to_nothing_is_cost_without_a_saving(outcome: e.Outcome, reason: str) -> None:
+    """Its work would be a saving, had anything come of it."""
+    ended = summary(structs.replace(STATE, closed=e.Close(at(52), outcome, 1, "why")))
+    assert ended.cheapest is not None
+    found = total({"movies/1": RUN, "movies/2": ended})
+    assert found.uncompared_runs == {"movies/2": reason}
+    assert (found.baseline, found.savings) == (RUN.baseline, total({"movies/1": RUN}).savings)
 
 
 def test_a_run_that_cost_nothing_is_missing_in_no_comparison() -> None:
-    assert total({"movies/1": RUN, "movies/2": state_after(0)}).uncompared_runs == ()
+    assert total({"movies/1": RUN, "movies/2": summary(state_after(0))}).uncompared_runs == {}
 
 
 def test_the_report_names_what_its_savings_leave_out() -> None:
-    both = {"movies/1": RUN, "movies/2": state_after(1.5)}
+    both = {"movies/1": RUN, "movies/2": EARLY}
     said = reportview.plain_table(both, By.DAY)
-    assert "saved: without $0.239000, as 1 run did no work that could be compared: movies/2" in said
+    assert "saved: without $0.239000, which is cost without a saving:" in said
+    assert "1 run: it has not ended: movies/2" in said
     document = json.loads(reportview.document(both, By.JOB))
-    assert document["runs_not_compared"] == ["movies/2"]
+    assert document["runs_not_compared"] == {"movies/2": "it has not ended"}
     assert (document["total"]["total"], document["total"]["not_compared"]) == ("0.478000", "0.239000")
     assert "saved: without" not in reportview.plain_table({"movies/1": RUN}, By.DAY)
+
+
+def test_a_run_counts_on_the_day_on_which_it_really_began() -> None:
+    """Both had the prices of the same day of 2016; the day is this computer's, not UTC's."""
+    midnight = dt.datetime(2026, 11, 21).timestamp()
+    runs = {"movies/1": summary(STATE, midnight - 1), "movies/2": summary(STATE, midnight)}
+    assert [group.key for group in grouped(runs, By.DAY)] == ["2026-11-20", "2026-11-21"]
+    (month,) = grouped(runs, By.MONTH)
+    assert (month.key, month.runs, month.savings) == ("2026-11", 2, total(runs).savings)
+    assert "time zone of this computer" in reportview.plain_table(runs, By.DAY)
 
 
 def test_nothing_at_all_is_a_total_of_nothing() -> None:

@@ -61,7 +61,7 @@ def test_the_end_of_the_program_says_where_its_newest_checkpoint_is(tmp_path: Pa
     place, wanted = tmp_path / "store", str(tmp_path / output) if output else ""
     (tmp_path / "step-3").write_text("weights")
     CheckpointStore(str(place)).publish(Checkpoint(STEPS, tmp_path / "step-3"))
-    with ended(tmp_path, lambda: keep_checkpoint(str(place), wanted)) as training:
+    with ended(tmp_path, lambda: keep_checkpoint(str(place), wanted, "r1")) as training:
         last = training.facts(START)[-1]
     assert isinstance(last, e.TrainingFinished)
     assert (last.clock, Path(last.model).exists()) == (STEPS, True)
@@ -73,7 +73,7 @@ def test_a_store_that_is_gone_by_the_end_fails_the_job_and_keeps_no_bill_open(tm
     place = tmp_path / "store"
     (place / "manifests").mkdir(parents=True)
     (place / "manifests" / "000000000000003.json").mkdir()  # which cannot be read
-    with ended(tmp_path, lambda: keep_checkpoint(str(place), "")) as training:
+    with ended(tmp_path, lambda: keep_checkpoint(str(place), "", "r1")) as training:
         last = training.facts(START)[-1]
     assert isinstance(last, e.TrainingFailed)
     assert last.why.startswith("the program has ended, but its checkpoints cannot be found: ")

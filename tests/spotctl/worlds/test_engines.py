@@ -13,14 +13,15 @@ from msgspec import structs
 from agileml.hosts.job import JobFolder
 from agileml.saved import partition_file
 from pricing_data.units import Seconds
+from spotctl.checks import check_job
 from spotctl.command import messages as m
 from spotctl.command.folder import CommandFolder
 from spotctl.config import JobSpec, Local, ModelCheckpoints, Training
 from spotctl.errors import JobError
 from spotctl.jobfile import load_job
-from spotctl.movable import check_movable
 from spotctl.report.final import Unscored
 from spotctl.runs import Run
+from spotctl.scoring import Scoring
 from spotctl.settings import LaunchOptions, Settings
 from spotctl.worlds.engines import Engine, engine_of, job_of
 from tests.spotctl.build import terms
@@ -111,8 +112,10 @@ def test_a_model_whose_input_is_gone_by_then_is_not_scored_and_the_run_ends_as_i
     folder.path.mkdir()
     JobFolder.set_up(folder.path, job_of(described(), core_seconds_per_clock=60.0, speed=10.0), None)
     trained = structs.replace(state_after(52), model="models/model.npz")
-    assert engine.score(structs.replace(trained, model=None)) is None
-    score = engine.score(trained)
+    assert engine.scoring(structs.replace(trained, model=None)) is None
+    scoring = engine.scoring(trained)
+    assert isinstance(scoring, Scoring)
+    score = scoring.run(60.0, lambda: False)
     assert isinstance(score, Unscored)
     assert "holds no cut input" in score.why
 
@@ -130,4 +133,4 @@ def test_what_fails_in_the_applications_code_is_not_called_the_datas_fault(tmp_p
     with pytest.raises(JobError, match=r"^app: .*survey failed: ValueError: no idea \(.*mine.py, line 4\)$"):
         run_of(run, spec).prepare()
     with pytest.raises(JobError, match=r"^app: .*survey failed"):
-        check_movable(replace(spec, data=f"{EXAMPLES}/data/*.csv.gz"), notice_s=0.0)
+        check_job(Settings.of(spec, LaunchOptions()), terms())

@@ -1,0 +1,113 @@
+"""The two baselines that a run, or a plan, is compared with: the same work on demand (decision 34). Pure.
+
+    as fast     the cheapest footprint on demand that is done in no more time than the run took
+    cheapest    the cheapest one of all, within the job's deadline where it has one
+
+Both are of one type, in any count that the job allows, by the run's own rules. Whoever says what was saved
+compares with the cheaper of the two.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from bidbrain.model import Scaling
+from bidbrain.ondemand import MachineType, Rental, Workload, cheapest_rental
+from pricing_data.market import Refund
+from spotctl.control.state import State
+from spotctl.control.terms import Terms
+from spotctl.report.summary import AS_FAST, CHEAPEST
+
+
+@dataclass(frozen=True, slots=True)
+class Baselines:
+    """Both ways to have done the same work on demand."""
+
+    as_fast: Rental | None
+    """None where no machines on demand that the job allows are as fast."""
+    cheapest: Rental
+    in_time: bool
+    """Whether ``cheapest`` keeps the deadline; no machines on demand do where it is False."""
+    pace: float
+    """Work done per work that the run's machines would have done at nominal speed."""
+
+    @property
+    def headline(self) -> str:
+        """The name of the cheaper one: what was saved is said of it."""
+        dearer = self.as_fast is None or self.cheapest.cost <= self.as_fast.cost
+        return CHEAPEST if dearer else AS_FAST
+
+    @property
+    def rental(self) -> Rental:
+        """The cheaper one."""
+        return self.named[self.headline]
+
+    @property
+    def named(self) -> Mapping[str, Rental]:
+        """Those that there are, by name."""
+        found = {} if self.as_fast is None else {AS_FAST: self.as_fast}
+        return {**found, CHEAPEST: self.cheapest}
+
+
+def run_baselines(state: State) -> Baselines | None:
+    """Returns the baselines of a run's work so far; None before any work is done.
+
+    Machines on demand are as fast as nominal, or as the run's own machines where those were faster.
+    """
+    started, terms = state.training_started_at, state.terms
+    over = state.training_over_at or state.now
+    lasted = 0 if started is None else over - started
+    if state.work_done <= 0 or lasted <= 0 or not state.worked:
+        return None
+    speeds = state.speeds()
+    scaling = terms.scaling if state.believed is None else state.believed.scaling(terms.scaling)
+    machines = max(1.0, sum(state.worked.values()) / lasted)
+    alone = sum(seconds * speeds[kind] for kind, seconds in state.worked.items())
+    pace = state.work_done / (alone * scaling.efficiency(machines))
+    work = state.work_done / max(1.0, pace)
+    return find_baselines(terms, speeds, scaling, work, over - terms.start, pace=pace)
+
+
+def find_baselines(
+    terms: Terms,
+    speeds: Mapping[str, float],
+    scaling: Scaling,
+    core_seconds: float,
+    took_s: float,
+    *,
+    whole: bool = True,
+    pace: float = 1.0,
+) -> Baselines | None:
+    """Returns both baselines for ``core_seconds`` of work that takes ``took_s`` from the start of the job.
+
+    ``speeds``: work per second of one machine, by type. ``whole``: whether that is all of the job, so that
+    billing steps are paid to their end; parts of it are paid for as parts. None where nothing would be done.
+    """
+    types = _machine_types(terms, speeds, whole=whole)
+    work = Workload(core_seconds, scaling, terms.start_s, terms.most_machines)
+    deadline_s = math.inf if terms.deadline_s is None else float(terms.deadline_s)
+    in_time = cheapest_rental(types, work, deadline_s)
+    cheapest = cheapest_rental(types, work) if in_time is None else in_time
+    if cheapest is None:
+        return None
+    return Baselines(cheapest_rental(types, work, took_s), cheapest, in_time is not None, pace)
+
+
+def _machine_types(terms: Terms, speeds: Mapping[str, float], *, whole: bool) -> tuple[MachineType, ...]:
+    """Each type that the job may use, where it is cheapest on demand."""
+    found: dict[tuple[str, str], MachineType] = {}
+    for tradable in (*terms.spot, terms.reliable):
+        market, rules = tradable.market, terms.rules_of(tradable.market)
+        if not whole:
+            rules = replace(rules, quantum_s=1, minimum_s=0, refund=Refund.NOTHING)
+        offered = MachineType(market, tradable.on_demand, speeds[market.instance_type], rules)
+        key = (market.cloud, market.instance_type)
+        if offered.speed > 0 and (key not in found or _rank(offered) < _rank(found[key])):
+            found[key] = offered
+    return tuple(found.values())
+
+
+def _rank(offered: MachineType) -> tuple[float, object]:
+    return offered.price, offered.market

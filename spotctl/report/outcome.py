@@ -1,0 +1,106 @@
+"""Why a run came out otherwise than its plan said. Pure: a state and its account give sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from spotctl.control.state import State
+from spotctl.control.terms import Expectation
+from spotctl.report.fold import Account, ended_at
+
+_NOTEWORTHY: Final = 0.1
+"""Shares by which a figure may differ from the plan without a reason being given."""
+
+
+def took_s(state: State) -> int:
+    """From the start to the end of the work; to the end of the machines where it was never done."""
+    over = ended_at(state) if state.training_over_at is None else state.training_over_at
+    return over - state.terms.start
+
+
+def why_it_differs(state: State, money: Account) -> list[str]:
+    """Returns what made cost or finish differ from the plan, in plain words; empty where they hardly do."""
+    plan = state.terms.expected
+    if plan is None:
+        return []
+    share = _apart(money.spending.total, plan.cost), _apart(took_s(state), plan.seconds)
+    if max(share) <= _NOTEWORTHY:
+        return []
+    found = [
+        *_evictions(state, plan),
+        *_refunds(money, plan),
+        *_prices(state, money),
+        *_pace(money),
+        *_refused(state),
+        *_redone(state),
+        *_machines(state, plan),
+        *_away(state),
+    ]
+    return found or ["other machines were bought and let go than those that the plan held all along"]
+
+
+def _apart(actual: float, planned: float) -> float:
+    return abs(actual / planned - 1) if planned else float(actual > 0)
+
+
+def _evictions(state: State, plan: Expectation) -> Iterator[str]:
+    actual, planned = state.evicted_allocations, plan.evictions
+    if abs(actual - planned) >= 1:
+        more = "more" if actual > planned else "fewer"
+        yield f"{actual} {'eviction' if actual == 1 else 'evictions'}, {more} than the {planned:.1f} expected"
+
+
+def _refunds(money: Account, plan: Expectation) -> Iterator[str]:
+    refunded = money.spending.refunded
+    if refunded > _NOTEWORTHY * plan.cost:
+        yield f"${refunded / 1e6:.2f} refunded"
+
+
+def _prices(state: State, money: Account) -> Iterator[str]:
+    """Spot prices that were charged, beside those of the same markets at the start."""
+    charged = at_start = 0.0
+    for bill in money.bills:
+        if bill.on_demand:
+            continue
+        price = state.history.price(bill.market, state.terms.start)
+        for charge in bill.charges if price is not None else ():
+            assert price is not None
+            charged += charge.price * (charge.end - charge.start)
+            at_start += price * (charge.end - charge.start)
+    if at_start and _apart(charged, at_start) > _NOTEWORTHY:
+        moved = charged / at_start - 1
+        yield f"spot prices were {abs(moved):.0%} {'higher' if moved > 0 else 'lower'} than at the start"
+
+
+def _pace(money: Account) -> Iterator[str]:
+    pace = None if money.baselines is None else money.baselines.pace
+    if pace is not None and pace > 1 + _NOTEWORTHY:
+        yield f"training went {pace:.1f} times as fast as nominal"
+    elif pace is not None and pace < 1 - _NOTEWORTHY:
+        yield f"training went at {pace:.0%} of nominal speed"
+
+
+def _refused(state: State) -> Iterator[str]:
+    refused = sum(allocation.refused is not None for allocation in state.allocations.values())
+    if refused:
+        yield f"{refused} request{'s' if refused > 1 else ''} for machines refused"
+
+
+def _redone(state: State) -> Iterator[str]:
+    if state.clocks_redone:
+        steps = "clock" if state.terms.checkpoints is None else "step"
+        yield f"{state.clocks_redone} {steps}{'s' if state.clocks_redone > 1 else ''} computed twice"
+
+
+def _machines(state: State, plan: Expectation) -> Iterator[str]:
+    started = state.training_started_at
+    lasted = 0 if started is None else (state.training_over_at or state.now) - started
+    mean = sum(state.worked.values()) / lasted if lasted else 0.0
+    if lasted and abs(mean - plan.machines) >= 1 and _apart(mean, plan.machines) > _NOTEWORTHY:
+        yield f"{mean:.1f} machines worked on average, not {plan.machines}"
+
+
+def _away(state: State) -> Iterator[str]:
+    if state.away is not None:
+        yield "spotctl was away for a while"

@@ -1,0 +1,84 @@
+"""A run's object of ``status --json`` (in ``spotctl.status/1``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pricing_data.units import Instant, format_instant
+from spotctl.control.state import State
+from spotctl.control.terms import Terms
+from spotctl.report.final import cost_document, expectation_document, kept, seconds_redone
+from spotctl.report.fold import account, evictions
+
+
+def status_document(
+    state: State,
+    ledger: Path,
+    standing: str,
+    died_of: str | None = None,
+    waits: Sequence[dict[str, Any]] = (),
+) -> dict[str, Any]:
+    """``standing``: what the run is doing, in a word; ``waits``: what takes its processes long."""
+    money = account(state)
+    return {
+        "job": state.terms.job,
+        "run": state.terms.run,
+        "state": standing,
+        "exit_code": None if state.closed is None else state.closed.exit_code,
+        "died_of": died_of,
+        "as_of": format_instant(state.now),
+        "stage": state.stage,
+        "clock": state.clock,
+        "clocks": state.terms.stop.clocks,
+        "resumed_from": state.resumed_from,
+        "checkpoint": kept(state),
+        "objective": state.objective,
+        "footprint": [_allocation(state, name) for name in state.allocations if _held(state, name)],
+        "plan": expectation_document(state),
+        "cost": cost_document(money),
+        "savings_fraction": None if money.savings is None else round(money.savings, 6),
+        "no_savings_reason": money.no_savings_reason,
+        "not_comparable": money.not_comparable,
+        "evictions": state.evicted_allocations,
+        "instances_evicted": sum(eviction.machines for eviction in evictions(state)),
+        "failures": state.failures,
+        "clocks_redone": state.clocks_redone,
+        "seconds_redone": seconds_redone(state),
+        "restarts": state.restarts,
+        "waits": list(waits),
+        "last_decision": None if state.last_decision is None else state.last_decision.why,
+        "next_decision": _instant(state.decide_from if state.closed is None else None),
+        "ledger": str(ledger),
+    }
+
+
+def unit(terms: Terms) -> str:
+    """What its progress is counted in: a command counts as its program does."""
+    return "clock" if terms.checkpoints is None else "step"
+
+
+def clocks(state: State) -> str:
+    """ "clock 3 of 40"; of a command "step 3 of 40"."""
+    total = state.terms.stop.clocks
+    return f"{unit(state.terms)} {state.clock}" + ("" if total is None else f" of {total}")
+
+
+def _held(state: State, name: str) -> bool:
+    return any(instance.live for instance in state.of(name))
+
+
+def _allocation(state: State, name: str) -> dict[str, Any]:
+    allocation = state.allocations[name]
+    return {
+        "allocation": name,
+        "market": str(allocation.market),
+        "bid": None if allocation.bid is None else f"{allocation.bid:.6f}",
+        "beta": allocation.beta,
+        "instances": {instance.name: instance.life.value for instance in state.of(name) if instance.live},
+    }
+
+
+def _instant(at: Instant | None) -> str | None:
+    return None if at is None else format_instant(at)

@@ -1,0 +1,83 @@
+"""What evictions are expected to cost a command, as it would be started now. Pure.
+
+h    per second   hazard of the first purchase, from its eviction probability within an hour
+x    seconds      from the start of a machine to the end of the work, undisturbed
+1/h               expected life between evictions
+e^(h x) - 1       expected evictions of a program that keeps nothing and begins anew each time
+(e^(h x) - 1)/h   and the machine time that it takes (a renewal argument: Ross, Introduction to
+                  Probability Models, section 2.8)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from bidbrain.model import Weighed
+from bidbrain.plan import Plan
+from pricing_data.units import HOUR_S, Seconds, Usd
+from spotctl.control.state import State
+
+_MATTERS: Final = 1.1
+
+
+@dataclass(frozen=True, slots=True)
+class Setbacks:
+    """``life_s``: expected between evictions; ``setup_s``: from a request to the first new step on a machine.
+
+    ``anew_s``, ``anew_cost``, ``evictions``: what is expected of a program that keeps nothing; None where
+    nobody says how much work it is. ``keeps``: whether it writes checkpoints; None: its file does not say.
+    """
+
+    life_s: Seconds
+    setup_s: Seconds
+    keeps: bool | None
+    evictions: float | None = None
+    anew_s: Seconds | None = None
+    anew_cost: Usd | None = None
+
+    @property
+    def too_short_lived(self) -> bool:
+        """Whether a machine is expected to go before its program does anything new."""
+        return self.life_s < self.setup_s
+
+
+def expect_setbacks(state: State, ahead: Plan, keeps: bool | None) -> Setbacks | None:
+    """Returns what to expect of the first purchase in ``ahead``.
+
+    None of an elastic job, whose reliable machines keep what it does, and where nothing would be bought.
+    """
+    terms = state.terms
+    chosen = _chosen(ahead)
+    if terms.checkpoints is None or chosen is None:
+        return None
+    hazard = 0.0 if chosen.bid_delta is None else -math.log(max(1 - chosen.beta, 1e-9)) / HOUR_S
+    begins_s = terms.scaling.sigma_s + terms.checkpoints.restart_s
+    life_s = 1 / hazard if hazard > 0 else math.inf
+    plain = Setbacks(Seconds(life_s), Seconds(terms.start_s + begins_s), keeps)
+    if terms.stop.clocks is None or chosen.market is None or not math.isfinite(ahead.expected_s):
+        return plain
+    run_s = ahead.work / terms.tradable(chosen.market).nu
+    evictions = math.expm1(min(hazard * (begins_s + run_s), 700.0))
+    busy_s = evictions / hazard if hazard > 0 else begins_s + run_s
+    rate = ahead.expected_cost / ahead.expected_s
+    return Setbacks(
+        plain.life_s,
+        plain.setup_s,
+        keeps,
+        evictions,
+        Seconds(busy_s + terms.start_s * (1 + evictions)),
+        Usd(rate * busy_s),
+    )
+
+
+def matters(setbacks: Setbacks, ahead: Plan) -> bool:
+    """Whether keeping nothing makes the job take longer by what nobody would overlook."""
+    return setbacks.anew_s is None or setbacks.anew_s > _MATTERS * ahead.expected_s
+
+
+def _chosen(ahead: Plan) -> Weighed | None:
+    """What the first decision would buy."""
+    bought = (w for w in ahead.decisions[0].weighed if w.chosen and w.market is not None)
+    return next(bought, None)
