@@ -81,7 +81,7 @@ def place_tier(
     best, rows = per_hour.argmin(axis=1), np.arange(len(per_hour))
     least = per_hour[rows, best]
     spot = least < worth
-    refusing: Flags = (np.where(closed, every, np.inf) < worth).any(axis=1)
+    refusing = np.where(closed, every, np.inf).min(axis=1) < worth
     return Placement(
         market=np.where(spot, best, NOTHING),
         bid=np.where(spot, setting.on_demand[best], np.inf),
