@@ -21,7 +21,7 @@ from spotctl.checks import InputSize, check_job, measure_job
 from spotctl.clockwork import ClockWork, WorkSource, find_clock_work
 from spotctl.config import JobSpec
 from spotctl.control import events as e
-from spotctl.control.deciding import observation, promised, strategy
+from spotctl.control.deciding import ReliableAt, observation, promised, reliable_at, strategy
 from spotctl.control.drive import drive, fold
 from spotctl.control.evolve import evolve
 from spotctl.control.state import Phase, State
@@ -69,6 +69,8 @@ class JobPlan:
     """What evictions are expected to cost a command; None of an elastic job."""
     size: InputSize | None = None
     """Of the input and the model; None of a command, and where nothing was looked at."""
+    reliable: ReliableAt | None = None
+    """Where the reliable machines would run; None where the job has none, or no market has a machine now."""
 
     @property
     def terms(self) -> Terms:
@@ -146,8 +148,11 @@ def _plan(settings: Settings, *, check: bool = True, measure: bool = False) -> J
     clocks = stop.clocks or (1 if stop.seconds is None else inf)
     work = clocks * resolved.terms.core_seconds_per_clock
     most_s = inf if stop.seconds is None else stop.seconds
-    seen = observation(state)
-    ahead = plan_ahead(seen, work, decide, most_s=most_s, whole=stop.foreseen)
+    tier = reliable_at(state) if resolved.terms.reliable_count else None
+    per_hour = None if tier is None else tier.per_hour
+    ahead = plan_ahead(
+        observation(state), work, decide, most_s=most_s, whole=stop.foreseen, reliable_per_hour=per_hour
+    )
     command = settings.spec.command
     return JobPlan(
         resolved=resolved,
@@ -159,6 +164,7 @@ def _plan(settings: Settings, *, check: bool = True, measure: bool = False) -> J
         start_follows_clock=settings.prices.start is None,
         setbacks=expect_setbacks(state, ahead, None if command is None else command.checkpoint.keeps),
         size=size,
+        reliable=tier,
     )
 
 
