@@ -30,6 +30,7 @@ from agileml.messages import Matrix, Patch, Rows
 from agileml.partition import Shape
 
 if TYPE_CHECKING:
+    from agileml.sampling import Counts
     from agileml.tables import Table  # which brings DuckDB along: only who cuts the input needs that
 
 Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
@@ -170,6 +171,14 @@ class HasLargest(Protocol):
 
     def largest_model(self, words: int) -> int:
         """Values of the largest model of any input with at most ``words`` numbers and words."""
+
+
+@runtime_checkable
+class HasClockEstimate(Protocol):
+    """An application that can say roughly what a clock takes, from the size of its input alone."""
+
+    def clock_core_seconds(self, counts: Counts) -> float:
+        """Seconds that a clock of all of the input takes one core; right within a factor of three or so."""
 
 
 def load_application(reference: str, arguments: Mapping[str, Any], kept: Path | None = None) -> Application:

@@ -9,7 +9,8 @@ the disk below TMPDIR at most the input once.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing
 from dataclasses import replace
 from operator import index
 from pathlib import Path
@@ -63,32 +64,35 @@ def cut_input(
     _check_initial(values, len(first_rows), survey.shape)
     out = CutInput(place)
     dealt = _in_order(table, shards) if survey.key is None else _by_key(table, survey, shards)
-    for shard, rows in enumerate(dealt):
-        _put(app, rows, survey, shard, out)
-        check()
+    with closing(dealt):  # its files on the disk go, whatever ends this
+        for shard, rows in enumerate(dealt):
+            _put(app, rows, survey, shard, out)
+            del rows  # before the next shard's are read
+            check()
     out.finish(survey.shape, meanings)
     return survey.shape
 
 
-def _in_order(table: Table, shards: int) -> Iterator[Rowed]:
+def _in_order(table: Table, shards: int) -> Generator[Rowed, None, None]:
     """Gives the rows of each shard, where shards are ranges of the rows: as they are read."""
     ends = [-(-table.rows * (shard + 1) // shards) for shard in range(shards)]
-    parts: list[Arrays] = []
+    parts: list[Rowed] = []
     first = shard = 0
     for batch in _numbered(table):
         rows, taken = len(batch[_NUMBERS]), 0
         while ends[shard] <= first + rows:
             parts.append({name: values[taken : ends[shard] - first] for name, values in batch.items()})
-            yield _joined(parts)
+            rows_of_shard = _joined(parts)
+            yield rows_of_shard
+            del rows_of_shard
             taken, shard = ends[shard] - first, shard + 1
-            parts = []
             if shard == shards:
                 return
         parts.append({name: values[taken:] for name, values in batch.items()})
         first += rows
 
 
-def _by_key(table: Table, survey: Survey, shards: int) -> Iterator[Rowed]:
+def _by_key(table: Table, survey: Survey, shards: int) -> Generator[Rowed, None, None]:
     """Gives the rows of each shard, where shards are ranges of a column: dealt out to files on the disk."""
     with tempfile.TemporaryDirectory(prefix="agileml-cut-") as scratch:
         spill = _Spill(Path(scratch))
@@ -107,8 +111,11 @@ def _numbered(table: Table) -> Iterator[Arrays]:
         first += rows
 
 
-def _joined(parts: Sequence[Arrays]) -> Rowed:
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+def _joined(parts: list[Rowed]) -> Rowed:
+    """Puts parts together column by column, and empties them: only one column is there twice."""
+    joined = {name: np.concatenate([part.pop(name) for part in parts]) for name in tuple(parts[0])}
+    parts.clear()
+    return joined
 
 
 def _put(app: Application, rows: Rowed, survey: Survey, shard: int, out: CutInput) -> None:

@@ -89,6 +89,18 @@ def number_of_name(column: str, written: str) -> str:
     return f"enum_code(try_cast(cast({written} as varchar) as {_type_of(column)}))"
 
 
+def hash_of_name(written: str) -> str:
+    """Returns the expression for a number of a key, whatever other keys there are; whole numbers stay."""
+    text = f"cast({written} as varchar)"
+    return f"coalesce({WHOLE_NUMBER.format(text)}, (hash({text}) >> 2)::bigint) + 0 * length({text})"
+
+
+def hashes(values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Returns a number for each name of an array, whatever other names there are."""
+    found: npt.NDArray[np.int64] = (pd.util.hash_array(as_names(values)) >> 2).astype(np.int64)
+    return found
+
+
 def as_names(values: npt.NDArray[Any]) -> Names:
     """Returns text of an array of NumPy text, bytes or numbers, as Python strings."""
     return values.astype(np.str_).astype(object)

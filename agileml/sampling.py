@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -19,11 +20,13 @@ import numpy as np
 import numpy.typing as npt
 
 from agileml.app import ApplicationError, Arrays, Called, Columns
+from agileml.looking import Look
 from agileml.naming import NONE_CALLED
 from agileml.tables import Table
 
 MOST_VALUES: Final = 1_000_000
 """Numbers and words that are read: some tenths of a second."""
+_BATCH_ROWS: Final = 8192
 _BLOCK: Final = 1 << 18
 _PLACES: Final = 4
 """Blocks that are looked at in one file, and files that are looked at."""
@@ -45,7 +48,12 @@ class Counts:
 
 
 class Sample(Table):
-    """The first rows of an input, and none of the others. Raises ApplicationError as ``Table`` does."""
+    """The first rows of an input, and none of the others. Raises ApplicationError as ``Table`` does.
+
+    Names in key columns are numbered by hashes, as their order is known only from all of them.
+    """
+
+    exact_keys = False
 
     def __init__(
         self,
@@ -54,9 +62,9 @@ class Sample(Table):
         called: Called = NONE_CALLED,
         most_values: int = MOST_VALUES,
     ) -> None:
-        super().__init__(location, columns, called=called)
-        self._kept: list[Arrays] = []
         self._most_values = most_values
+        super().__init__(location, columns, _BATCH_ROWS, called=called)
+        self._kept: list[Arrays] = []
         self._values_read = 0
         self._whole = True
         for batch in super().batches():
@@ -67,9 +75,20 @@ class Sample(Table):
                 break
         self._rows = sum(len(next(iter(batch.values()))) for batch in self._kept)
 
+    def _names_source(self, look: Look) -> str:
+        """As many rows as are read at the most, and some more: a pass over all of them takes its time."""
+        rows = self._most_values // max(1, len(look.assignment.columns)) + 2 * _BATCH_ROWS
+        return f"(select * from {super()._names_source(look)} limit {rows})"
+
     def batches(self) -> Iterator[Arrays]:
         """Those that were read."""
         yield from self._kept
+
+    def with_rows(self, rows: Arrays) -> Sample:
+        """These rows in place of those that were read."""
+        other = copy(self)
+        other._kept, other._rows = [rows], len(next(iter(rows.values())))
+        return other
 
     def counts(self) -> Counts:
         """Of the whole input, as far as what was read tells."""

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, ClassVar, Final, TypeAlias, cast
 from zipfile import BadZipFile
 
 import duckdb
@@ -29,6 +29,8 @@ from agileml.keys import (
     DistinctNames,
     as_names,
     columns_with_names,
+    hash_of_name,
+    hashes,
     number_names,
     number_of_name,
 )
@@ -64,6 +66,9 @@ class Table:
     pass over all of it, in memory that does not grow with it. ``after_batch`` is called after each batch, and
     may raise to give up.
     """
+
+    exact_keys: ClassVar[bool] = True
+    """Whether names are numbered by their order among all names; else by a hash, without a pass for that."""
 
     def __init__(
         self,
@@ -177,10 +182,14 @@ class Table:
     # ---- keys ----------------------------------------------------------------------------------
 
     @property
+    def _keys(self) -> list[str]:
+        return [name for name, kind in self.layout.needed.items() if kind is Kind.KEY]
+
+    @property
     def _key_names(self) -> Mapping[str, Column]:
         """By key column the names in it, sorted; nothing of columns that hold whole numbers alone."""
         if self._names is None:
-            keys = [name for name, kind in self.layout.needed.items() if kind is Kind.KEY]
+            keys = self._keys if self.exact_keys else []
             named: set[str] = set()
             for file in self._files if keys else ():
                 with self._readable(file):
@@ -199,7 +208,11 @@ class Table:
             return {name for name, block in blocks.items() if block.dtype.kind in "US"}
         wanted = {name: _identifier(column) for name, column in columns.items()}
         with closing(self._connect()) as connection:
-            return columns_with_names(connection, _source(look), self._duck(file), wanted)
+            return columns_with_names(connection, self._names_source(look), self._duck(file), wanted)
+
+    def _names_source(self, look: Look) -> str:
+        """What DuckDB is to look for names in: all of the file."""
+        return _source(look)
 
     def _distinct(self, name: str) -> Column:
         with closing(self._connect()) as connection:
@@ -212,7 +225,7 @@ class Table:
                         for block in read_arrays(self._filesystem, file, {name: column}, self._batch_rows):
                             found.add(block[name])
                     elif not look.empty:
-                        found.add_query(_source(look), self._duck(file), _identifier(column))
+                        found.add_query(self._names_source(look), self._duck(file), _identifier(column))
             return found.sorted()
 
     # ---- formats -------------------------------------------------------------------------------
@@ -228,6 +241,8 @@ class Table:
             written = _identifier(column)
             if name in self._key_names:
                 parsed[name] = number_of_name(name, written)
+            elif self._kind(name) is Kind.KEY and not self.exact_keys:
+                parsed[name] = hash_of_name(written)
             else:
                 parsed[name] = _FROM_TEXT[self._kind(name) or Kind.TEXT].format(written) if text else written
         rows = self._sql(file, _source(look), parsed)
@@ -239,6 +254,8 @@ class Table:
         places = {name: pd.Index(names) for name, names in self._key_names.items()}
         for batch in read_arrays(self._filesystem, file, columns, self._batch_rows):
             found = {name: places[name].get_indexer(pd.Index(as_names(batch[name]))) for name in places}
+            if not self.exact_keys:
+                found |= {name: hashes(batch[name]) for name in self._keys if batch[name].dtype.kind in "US"}
             yield {**batch, **found}
 
     def _written(self, file: str, name: str, row: int) -> str | None:
@@ -289,6 +306,7 @@ def _connect(filesystem: Any) -> duckdb.DuckDBPyConnection:
     """One thread, and nothing fetched from elsewhere: what is not local comes through fsspec."""
     off = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
     connection = duckdb.connect(config={"threads": "1", **off})
+    connection.execute("set enable_progress_bar = false")  # it would be on standard output
     if not is_local(filesystem):
         connection.register_filesystem(filesystem)
     return connection

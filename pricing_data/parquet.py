@@ -35,7 +35,9 @@ def connect() -> DuckDBPyConnection:
     """A database in memory that keeps the order of rows. Cursors of it may be used by several threads."""
     import duckdb
 
-    return duckdb.connect(config={"preserve_insertion_order": True})
+    connection = duckdb.connect(config={"preserve_insertion_order": True})
+    connection.execute("set enable_progress_bar = false")  # it would be on standard output
+    return connection
 
 
 def quoted(path: Path | str) -> str:

@@ -20,6 +20,7 @@ from agileml.app import (
     ApplicationError,
     ApplicationFault,
     ColumnsError,
+    HasClockEstimate,
     HasLargest,
     asked,
     load_application,
@@ -32,12 +33,13 @@ from spotctl.config import Command, JobSpec
 from spotctl.control.terms import Terms
 from spotctl.errors import JobError
 from spotctl.models import check_output
-from spotctl.movable import BYTES_PER_VALUE, refuse_immovable, refuse_too_large
+from spotctl.movable import BYTES_PER_VALUE, memory_of_computer, refuse_immovable, refuse_too_large
 from spotctl.settings import Settings, WorldKind
 
 if TYPE_CHECKING:
     from agileml.sampling import Counts
     from agileml.tables import Table
+    from agileml.trial import ClockTime
 
 _ESTIMATES_MAY_BE_LOW_BY: Final = 1.25
 """An input of which a part was read may have so many times the values that this part tells."""
@@ -53,6 +55,8 @@ class InputSize:
     counts: Counts
     model_values: int
     model_exact: bool
+    clock_core_seconds: float | None = None
+    """Of a clock, as the application estimates it from the counts; None where it does not."""
 
 
 def check_job(settings: Settings, terms: Terms) -> InputSize | None:
@@ -84,6 +88,20 @@ def application_of(spec: JobSpec) -> Application:
         return load_application(spec.app, spec.args)
     except ApplicationError as error:
         raise JobError("app", str(error)) from error
+
+
+def measure_job(spec: JobSpec, size: InputSize) -> ClockTime:
+    """Measures what a clock takes one core of this computer, on a part of the input, in some seconds.
+
+    Raises JobError where the application fails at it or takes too long.
+    """
+    from agileml.trial import Trial, measure_clock
+
+    trial = Trial(spec.app, dict(spec.args), spec.data, size.counts.rows, spec.training.shards, spec.columns)
+    try:
+        return measure_clock(trial, memory_bytes=memory_of_computer())
+    except ApplicationError as error:
+        raise JobError("app", f"{spec.app}: {error}") from error
 
 
 def data_error(spec: JobSpec, error: ApplicationError) -> JobError:
@@ -155,7 +173,11 @@ def _look_at_input(spec: JobSpec, app: Application, limit: _Limit) -> InputSize:
     except ApplicationError as error:
         raise data_error(spec, error) from error
     limit(values * BYTES_PER_VALUE)
-    return InputSize(counts, values, exact)
+    estimate = None
+    if isinstance(app, HasClockEstimate):
+        with asked("clock_core_seconds"):
+            estimate = float(app.clock_core_seconds(counts))
+    return InputSize(counts, values, exact, estimate)
 
 
 def _survey(app: Application, table: Table, spec: JobSpec) -> int:

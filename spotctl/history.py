@@ -1,8 +1,8 @@
 """Summaries of runs: as they were kept when a run has ended, else from the fold of its ledger.
 
-RUN/summary.json holds the summary of a run that ended, beside its ledger, made by whoever asks for it first.
-It is used only where its version, its checksum and the stamp of the ledger it was made of are right; else it
-is made anew. So the ledger stays the only truth, and nothing is lost with the file.
+RUN/summary.json holds the summary of a run that ended, beside its ledger. It is made when the run ends, or by
+whoever asks for it first. It is used only where its version, its checksum and the stamp of the ledger that it
+was made of are right, else made anew. So the ledger stays the only truth, and nothing is lost with the file.
 """
 
 from __future__ import annotations
@@ -39,6 +39,17 @@ def summaries(runs: Iterable[Run]) -> tuple[dict[Run, RunSummary], list[str]]:
 def summary_of(run: Run) -> RunSummary:
     """Returns the summary of a run. Raises LedgerError where its record cannot be read."""
     return _kept(run) or fold_summary(run)
+
+
+def keep_summary(run: Run, state: State) -> None:
+    """Keep the summary of a run that has just ended as ``state``, so that nobody has to fold its ledger."""
+    from spotctl.report.summarize import summarize
+
+    if state.closed is None:
+        return
+    with suppress(SpotctlError):  # the run has ended all the same: whoever asks next is told what is wrong
+        stamp = _stamp(run)
+        _keep(run, summarize(state, run.began_at(), run_status(run, state)), stamp)
 
 
 def fold_summary(run: Run) -> RunSummary:

@@ -20,22 +20,19 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
 import agileml
-from agileml.app import ApplicationError
-from agileml.input import Input
-from agileml.partition import Shape
-from spotctl.ledger import sync_folder
 from spotctl.timesource import pause, wall_clock
 
-if TYPE_CHECKING:  # cutting loads DuckDB, and most who look here cut nothing
+if TYPE_CHECKING:  # cutting loads DuckDB and NumPy, and most who look here cut nothing
     from agileml.fingerprints import Fingerprints, Stat
     from agileml.hosts.job import Job
+    from agileml.partition import Shape
 
 CLAIM: Final = "input"
 """Within a run's folder: the key of the input that it uses."""
@@ -70,22 +67,31 @@ class InputStore:
         The run claims it first. ``check`` is called now and then and may raise to give up. Raises
         ApplicationError where the input is not what the application expects, or changes meanwhile.
         """
+        from agileml.input import Input
+        from spotctl.ledger import sync_folder
+
         before = self._fingerprint(source, check)
         key = key_of(job, before)
         (run_folder / CLAIM).write_text(key)
         sync_folder(run_folder)
-        self.folder.mkdir(parents=True, exist_ok=True)
+        place = self.folder / key
         with self._locked(key, check):
-            place = self.folder / key
-            if not (place / _ABOUT).exists():
-                self._cut(job, source, key, before, check)
+            try:
+                if not (place / _ABOUT).exists():
+                    self._cut(job, source, key, before, check)
+            except BaseException:
+                (self.folder / f"{key}.lock").unlink()  # nothing is left of what was refused
+                raise
             os.utime(place / _ABOUT)
+            self._remember(before)
             return str(place), Input(place).shape
 
     def _cut(self, job: Job, source: str, key: str, before: Fingerprints, check: Callable[[], None]) -> None:
         """Cuts aside, and puts it in its place when it is whole and on the disk."""
+        from agileml.app import ApplicationError
         from agileml.cutting import cut_input
         from agileml.fingerprints import changed_since
+        from spotctl.ledger import sync_folder
 
         part = self.folder / f"{key}.part"
         shutil.rmtree(part, ignore_errors=True)
@@ -149,18 +155,28 @@ class InputStore:
     @contextmanager
     def _locked(self, key: str, check: Callable[[], None]) -> Iterator[None]:
         """Waits until nobody else cuts or removes this input."""
-        while True:
-            with self._opened(key) as lock:
-                if _taken(lock) and self._is_named(key, lock):
-                    yield
-                    return
-            check()
-            pause(_LOOK_EVERY_S)
+        try:
+            while True:
+                with self._opened(key) as lock:
+                    if _taken(lock) and self._is_named(key, lock):
+                        yield
+                        return
+                check()
+                pause(_LOOK_EVERY_S)
+        finally:
+            with suppress(OSError):
+                self.folder.rmdir()  # if there is nothing in it
 
     @contextmanager
     def _opened(self, key: str) -> Iterator[IO[str]]:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / f"{key}.lock").open("a") as lock:
+        while True:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            try:
+                opened = (self.folder / f"{key}.lock").open("a")
+            except FileNotFoundError:  # who cut nothing has just removed the empty folder
+                continue
+            break
+        with opened as lock:
             yield lock
 
     def _is_named(self, key: str, lock: IO[str]) -> bool:
@@ -188,16 +204,18 @@ class InputStore:
             kept = remembered.get(name)
             return str(kept[1]) if kept is not None and tuple(kept[0]) == stat else None
 
-        found = fingerprint(source, known, int(wall_clock() * 1e9), check)
-        if found.settled and found.stats:
-            digests = [digest for _, digest in found.files]
-            remembered = {name: kept for name, kept in remembered.items() if name not in found.stats}
-            remembered |= {
-                name: [list(stat), digest]
-                for (name, stat), digest in zip(found.stats.items(), digests, strict=True)
-            }
-            self._remember(dict(list(remembered.items())[-_MOST_DIGESTS:]))
-        return found
+        return fingerprint(source, known, int(wall_clock() * 1e9), check)
+
+    def _remember(self, found: Fingerprints) -> None:
+        if not (found.settled and found.stats):
+            return
+        digests = {name: kept for name, kept in self._digests().items() if name not in found.stats}
+        contents = [digest for _, digest in found.files]
+        for (name, stat), digest in zip(found.stats.items(), contents, strict=True):
+            digests[name] = [list(stat), digest]
+        unfinished = self.folder / f"digests.{os.getpid()}.json"
+        unfinished.write_text(json.dumps(dict(list(digests.items())[-_MOST_DIGESTS:])))
+        unfinished.replace(self.folder / "digests.json")
 
     def _digests(self) -> dict[str, Any]:
         try:
@@ -205,12 +223,6 @@ class InputStore:
         except (OSError, ValueError):
             return {}
         return found
-
-    def _remember(self, digests: dict[str, Any]) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        unfinished = self.folder / f"digests.{os.getpid()}.json"
-        unfinished.write_text(json.dumps(digests))
-        unfinished.replace(self.folder / "digests.json")
 
 
 def claim_of(run_folder: Path) -> str | None:

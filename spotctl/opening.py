@@ -92,6 +92,7 @@ def begin(runs: Runs, settings: Settings, resolved: Resolved, observer: Observer
         state = start(started, resolved.trace, ledger, observer, resolved.capacity)
     except BaseException:
         ledger.close()
+        run.discard()
         raise
     observer.on_start(run, resolved.recording)
     return Recorded(run, ledger, settings, resolved, state)

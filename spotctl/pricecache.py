@@ -166,7 +166,7 @@ def _keep(
         partial.write_bytes(json.dumps([_fields(found) for found in listed]).encode())
         partial.replace(folder / f"{name}.markets")
         with partial.open("wb") as file:
-            np.savez(file, **arrays)
+            np.savez(file, allow_pickle=False, **arrays)
         partial.replace(folder / f"{name}-{_pick(picked)}.npz")
         prune(folder)
     except OSError:  # no room, or not ours to write: it is read from the text the next time too

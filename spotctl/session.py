@@ -7,7 +7,7 @@ decides nothing about machines or money.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import inf, isfinite
+from math import floor, inf, isfinite
 from typing import Any, Protocol
 
 from bidbrain.deadline.feasibility import Promise
@@ -17,7 +17,8 @@ from pricing_data.market import PriceHistory
 from pricing_data.traces import Recording
 from pricing_data.units import Instant, Seconds, micros
 from spotctl import background
-from spotctl.checks import InputSize, check_job
+from spotctl.checks import InputSize, check_job, measure_job
+from spotctl.clockwork import ClockWork, WorkSource, find_clock_work
 from spotctl.config import JobSpec
 from spotctl.control import events as e
 from spotctl.control.deciding import observation, promised, strategy
@@ -58,8 +59,8 @@ class JobPlan:
     ahead: Plan
     promise: Promise | None
     """Whether the deadline can be kept whatever the market does; None without one."""
-    work_assumed: bool = False
-    """Whether the job does not say how much work a clock is, so that all sums rest on the default."""
+    work: ClockWork
+    """How much work a clock is, on which all sums rest, and how that is known."""
     baselines: Baselines | None = None
     """The same work on demand; None where nothing would ever be done."""
     start_follows_clock: bool = False
@@ -124,17 +125,22 @@ class Finished:
         return int(self.final["exit_code"])
 
 
-def plan_job(spec: JobSpec, options: LaunchOptions, *, check: bool = True) -> JobPlan:
+def plan_job(spec: JobSpec, options: LaunchOptions, *, check: bool = True, measure: bool = False) -> JobPlan:
     """The plan of a run that starts now (in the trace's time). Writes and starts nothing.
 
     Raises UsageError where the job cannot be run; ``check`` False: it was looked at before it began.
+    ``measure``: find out what a clock takes, in some seconds.
     """
-    return _plan(Settings.of(spec, options), check=check)
+    return _plan(Settings.of(spec, options), check=check, measure=measure)
 
 
-def _plan(settings: Settings, *, check: bool = True) -> JobPlan:
+def _plan(settings: Settings, *, check: bool = True, measure: bool = False) -> JobPlan:
     resolved = resolve(settings.spec, settings.prices, "plan", settings.seed, now=wall_clock())
     size = check_job(settings, resolved.terms) if check else None
+    measured = measure_job(settings.spec, size) if measure and size is not None else None
+    clock_work = find_clock_work(settings.spec, resolved.terms, size, measured)
+    terms = replace(resolved.terms, core_seconds_per_clock=clock_work.core_seconds)
+    resolved = replace(resolved, terms=terms)
     state = opening_state(resolved)
     stop, decide = resolved.terms.stop, strategy(state).decide
     clocks = stop.clocks or (1 if stop.seconds is None else inf)
@@ -142,14 +148,13 @@ def _plan(settings: Settings, *, check: bool = True) -> JobPlan:
     most_s = inf if stop.seconds is None else stop.seconds
     seen = observation(state)
     ahead = plan_ahead(seen, work, decide, most_s=most_s, whole=stop.foreseen)
-    local, command = settings.spec.local, settings.spec.command
-    assumed = local.core_seconds_per_clock is None and (command is None or command.work is None)
+    command = settings.spec.command
     return JobPlan(
         resolved=resolved,
         state=state,
         ahead=ahead,
         promise=promised(state),
-        work_assumed=assumed,
+        work=clock_work,
         baselines=_baselines(resolved.terms, state, ahead),
         start_follows_clock=settings.prices.start is None,
         setbacks=expect_setbacks(state, ahead, None if command is None else command.checkpoint.keeps),
@@ -164,6 +169,21 @@ def goes_on(spec: JobSpec, options: LaunchOptions) -> bool:
         return False
     unfinished = runs_of(settings.world).unfinished(settings.spec.name)
     return unfinished is not None and has_begun(unfinished)
+
+
+def paced(spec: JobSpec, options: LaunchOptions, plan: JobPlan) -> LaunchOptions:
+    """Returns ``options`` with the speed of the run that goes on; or, where a clock's work is estimated, with
+    one that this computer keeps pace with. A speed that was named stays.
+    """
+    if options.speed_named or options.world is WorldKind.REPLAY:
+        return options
+    unfinished = runs_of(options.world).unfinished(Settings.of(spec, options).spec.name)
+    if unfinished is not None and has_begun(unfinished):
+        return replace(options, speed=settings_of(unfinished).speed)
+    if plan.work.source is not WorkSource.ESTIMATED or not isfinite(plan.ahead.expected_s):
+        return options
+    slower = plan.work.slower_here(plan.ahead.work / plan.ahead.expected_s, options.speed)
+    return replace(options, speed=max(1.0, floor(options.speed / max(slower or 1.0, 1.0))))
 
 
 def _baselines(terms: Terms, state: State, ahead: Plan) -> Baselines | None:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Final
 
 from pricing_data.units import MicroUsd, Seconds
 from spotctl.codec import from_json, to_json
 from spotctl.config import JobSpec
 from spotctl.errors import LedgerError
 from spotctl.resolve import PriceOptions
+
+DEFAULT_SPEED: Final = 600.0
+"""Nominal seconds per real one."""
 
 
 class WorldKind(StrEnum):
@@ -31,7 +35,9 @@ class LaunchOptions:
     """What the command line may say beside the job file; None leaves it to the file."""
 
     world: WorldKind = WorldKind.LOCAL
-    speed: float = 600.0
+    speed: float = DEFAULT_SPEED
+    speed_named: bool = True
+    """False: a slower one may be taken where this computer would not keep pace."""
     prices: PriceOptions = field(default_factory=PriceOptions)
     if_running: IfRunning = IfRunning.FAIL
     name: str | None = None

@@ -22,6 +22,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
@@ -33,6 +34,7 @@ from agileml.messages import Matrix, Patch, Rows
 from agileml.partition import Shape
 
 if TYPE_CHECKING:
+    from agileml.sampling import Counts
     from agileml.tables import Table
 
 Ints = npt.NDArray[np.int64]
@@ -74,16 +76,16 @@ class LatentDirichletAllocation:
             return self._survey_bags(table, shards)
         often: Counter[str] = Counter()
         within: Counter[str] = Counter()
-        for words in _documents(table):
-            often.update(words)
-            within.update(set(words))
+        for texts in _batches(table):
+            often.update(chain.from_iterable(texts))
+            within.update(chain.from_iterable(map(set, texts)))
         most = self.share * table.rows
         fit = [word for word in often if self.documents <= within[word] <= most]
         if not fit:
             raise ApplicationError(f"{table.location}: no word is in {self.documents} to {most:g} documents")
         kept = sorted(sorted(fit, key=lambda word: (-often[word], word))[: self.vocabulary])
-        number = dict.fromkeys(kept)
-        lengths = np.array([sum(word in number for word in text) for text in _documents(table)])
+        is_kept = frozenset(kept).__contains__
+        lengths = np.array([sum(map(is_kept, text)) for texts in _batches(table) for text in texts])
         first = self._first_rows(len(kept), lengths)
         return Survey(Shape(int(first[-1]), self.topics), {"words": np.array(kept)}, {"first": first})
 
@@ -116,6 +118,10 @@ class LatentDirichletAllocation:
         """A row for each kept word, one more, and at most one for each word of a document."""
         return (self.vocabulary + 1 + words) * self.topics
 
+    def clock_core_seconds(self, counts: Counts) -> float:
+        """Measured on one core, with 5 to 50 topics, a word of the text after the other."""
+        return counts.values * (0.2 + 0.012 * self.topics) * 1e-6
+
     def prepare(self, rows: Arrays, numbers: Rows, survey: Survey) -> Arrays:
         """The kept words of the shard's documents, one after the other: arrays of shape (words,).
 
@@ -128,9 +134,10 @@ class LatentDirichletAllocation:
             word, lengths, numbers = bags.expand(rows, survey.common["documents"], survey.common["words"])
         else:
             word, lengths = _numbered(rows, survey)
-        state = np.concatenate([np.arange(*survey.common["first"][n : n + 2]) for n in numbers] or [word[:0]])
-        within = np.arange(len(word)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        held = -(-lengths // self.topics) * self.topics
+        within = _from_zero(lengths)
+        rows_of = -(-lengths // self.topics)
+        state = np.repeat(survey.common["first"][numbers], rows_of) + _from_zero(rows_of)
+        held = rows_of * self.topics
         words, place = np.unique(word, return_inverse=True)
         return {
             "rows": np.concatenate([words, [len(survey.index["words"])], state]).astype(np.int64),
@@ -230,9 +237,15 @@ def _numbered(rows: Arrays, survey: Survey) -> tuple[Ints, Ints]:
     return np.array([place for text in texts for place in text], np.int64), lengths
 
 
-def _documents(table: Table) -> Iterator[list[str]]:
+def _batches(table: Table) -> Iterator[list[list[str]]]:
+    """Gives the words of each document, some documents at a time."""
     for batch in table.batches():
-        yield from map(_words, batch["text"])
+        yield [_words(text) for text in batch["text"]]
+
+
+def _from_zero(lengths: Ints) -> Ints:
+    """Numbers from 0 for each length, one after the other."""
+    return np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
 
 
 def _words(text: str) -> list[str]:

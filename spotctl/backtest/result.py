@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import ceil
 from typing import Final
@@ -18,6 +18,7 @@ from pricing_data.units import Instant
 from spotctl.backtest.kept import Told, run_kept, starts_of, why_refused
 from spotctl.backtest.menu import BASELINE, MENU, alone, row, within
 from spotctl.backtest.prepare import BacktestOptions, Prepared
+from spotctl.report.baselines import Baselines, find_baselines
 
 _ORACLE_STARTS: Final = 200
 """The oracle looks at no more of the starts, evenly chosen."""
@@ -63,6 +64,8 @@ class BacktestResult:
     refused: str
     """Why a launch would refuse the job; empty where it would not."""
     elapsed_s: float
+    baselines: Mapping[str, Baselines]
+    """By strategy: the job on demand, as fast as the strategy on average, and the cheapest way."""
 
     def strategy(self, name: str) -> StrategyResult:
         """Raises KeyError for one that was not run."""
@@ -85,6 +88,7 @@ def run_backtest(
     found = (_result(name, outcomes, seed, whole) for name, outcomes in ran.items())
     found_kept = (_result(row(name), outcomes, seed, part, kept=True) for name, outcomes in kept.items())
     free, paid = _bounds(prepared, ran.values(), kept.values())
+    results = (*found, *found_kept)
     return BacktestResult(
         job=name,
         label=terms.prices,
@@ -92,12 +96,25 @@ def run_backtest(
         window=prepared.window,
         starts=len(prepared.starts),
         seed=seed,
-        strategies=(*found, *found_kept),
+        strategies=results,
         oracle=free,
         oracle_paid=paid,
         refused=why_refused(prepared),
         elapsed_s=elapsed_s,
+        baselines=_baselines(prepared, results),
     )
+
+
+def _baselines(prepared: Prepared, results: Iterable[StrategyResult]) -> dict[str, Baselines]:
+    """Of the strategies by which jobs were done."""
+    terms, work = prepared.resolved.terms, prepared.job.work
+    speeds = {t.market.instance_type: t.nu for t in (*terms.spot, terms.reliable)}
+    return {
+        result.name: baselines
+        for result in results
+        if result.finish_s is not None
+        and (baselines := find_baselines(terms, speeds, terms.scaling, work, result.finish_s.mean))
+    }
 
 
 def _bounds(prepared: Prepared, ran: Iterable[Outcomes], kept: Iterable[Outcomes]) -> tuple[Summary, Summary]:

@@ -48,3 +48,12 @@ def span(seconds: float) -> str:
     minutes, rest = divmod(whole, 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}"
+
+
+def size(size_bytes: float) -> str:
+    """In units of a thousand: "2.5 GB"."""
+    for unit_ in ("bytes", "kB", "MB", "GB"):
+        if size_bytes < 1000:
+            return f"{size_bytes:.3g} {unit_}"
+        size_bytes /= 1000
+    return f"{size_bytes:.3g} TB"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -14,7 +15,9 @@ from bidbrain.backtest.outcomes import Interval, Summary
 from pricing_data.units import HOUR_S, format_instant, format_micros, micros
 from spotctl.backtest.kept import Told
 from spotctl.backtest.result import BacktestResult, StrategyResult
-from spotctl.cli import screen
+from spotctl.cli import amounts, screen
+from spotctl.report.final import baselines_document
+from spotctl.report.summary import AS_FAST, MEANINGS
 
 
 @contextmanager
@@ -42,6 +45,7 @@ def picture(result: BacktestResult) -> RenderableType:
         table.add_row(*_row(strategy))
     notes = (
         *_kept(result),
+        *_on_demand(result),
         f"least possible, all prices known: ${result.oracle_paid.mean:.4f} a job without refunds; "
         f"with refunds at least ${result.oracle.mean:.4f}",
         f"{result.label}; rules {result.rules}; seed {result.seed}; {result.elapsed_s:.1f} s",
@@ -60,6 +64,30 @@ def _kept(result: BacktestResult) -> Iterator[str]:
         yield f"a launch would be refused: {result.refused}"
     elif any(strategy.deadline_misses for strategy in result.strategies if not strategy.kept):
         yield "late: strategies alone; a run has a safety net that would buy machines on demand in time"
+
+
+def _on_demand(result: BacktestResult) -> Iterator[str]:
+    """Both baselines of the strategy that cost least."""
+    done = [s for s in result.strategies if s.cost is not None and s.name in result.baselines]
+    if not done:
+        return
+    best = min(done, key=_mean_cost)
+    found = result.baselines[best.name]
+    for name, way in found.named.items():
+        means = f"the same work as fast as {best.name}, on demand" if name == AS_FAST else MEANINGS[name]
+        yield (
+            f"{means}: ${format_micros(way.cost)} by {way.machines} x "
+            f"{way.market.instance_type} in {way.seconds / HOUR_S:.2f} h"
+        )
+    cheaper = found.rental.cost / 1e6
+    share = 1 - _mean_cost(best) / cheaper if cheaper else 0.0
+    than = "beside" if share >= 0 else "than"
+    yield f"{best.name}: {amounts.savings(share)} {than} {MEANINGS[found.headline]}"
+
+
+def _mean_cost(strategy: StrategyResult) -> float:
+    """Dollars a job; infinite where none was done."""
+    return math.inf if strategy.cost is None else strategy.cost.mean
 
 
 def _row(strategy: StrategyResult) -> tuple[str, ...]:
@@ -93,7 +121,13 @@ def document(result: BacktestResult) -> dict[str, Any]:
         "window": {"from": format_instant(result.window[0]), "to": format_instant(result.window[1])},
         "starts": result.starts,
         "seed": result.seed,
-        "strategies": {strategy.name: _strategy(strategy) for strategy in result.strategies},
+        "strategies": {
+            strategy.name: {
+                **_strategy(strategy),
+                "baselines": baselines_document(result.baselines.get(strategy.name), None),
+            }
+            for strategy in result.strategies
+        },
         "oracle": {"cost": _dollars(result.oracle), "cost_without_refunds": _dollars(result.oracle_paid)},
         "refused": result.refused or None,
         "elapsed_seconds": result.elapsed_s,

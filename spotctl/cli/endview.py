@@ -11,7 +11,7 @@ from rich.text import Text
 
 from spotctl.cli import words
 
-_NAMES_WIDTH: Final = len("the same, as fast")
+_NAMES_WIDTH: Final = len("cheapest on demand")
 
 
 def picture(final: Mapping[str, Any]) -> Table:

@@ -11,17 +11,23 @@ from pricing_data.units import micros
 from spotctl import session
 from spotctl.background import Front
 from spotctl.checks import describe_data
-from spotctl.cli import endview, jsonlines, planview, screen, setbackview, words
+from spotctl.cli import endview, jsonlines, planview, screen, setbackview, words, workview
 from spotctl.cli.observers import JsonLines, LogLines, Screen
 from spotctl.config import JobSpec
 from spotctl.errors import DeadlineInfeasible, NothingToDo, UsageError
+from spotctl.history import keep_summary
 from spotctl.settings import LaunchOptions, WorldKind
 from spotctl.stopsignals import StopSignals
 
 
-def show_plan(spec: JobSpec, options: LaunchOptions, as_json: bool) -> None:
-    """Print the plan. Nothing is written. Raises DeadlineInfeasible and UsageError where a launch would."""
-    plan = session.plan_job(spec, options)
+def show_plan(spec: JobSpec, options: LaunchOptions, as_json: bool, *, measure: bool = False) -> None:
+    """Print the plan. Nothing is written. Raises DeadlineInfeasible and UsageError where a launch would.
+
+    ``measure``: find out what a clock takes, which only elastic training has.
+    """
+    if measure and spec.command is not None:
+        raise UsageError("--measure: a command has no clocks to try; its file says how long it takes (work)")
+    plan = session.plan_job(spec, options, measure=measure)
     data = describe_data(spec)
     if as_json:
         screen.data(jsonlines.document({**planview.document(plan), "data": data}))
@@ -59,12 +65,17 @@ def _launch(
     front: Front | None,
     detach: bool,
 ) -> int:
-    plan = session.plan_job(spec, options, check=not session.goes_on(spec, options))
+    goes_on = session.goes_on(spec, options)
+    plan = session.plan_job(spec, options, check=not goes_on)
     _refuse_infeasible(plan)
+    options = session.paced(spec, options, plan)
     if ask:
         _ask(plan)
     else:
-        screen.note(*planview.set_aside(plan), *planview.start_told(plan), *setbackview.warnings(plan))
+        told = [] if goes_on else planview.start_told(plan)
+        screen.note(*planview.set_aside(plan), *told, *setbackview.warnings(plan))
+    if options.world is WorldKind.LOCAL:
+        screen.note(*workview.told_of_speed(plan, options))
     finished, interrupted = None, False
     try:
         with _watcher(options, as_json, front, detach=detach) as watcher:
@@ -76,6 +87,7 @@ def _launch(
         interrupted = True
     with suppress(KeyboardInterrupt):  # nobody reads what is told; the run is over all the same
         _tell_end(finished, as_json, interrupted)
+        keep_summary(finished.run, finished.state)
     return finished.exit_code
 
 

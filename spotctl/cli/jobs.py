@@ -89,7 +89,8 @@ def logs(
 def cancel(job: options.JobName) -> None:
     """End a job gracefully.
 
-    Its model is saved, its machines end, its record is kept.
+    Its model is saved, its machines end, its record is kept. The clock in progress is finished first, for
+    some minutes at most; `down` does not wait for it.
     """
     from spotctl.control.events import Ask
 

@@ -109,7 +109,14 @@ def launch(
     budget: BudgetOption = None,
     name: NameOption = None,
     env: EnvOption = None,
-    speed: SpeedOption = 600.0,
+    speed: Annotated[
+        float | None,
+        typer.Option(
+            min=1.0,
+            help="Nominal seconds per real second; default: 600, or what this computer keeps pace with where "
+            "a clock's work is estimated.",
+        ),
+    ] = None,
     trace: TraceOption = None,
     trace_market: TraceMarketOption = None,
     trace_start: TraceStartOption = None,
@@ -135,7 +142,8 @@ def launch(
 
     chosen = settings.LaunchOptions(
         world=settings.WorldKind(world),
-        speed=pace(speed),
+        speed=settings.DEFAULT_SPEED if speed is None else pace(speed),
+        speed_named=speed is not None,
         prices=prices(trace, trace_market, trace_start, rules, availability),
         if_running=settings.IfRunning(if_running),
         deadline=options.duration("--deadline", deadline),
@@ -162,6 +170,10 @@ def plan(
     availability: AvailabilityOption = None,
     rules: RulesOption = None,
     seed: SeedOption = None,
+    measure: Annotated[
+        bool,
+        typer.Option("--measure", help="Measure what a clock takes, on a part of the input."),
+    ] = False,
     form: options.FormatOption = options.Format.TABLE,
     as_json: options.JsonOption = False,
 ) -> None:
@@ -183,7 +195,7 @@ def plan(
         seed=seed,
     )
     with placed(job):
-        flow.show_plan(spec, chosen, options.wants_json(form, as_json))
+        flow.show_plan(spec, chosen, options.wants_json(form, as_json), measure=measure)
 
 
 # ---- from the command line to values ------------------------------------------------------------

@@ -16,10 +16,11 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from pricing_data.units import Instant, format_instant
+from pricing_data.units import Instant, format_instant, later
 from spotctl.cli import words
 from spotctl.control.lifecycle import Life
 from spotctl.control.state import Allocation, Instance, Phase, State
+from spotctl.control.terms import Expectation
 from spotctl.report.fold import Account, account
 from spotctl.report.status import clocks as clocks
 
@@ -65,6 +66,12 @@ def cost(money: Account) -> str:
     if money.savings is None:
         return f"{spent}; the same work: {ways}"
     return f"{spent}, {words.savings(money.savings)}; the same work: {ways}"
+
+
+def planned(start: Instant, plan: Expectation) -> str:
+    """What the plan of the launch said."""
+    by = format_instant(later(start, plan.seconds))
+    return f"{words.money(plan.cost)} by {by}, {plan.evictions:.1f} evictions"
 
 
 def _header(view: LiveView) -> RenderableType:
@@ -142,6 +149,8 @@ def _facts(view: LiveView) -> RenderableType:
         grid.add_row("waiting for", Text(wait))
     grid.add_row("objective", Text(objective(state)))
     grid.add_row("cost so far", Text(cost(account(state))))
+    if state.terms.expected is not None:
+        grid.add_row("planned", Text(planned(state.terms.start, state.terms.expected)))
     why = state.last_decision.why if state.last_decision else "none yet"
     grid.add_row("last decision", Text(why))
     grid.add_row("next decision", Text(_next_decision(view)))

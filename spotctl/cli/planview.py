@@ -24,7 +24,7 @@ from pricing_data.units import (
     later,
     micros,
 )
-from spotctl.cli import setbackview, words
+from spotctl.cli import setbackview, words, workview
 from spotctl.cli.jsonlines import public
 from spotctl.control.luggage import dearest_move
 from spotctl.control.state import State
@@ -100,7 +100,7 @@ def document(plan: JobPlan) -> dict[str, Any]:
         "reliable": {"count": terms.reliable_count, **public(terms.reliable)},
         "work": ahead.work,
         "core_seconds_per_clock": terms.core_seconds_per_clock,
-        "work_assumed": plan.work_assumed,
+        **workview.fields(plan),
         "expected_cost": words.estimate(ahead.expected_cost),
         "expected_seconds": words.finite(ahead.expected_s),
         "expected_finish": format_instant(_finish(plan)) if math.isfinite(ahead.expected_s) else None,
@@ -300,7 +300,7 @@ def _expected(plan: JobPlan) -> list[RenderableType]:
         *_on_demand(plan),
         f"expected finish  {format_instant(_finish(plan))}, {lasting} after the start{whole}{_alone(plan)}",
     ]
-    return [Text(line) for line in lines + _work(plan) + _gains(plan) + _moves(plan) + _limits(plan)]
+    return [Text(line) for line in lines + workview.lines(plan) + _moves(plan) + _limits(plan)]
 
 
 def _saved(plan: JobPlan) -> str:
@@ -339,25 +339,6 @@ def start_told(plan: JobPlan) -> list[str]:
 def _reproduce(plan: JobPlan) -> str:
     """The options with which the same start is had again, whatever the clock says."""
     return f"--trace-start {format_instant(plan.terms.start)} --seed {plan.terms.seed}"
-
-
-def _work(plan: JobPlan) -> list[str]:
-    """What all sums rest on, where the job does not say it."""
-    if not plan.work_assumed:
-        return []
-    terms = plan.terms
-    key = "local.core_seconds_per_clock" if terms.checkpoints is None else "work"
-    taken = f"{terms.core_seconds_per_clock:g} core-seconds"
-    return [f"work             a {words.unit(terms)} is taken for {taken}, as {key} is not set"]
-
-
-def _gains(plan: JobPlan) -> list[str]:
-    """On which machines a program is taken to be less fast than their cores, which nobody may have said."""
-    less = {t.market.instance_type: t for t in plan.terms.spot if t.nu < t.cores}
-    if not less or plan.terms.measure:
-        return []
-    named = ", ".join(f"{kind} for {t.nu:.3g} of its {t.cores} cores" for kind, t in sorted(less.items()))
-    return [f"more cores       {named} are counted; scaling: {{cores, phi or measure}} says what it gains"]
 
 
 def _moves(plan: JobPlan) -> list[str]:

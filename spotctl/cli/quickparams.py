@@ -8,6 +8,7 @@ Typer's own adapter, so that messages are Typer's.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -16,7 +17,10 @@ from typing import Any, Final, get_args, get_origin
 from typer._coercion import RuntimeParam, TypeDescriptor, build_runtime_param
 from typer._param_types import coerce_cli_path
 
-_NUMBER: Final = {int: re.compile(r"[+-]?\d{1,15}"), float: re.compile(r"[+-]?\d{1,15}(\.\d{1,15})?")}
+_NUMBER: Final[Mapping[Any, re.Pattern[str]]] = {
+    int: re.compile(r"[+-]?\d{1,15}"),
+    float: re.compile(r"[+-]?\d{1,15}(\.\d{1,15})?"),
+}
 
 
 class _Unusual(Exception):
@@ -53,7 +57,7 @@ class QuickParam(RuntimeParam):
             return value
         raise _Unusual
 
-    def _number(self, value: Any, kind: type) -> Any:
+    def _number(self, value: Any, kind: Any) -> Any:
         if isinstance(value, str) and _NUMBER[kind].fullmatch(value):
             value = kind(value)
         if type(value) is not kind:

@@ -4,34 +4,37 @@ from __future__ import annotations
 
 from typing import Any
 
-from spotctl.cli import words
+from spotctl.cli import amounts
 from spotctl.inputs import InputStore, claim_of
-from spotctl.prune import size_of
 from spotctl.runs import Run, Runs
 
 
 def of_all(runs: Runs) -> str:
     """Says how much cut input is kept."""
     kept = InputStore(runs.root).kept()
-    total = words.size(sum(one.size_bytes for one in kept))
-    sets = words.counted(len(kept), "data set")
+    total = amounts.size(sum(one.size_bytes for one in kept))
+    sets = amounts.counted(len(kept), "data set")
     return f"kept on disk: {total} of cut input for {sets}; `spotctl prune` frees what no run needs"
 
 
 def of_run(runs: Runs, run: Run) -> str:
     """Says how much a run's record takes, and its input."""
-    told = f"kept on disk: {words.size(size_of(run.folder))} of record"
+    from spotctl.prune import size_of  # of one run: it takes all that removes runs
+
+    told = f"kept on disk: {amounts.size(size_of(run.folder))} of record"
     found = _input_of(runs, run)
     if found is None:
         return told
     others = found["runs"] - 1
-    shared = f", shared with {words.counted(others, 'other run')}" if others else ""
-    return f"{told}, {words.size(found['bytes'])} of cut input{shared}"
+    shared = f", shared with {amounts.counted(others, 'other run')}" if others else ""
+    return f"{told}, {amounts.size(found['bytes'])} of cut input{shared}"
 
 
 def document(runs: Runs, run: Run | None) -> dict[str, Any]:
     """For programs: bytes, of one run or of all."""
     if run is not None:
+        from spotctl.prune import size_of
+
         return {"record_bytes": size_of(run.folder), "input": _input_of(runs, run)}
     kept = InputStore(runs.root).kept()
     return {"inputs": len(kept), "input_bytes": sum(one.size_bytes for one in kept)}

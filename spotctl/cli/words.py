@@ -22,6 +22,7 @@ from spotctl.cli.amounts import counted as counted
 from spotctl.cli.amounts import exact as exact
 from spotctl.cli.amounts import money as money
 from spotctl.cli.amounts import savings as savings
+from spotctl.cli.amounts import size as size
 from spotctl.cli.amounts import span as span
 from spotctl.control import events as e
 from spotctl.control.state import Allocation, Instance, State
@@ -69,15 +70,6 @@ def finite(value: float) -> float | None:
 def price(per_hour: float) -> str:
     """Dollars per hour with as many digits as tell a price from a bid: "0.0801", "0.080072"."""
     return f"{per_hour:.6f}".rstrip("0").rstrip(".")
-
-
-def size(size_bytes: float) -> str:
-    """In units of a thousand: "2.5 GB"."""
-    for unit_ in ("bytes", "kB", "MB", "GB"):
-        if size_bytes < 1000:
-            return f"{size_bytes:.3g} {unit_}"
-        size_bytes /= 1000
-    return f"{size_bytes:.3g} TB"
 
 
 def ending(outcome: str, why: str) -> str:

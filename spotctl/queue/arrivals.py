@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from pricing_data.units import Instant, MicroUsd
 from spotctl.checks import check_job
+from spotctl.clockwork import find_clock_work
 from spotctl.errors import DeadlineInfeasible, SpotctlError, UsageError
 from spotctl.opening import Recorded, has_begun, opening_state, settings_of
 from spotctl.queue.admission import Admission, admission
@@ -99,8 +100,10 @@ class Arrivals:
         """Its terms, from now on, at the prices that the whole queue sees."""
         settings = self._settings.of(member)
         resolved = resolve(settings.spec, settings.prices, "", settings.seed)
-        check_job(settings, resolved.terms)
-        return replace(resolved, terms=replace(resolved.terms, start=room.at))
+        size = check_job(settings, resolved.terms)
+        work = find_clock_work(settings.spec, resolved.terms, size).core_seconds
+        terms = replace(resolved.terms, start=room.at, core_seconds_per_clock=work)
+        return replace(resolved, terms=terms)
 
     def _weighed(self, members: Sequence[Member], resolved: Mapping[str, Resolved], room: Room) -> Admission:
         states = {name: opening_state(of) for name, of in resolved.items()}

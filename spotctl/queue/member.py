@@ -92,7 +92,7 @@ class OpenJob:
     def build(self, time: TimeSource, down: e.ControllerDown | None) -> None:
         """Make its world; ``down``: for how long nobody was there, None for a new run.
 
-        Raises UsageError where the job cannot work here, Interrupted where it is asked to end before that.
+        Raises UsageError where the job cannot work here, Interrupted where it was asked to end by then.
         """
         opened = self._opened
         assert opened is not None

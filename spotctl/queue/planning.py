@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 from msgspec import structs
@@ -13,6 +13,7 @@ from bidbrain.policies.base import Infeasible
 from bidbrain.throughputs import Estimate
 from pricing_data.units import Instant
 from spotctl.checks import check_job
+from spotctl.clockwork import find_clock_work
 from spotctl.errors import DeadlineInfeasible
 from spotctl.opening import opening_state
 from spotctl.queue import seats
@@ -63,7 +64,11 @@ def plan_queue(settings: QueueSettings) -> QueuePlan:
         if not member.after:
             with about(name):
                 resolved[name] = resolve(member.spec, settled.options.prices, "plan", 0)
-                check_job(settled.of(member), resolved[name].terms)
+                terms = resolved[name].terms
+                size = check_job(settled.of(member), terms)
+                work = find_clock_work(member.spec, terms, size).core_seconds
+                terms = replace(terms, core_seconds_per_clock=work)
+                resolved[name] = replace(resolved[name], terms=terms)
     states = {name: opening_state(of) for name, of in resolved.items()}
     ready = [members[name] for name in states]
     weighed = admission(ready, states, pools, {}, settings.spec.budget)

@@ -226,6 +226,18 @@ def test_shards_are_ranges_that_hold_every_row_once(
         assert np.ptp([len(shard["value"]) for shard in cut]) <= 1
 
 
+def test_no_progress_bar_gets_into_standard_output(tmp_path: Path) -> None:
+    """DuckDB takes ``python -c`` for a person at a prompt, and draws one for what takes two seconds."""
+    program = (
+        "from pathlib import Path; from tests.agileml.test_input import COLUMNS, Table, write_csv\n"
+        f"table = Table(write_csv(Path({str(tmp_path / 'input.csv')!r})), COLUMNS)\n"
+        "asked = \"select current_setting('enable_progress_bar')\"\n"
+        "print(table._connect().execute(asked).fetchone())"
+    )
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "(False,)"
+
+
 def test_an_input_that_was_not_cut_to_the_end_is_none(tmp_path: Path) -> None:
     (tmp_path / "shard-00000.npz").touch()
     with pytest.raises(ApplicationError, match="holds no cut input"):

@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -19,7 +20,7 @@ import numpy as np
 import pytest
 
 from spotctl.runs import Runs
-from tests.scenarios.product import ROOT, SPOTCTL
+from tests.scenarios.product import ROOT
 from tests.spotctl.cli.commandline import spotctl
 
 pytestmark = pytest.mark.process
@@ -48,6 +49,7 @@ PHASES: Final[Mapping[str, str]] = {
 """What it does, and the event with which that begins."""
 OVER: Final = (0, 7, 130)
 """Done, cancelled or taken down, interrupted before anything was started."""
+BEFORE_IT_LISTENS: Final = (-signal.SIGINT, -signal.SIGTERM)
 Stop = Callable[["Launched"], object]
 STOPS: Final[Mapping[str, Stop]] = {
     "INT": lambda launched: launched.process.send_signal(signal.SIGINT),
@@ -72,8 +74,8 @@ class Launched:
     def __init__(self, folder: Path) -> None:
         self.home, self.temporary = folder / "home", folder / "t"
         self.temporary.mkdir()
-        self.process = subprocess.Popen(
-            [*SPOTCTL, "launch", str(folder / "stopped.yaml"), "--yes", "--json"],
+        self.process: subprocess.Popen[str] = subprocess.Popen(
+            [sys.executable, "-m", "spotctl", "launch", str(folder / "stopped.yaml"), "--yes", "--json"],
             env={
                 **os.environ,
                 "PYTHONPATH": str(ROOT),
@@ -121,6 +123,11 @@ def launched(folder: Path) -> Iterator[Launched]:
         spotctl("gc", home=made.home)
 
 
+def busy() -> float:
+    """How many times as long as on an idle computer things take, at least."""
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
 def write_job(folder: Path, ratings: int) -> None:
     rng = np.random.default_rng(SEED)
     users, items = rng.integers(ratings // 100, size=ratings), rng.integers(ratings // 300, size=ratings)
@@ -146,8 +153,8 @@ def test_a_launch_that_is_told_to_end_is_gone_within_seconds(
         code = run.process.returncode
         told = f"{stop} {delay_s:.3f} s into {phase}: exit {code} after {took:.1f} s"
         print(told)
-        assert took < SECONDS_TO_END, told
-        assert code in OVER or (phase, code) == ("starting", -signal.SIGTERM), told
+        assert took < SECONDS_TO_END * busy(), told
+        assert code in OVER or (phase == "starting" and code in BEFORE_IT_LISTENS), told
         assert run.left() == [], told
         assert [*run.temporary.iterdir()] == [], told
         runs = Runs(run.home)

@@ -17,7 +17,7 @@ from spotctl.history import fold_summary, summaries, summary_of
 from spotctl.ledger import Ledger
 from spotctl.report.summary import VERSION
 from spotctl.runs import Run, Runs
-from tests.spotctl.cli.commandline import Launched, spotctl
+from tests.spotctl.cli.commandline import TRACE_START, Launched, spotctl, write_job
 
 
 @pytest.fixture
@@ -41,6 +41,26 @@ def test_what_is_kept_is_what_the_fold_gives(run: Run) -> None:
     assert json.dumps(summary_of(run).document()) == json.dumps(fold_summary(run).document())
     assert made.total == sum(sums.total for sums in made.markets) > 0
     assert made.compared
+
+
+def test_a_launch_keeps_what_the_fold_gives(launched: Launched, tmp_path: Path) -> None:
+    """It knows prices from before the start, which the fold of a ledger alone does not."""
+    write_job(tmp_path)
+    asked = (
+        "launch",
+        str(tmp_path / "nightly.yaml"),
+        "--world",
+        "replay",
+        "--yes",
+        "--trace-start",
+        TRACE_START,
+    )
+    assert spotctl(*asked, home=tmp_path / "home").exit_code == 0
+    (found,) = Runs(tmp_path / "home" / "replays").all()
+    assert found.summary_path.exists()
+    assert summary_of(found) == fold_summary(found)
+    (other,) = Runs(launched.home).all()
+    assert summary_of(found).markets == summary_of(other).markets
 
 
 def test_a_summary_is_read_and_not_the_ledger(run: Run) -> None:
@@ -157,7 +177,7 @@ def test_verbs_that_only_show_ended_runs_load_nothing_heavy(
     done = subprocess.run(
         [sys.executable, "-c", looks, *verb], env=environment, capture_output=True, text=True, check=False
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0, done.stderr
     assert "nightly" in done.stdout or "--by" in verb
 
 

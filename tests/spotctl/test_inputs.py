@@ -258,4 +258,4 @@ def test_an_application_error_leaves_nothing(bench: Bench) -> None:
     with pytest.raises(ApplicationError, match="found 'one'"):
         bench.run("1")
     assert not bench.store.kept()
-    assert not bench.store.remains()
+    assert not bench.store.folder.exists()

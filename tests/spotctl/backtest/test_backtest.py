@@ -49,6 +49,10 @@ def test_json_has_every_promised_field() -> None:
     assert all(float(s["cost"]["mean"]) >= least for s in answer["strategies"].values())
     assert {"deadline_misses", "free_fraction", "evictions"} <= set(proteus)
     assert {"window", "elapsed_seconds"} <= set(answer)
+    ways = proteus["baselines"]
+    assert ways["as_fast"]["finish_seconds"] <= proteus["finish_seconds"]["mean"]
+    assert float(ways["cheapest"]["cost"]) <= float(ways["as_fast"]["cost"])
+    assert answer["strategies"]["standard"]["baselines"]["cheapest"] == ways["cheapest"]
 
 
 def test_the_same_seed_is_the_same_backtest() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from spotctl.runs import Runs
-from tests.spotctl.cli.commandline import FINAL_KEYS, Launched, spotctl
+from tests.spotctl.cli.commandline import FINAL_KEYS, TRACE_START, Launched, spotctl
 
 
 def test_json_lines_of_a_run_end_with_the_final_object(launched: Launched) -> None:
@@ -64,6 +64,21 @@ def test_status_and_wait_agree_with_the_final_object(launched: Launched) -> None
     assert "clock 24 of 24" in spotctl("status", "nightly", home=home).stdout
     waited = spotctl("wait", "nightly", "--json", home=home)
     assert (waited.exit_code, json.loads(waited.stdout)["runs"]) == (0, [run])
+
+
+def test_the_plan_of_the_launch_is_on_record(launched: Launched) -> None:
+    """So that ``status`` shows it too, and whoever goes on with the run."""
+    job = str(launched.home.parents[1] / "nightly.yaml")
+    plan = json.loads(spotctl("plan", job, "--json", "--trace-start", TRACE_START).stdout)
+    kept = launched.final["plan"]
+    assert kept["cost"] == plan["expected_cost"]
+    assert kept["evictions"] == pytest.approx(plan["expected_evictions"], abs=1e-5)
+    assert kept["seconds"] == pytest.approx(60 + plan["expected_seconds"], abs=0.01), "and the boot"
+    (run,) = json.loads(spotctl("status", "--json", home=launched.home).stdout)["runs"]
+    assert run["plan"] == kept
+    state = Runs(launched.home).all()[0].state()
+    assert state.terms.expected is not None
+    assert launched.final["outcome"]["cost"] == launched.final["cost"]["total"]
 
 
 def test_logs_tell_what_happened_and_what_machines_wrote(launched: Launched) -> None:

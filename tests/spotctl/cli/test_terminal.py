@@ -150,8 +150,8 @@ def test_ctrl_c_at_the_question_is_130(terminal: Terminal, tmp_path: Path) -> No
 
 def test_yes_runs_the_job_and_shows_the_bill(terminal: Terminal) -> None:
     assert terminal.type("y\n").end() == 0
-    assert "nightly          the work is done" in terminal.shown
-    assert "on-demand alone" in terminal.shown
+    assert "nightly             the work is done" in terminal.shown
+    assert "cheapest on demand" in terminal.shown
 
 
 @pytest.mark.parametrize(
