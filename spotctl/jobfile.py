@@ -108,7 +108,7 @@ def _agileml(root: Section, folder: Path, name: str) -> JobSpec:
         stop=_stop(root.section("stop", _AN_END)),
         reliable=reliable,
         spot=spot,
-        objective=_objective(root.section("objective"), STRATEGIES),
+        objective=_objective(root.section("objective"), STRATEGIES, DEFAULT_STRATEGY),
         scaling=_scaling(root.section("scaling")),
         training=_training(root.section("training"), reliable.instances + spot.max_instances),
         drain=root.get("drain", switch(), False),
@@ -145,7 +145,7 @@ def _command(root: Section, folder: Path, name: str) -> JobSpec:
         stop=Stop(None if command.work is None else command.work.steps),
         reliable=None,
         spot=spot,
-        objective=_objective(root.section("objective"), jobcommand.STRATEGIES),
+        objective=_objective(root.section("objective"), jobcommand.STRATEGIES, jobcommand.DEFAULT_STRATEGY),
         scaling=replace(_scaling(scaling), phi=Scaling().phi),
         training=Training(staleness=0, partitions=1, shards=1),
         drain=root.get("drain", switch(), False),
@@ -275,11 +275,11 @@ def _spot(section: Section, machines: int | None = None) -> Spot:
         return spot
 
 
-def _objective(section: Section, strategies: tuple[str, ...]) -> Objective:
+def _objective(section: Section, strategies: tuple[str, ...], default: str) -> Objective:
     with section:
         return Objective(
             section.get("minimize", one_of("cost"), "cost"),
-            section.get("strategy", one_of(*strategies), DEFAULT_STRATEGY),
+            section.get("strategy", one_of(*strategies), default),
             section.get("deadline", duration(positive=True), None),
             section.get("budget", _budget, None),
         )

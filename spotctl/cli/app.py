@@ -148,3 +148,15 @@ def main(command: Callable[..., Any] = app) -> None:
             file=sys.stderr,
         )
         sys.exit(1)
+    finally:
+        _forget_interrupt()
+
+
+def _forget_interrupt() -> None:
+    """Makes Python end with our exit code where Ctrl-C was answered.
+
+    A KeyboardInterrupt that leaves code which is run as text (as a dataclass makes its methods) is noted as
+    unhandled, whoever handles it later, and Python then ends by killing itself with SIGINT. Running other
+    text takes the note back.
+    """
+    eval("None")

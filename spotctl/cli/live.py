@@ -45,6 +45,8 @@ class LiveView:
     """How nominal time passes, in words; empty where nobody knows."""
     happened: tuple[tuple[Instant, str], ...] = ()
     waits: tuple[str, ...] = ()
+    terminal: str = ""
+    """What is to be said of it; empty where it has one."""
 
     def __rich__(self) -> RenderableType:
         parts: list[RenderableType] = [_header(self), _footprint(self), _title(""), _facts(self)]
@@ -143,6 +145,8 @@ def _facts(view: LiveView) -> RenderableType:
     if state.checkpoint is not None:
         clock, folder = state.checkpoint
         grid.add_row("checkpoint", Text(f"{words.unit(state.terms)} {clock} in {folder}"))
+    if view.terminal:
+        grid.add_row("terminal", Text(view.terminal))
     for wait in view.waits:
         grid.add_row("waiting for", Text(wait))
     grid.add_row("objective", Text(objective(state)))
