@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
-from spotctl.cli import advise, backtest, jobs, launch, prices, prune, queue, report
+from spotctl.cli import advise, backtest, doctor, init, jobs, launch, prices, prune, queue, report
 from spotctl.cli.quickparams import lighten
 from spotctl.errors import SpotctlError
 
@@ -104,6 +104,8 @@ prices.add_to(app)
 advise.add_to(app)
 backtest.add_to(app)
 queue.add_to(app)
+init.add_to(app)
+doctor.add_to(app)
 
 
 @app.command("version", epilog="Example: spotctl version")
@@ -117,7 +119,7 @@ def completion(
     ctx: typer.Context,
     shell: Annotated[_Shell, typer.Argument(help="Whose script.", show_default=False)],
 ) -> None:
-    """Print the script that completes verbs."""
+    """Print the script that completes verbs, jobs and values."""
     from typer.completion import shell_complete
 
     raise typer.Exit(
@@ -146,3 +148,15 @@ def main(command: Callable[..., Any] = app) -> None:
             file=sys.stderr,
         )
         sys.exit(1)
+    finally:
+        _forget_interrupt()
+
+
+def _forget_interrupt() -> None:
+    """Makes Python end with our exit code where Ctrl-C was answered.
+
+    A KeyboardInterrupt that leaves code which is run as text (as a dataclass makes its methods) is noted as
+    unhandled, whoever handles it later, and Python then ends by killing itself with SIGINT. Running other
+    text takes the note back.
+    """
+    eval("None")

@@ -52,7 +52,7 @@ def test_a_plan_says_what_would_be_bought_why_and_what_it_comes_to(home: Path) -
     assert "deadline         2:00:00 is promised: machines on demand alone need" in shown.stdout
     assert "budget           $20.0000 is kept" in shown.stdout
 
-    assert "beta: price crossings of" in shown.stdout
+    assert "risk in an hour: price crossings of" in shown.stdout
 
     plan = json.loads(spotctl("plan", "nightly.yaml", "--json").stdout)
     assert all(row["low"] <= row["beta"] <= row["high"] and row["newest"] for row in plan["betas"])
