@@ -18,6 +18,8 @@ import venv
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from threading import Event, Thread
+from time import monotonic
 
 ROOT = Path(__file__).resolve().parent
 ENVIRONMENT = ROOT / ".venv"
@@ -82,7 +84,15 @@ def installed(which: str) -> Iterator[None]:
     if stamp.exists() and stamp.read_text() == wanted:
         yield
         return
-    print(f"installing into {ENVIRONMENT} ...", file=sys.stderr, flush=True)
+    with progress(requirements):
+        install(requirements)
+    with subprocess.Popen([str(executable("python")), *COMPILE, str(ENVIRONMENT), *map(str, OURS)]):
+        yield
+    stamp.write_text(wanted)
+
+
+def install(requirements: Path) -> None:
+    """Put the pinned requirements and spotctl itself into ``.venv``."""
     if not executable("python").exists():
         venv.create(ENVIRONMENT, with_pip=True)
     pip("install", "--quiet", "--require-hashes", "-r", str(requirements.with_name("installer.txt")))
@@ -90,9 +100,29 @@ def installed(which: str) -> Iterator[None]:
     uv(told, "install", "--no-deps", "--require-hashes", "-r", str(requirements))
     uv(told, "install", "--no-deps", "--no-build-isolation", "--editable", str(ROOT))
     uv(told, "check")  # that the pins are whole
-    with subprocess.Popen([str(executable("python")), *COMPILE, str(ENVIRONMENT), *map(str, OURS)]):
+
+
+@contextmanager
+def progress(requirements: Path) -> Iterator[None]:
+    """While inside, say how far an installation is: on a terminal in one line, else every ten seconds."""
+    wanted = len(re.findall(r"^[a-z0-9][\w.-]*==", requirements.read_text(), flags=re.MULTILINE))
+    line, over, began = sys.stderr.isatty(), Event(), monotonic()
+    print(f"installing {wanted} packages into {ENVIRONMENT}", file=sys.stderr, flush=True)
+
+    def tell() -> None:
+        while not over.wait(0.5 if line else 10.0):
+            there = len(list(ENVIRONMENT.glob("[Ll]ib*/**/site-packages/*.dist-info")))
+            told = f"  {min(there, wanted)} of {wanted} are there, {monotonic() - began:.0f} s"
+            print(f"\r{told} " if line else told, end="" if line else "\n", file=sys.stderr, flush=True)
+
+    telling = Thread(target=tell, daemon=True)
+    telling.start()
+    try:
         yield
-    stamp.write_text(wanted)
+    finally:
+        over.set()
+        telling.join()
+        print(f"{chr(13) if line else ''}  installed in {monotonic() - began:.0f} s        ", file=sys.stderr)
 
 
 def pip(verb: str, *arguments: str) -> str:

@@ -44,6 +44,7 @@ class Link(Generic[Payload]):
         self._received = received
         self._confirmed = received
         self._quiet = quiet
+        self._lacks = False
         self._turns = 0  # since anything was confirmed or repeated
         self._wait = 1
 
@@ -61,6 +62,11 @@ class Link(Generic[Payload]):
         """The last number taken in."""
         return self._received
 
+    @property
+    def lacks(self) -> bool:
+        """Whether the other end has sent more than was taken in, as its last packet showed."""
+        return self._lacks
+
     def send(self, payload: Payload) -> None:
         self._backlog.append(payload)
 
@@ -75,7 +81,8 @@ class Link(Generic[Payload]):
         if not self._backlog:
             self._wait = 1
         self._offered = max(self._offered, confirmed)
-        if packet.first > self._received + 1:
+        self._lacks = packet.first > self._received + 1
+        if self._lacks:
             return ()
         new = tuple(enumerate(packet.payloads, packet.first))[self._received + 1 - packet.first :]
         self._received += len(new)

@@ -259,3 +259,5 @@ class Decision:
     count: int = 0
     bid: UsdPerHour | None = None
     """For acquire: ``count`` instances of ``market`` at ``bid``; on demand where there is none."""
+    again: bool = False
+    """For acquire: another decision follows at the same moment, as a request may ask for no more together."""

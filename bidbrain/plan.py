@@ -23,7 +23,7 @@ from bidbrain.model import UNBOUNDED, Action, Decision, Holding, Observation
 from bidbrain.single import Single
 from bidbrain.work import mean_left
 from pricing_data.billing import billed_s
-from pricing_data.units import HOUR_S, Instant, Seconds, Usd
+from pricing_data.units import HOUR_S, Instant, Seconds, Usd, UsdPerHour
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +51,19 @@ def plan_ahead(
     *,
     most_s: float = math.inf,
     whole: bool = True,
+    reliable_per_hour: float | None = None,
 ) -> Plan:
     """Expected cost and time of ``work`` core-seconds on the footprint that ``decide`` would build now.
 
     ``most_s``: the job ends after so long, whatever is done by then; one of both is finite. ``whole``:
-    whether that is the job's end, so that what was begun is paid for.
+    whether that is the job's end, so that what was begun is paid for. ``reliable_per_hour``: dollars for a
+    reliable machine, where that is not its list price.
     """
     decisions, settled = _built(observation, decide)
-    single = Single.of(settled)
+    held_up = settled
+    if reliable_per_hour is not None:
+        held_up = replace(settled, reliable=replace(settled.reliable, price=UsdPerHour(reliable_per_hour)))
+    single = Single.of(held_up)
     transient = held(single.setting, single.at)
     steady = reckon(single.setting, transient, np.array([math.inf]), changes=False)
     window_s, charge, done = (

@@ -10,6 +10,8 @@ from pricing_data.units import Instant
 
 DECISION_PERIOD_S: Final = 120
 """The paper considers new allocations every two minutes."""
+REFUSED_REST_S: Final = 600
+"""A market that refused is not asked again for so long."""
 RENEWAL_LEAD_S: Final = 180
 """The paper's "briefly before the end of a billing hour": time enough for a notice and a slow request."""
 

@@ -15,11 +15,12 @@ from pricing_data.units import MicroUsd, Seconds
 
 Argument: TypeAlias = str | int | float | bool | tuple[str | int | float | bool, ...]
 
-DEFAULT_STRATEGY: Final = "proteus"
+DEFAULT_STRATEGY: Final = "auto"
 NEED_DEADLINE: Final = ("uniform-progress", "greedy")
 """Strategies that are ways to keep a deadline: ``bidbrain.strategies.menu.NEED_DEADLINE``."""
 STRATEGIES: Final = (
     DEFAULT_STRATEGY,
+    "proteus",
     "standard-agileml",
     "failover-agileml",
     "tierml",

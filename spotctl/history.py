@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from spotctl import background
 from spotctl.errors import SpotctlError
 from spotctl.report.summary import VERSION, RunSummary
 from spotctl.runs import Run
@@ -79,14 +80,17 @@ def run_status(run: Run, state: State) -> dict[str, Any]:
         for wait in (waits(run.machines) if live else ())
         if wait.machine in live
     ]
-    return status_document(state, run.ledger_path, standing(run, state), died_of(run, state), overdue)
+    document = status_document(state, run.ledger_path, standing(run, state), died_of(run, state), overdue)
+    return {**document, "background": background.noted(run) or None}
 
 
 def standing(run: Run, state: State) -> str:
     """In a word or two: what became of the run, or what it is doing."""
     if state.closed is not None:
         return state.closed.outcome.value
-    return state.phase.value if run.is_live() else "unattended"
+    if not run.is_live():
+        return "unattended"
+    return f"{state.phase.value}, detached" if background.noted(run) else state.phase.value
 
 
 def died_of(run: Run, state: State) -> str | None:

@@ -41,7 +41,9 @@ KEYS: Final = (
 """Of the outermost mapping; a job of another engine has none of them."""
 NOT_ITS: Final = ("app", "args", "data", "columns", "stop", "training", "score")
 """Of AgileML's jobs: a command has none of them."""
-STRATEGIES: Final = ("proteus", "on-demand", "uniform-progress", "greedy")
+DEFAULT_STRATEGY: Final = "proteus"
+"""A program runs on one machine at a time: there is no footprint to keep up."""
+STRATEGIES: Final = (DEFAULT_STRATEGY, "on-demand", "uniform-progress", "greedy")
 """The others are ways to run an elastic trainer."""
 _NAME: Final = "the name of a variable"
 _INSIDE: Final = r"(?!.*(^|/)\.\.(/|$))[^/~\s][^\n]*"

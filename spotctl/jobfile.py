@@ -62,6 +62,10 @@ _AN_INTERVAL: Final = "clocks, like 20, or a time with its unit, like 10m"
 _APP: Final = r"([A-Za-z_][\w.]*|.*\.py):[A-Za-z_]\w*"
 _AMOUNT: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(\+?)")
 _LARGEST_BUDGET: Final = 1e9
+_MOST_MACHINES: Final = 10_000
+"""At once; a plan weighs every number of them. More are slips of the keyboard."""
+_MOST_PARTS: Final = 1_000_000
+"""Into which a model or an input is cut; every part is known by name to every process."""
 _PARTITIONS_PER_MACHINE: Final = 0.5
 _SHARDS_PER_WORKER: Final = 4
 
@@ -104,7 +108,7 @@ def _agileml(root: Section, folder: Path, name: str) -> JobSpec:
         stop=_stop(root.section("stop", _AN_END)),
         reliable=reliable,
         spot=spot,
-        objective=_objective(root.section("objective"), STRATEGIES),
+        objective=_objective(root.section("objective"), STRATEGIES, DEFAULT_STRATEGY),
         scaling=_scaling(root.section("scaling")),
         training=_training(root.section("training"), reliable.instances + spot.max_instances),
         drain=root.get("drain", switch(), False),
@@ -141,7 +145,7 @@ def _command(root: Section, folder: Path, name: str) -> JobSpec:
         stop=Stop(None if command.work is None else command.work.steps),
         reliable=None,
         spot=spot,
-        objective=_objective(root.section("objective"), jobcommand.STRATEGIES),
+        objective=_objective(root.section("objective"), jobcommand.STRATEGIES, jobcommand.DEFAULT_STRATEGY),
         scaling=replace(_scaling(scaling), phi=Scaling().phi),
         training=Training(staleness=0, partitions=1, shards=1),
         drain=root.get("drain", switch(), False),
@@ -234,7 +238,7 @@ def _converged(section: Section) -> Converged:
 def _reliable(section: Section) -> Reliable:
     with section:
         return Reliable(
-            section.get("instances", whole(1), 1),
+            section.get("instances", whole(1, _MOST_MACHINES), 1),
             section.need("instance_type", word("an instance type"), "", "an instance type like c5.xlarge"),
             section.get("cloud", one_of(*CLOUDS), None),
             section.get("region", word("a region"), None),
@@ -248,9 +252,9 @@ def _spot(section: Section, machines: int | None = None) -> Spot:
         for key in ("max_instances", "max_per_allocation") if machines is not None else ():
             if section.get(key, whole(0), machines) != machines:
                 section.reject(key, f"expected {machines}: that is what a command runs on")
-        together = section.get("max_per_allocation", whole(1), None)
+        together = section.get("max_per_allocation", whole(1, _MOST_MACHINES), None)
         most = machines or section.need(
-            "max_instances", whole(0), together or 0, "the most machines to hold, like 8"
+            "max_instances", whole(0, _MOST_MACHINES), together or 0, "the most machines to hold, like 8"
         )
         if together is not None and together > most:
             message = f"found {together}, expected at most max_instances ({most})"
@@ -271,11 +275,11 @@ def _spot(section: Section, machines: int | None = None) -> Spot:
         return spot
 
 
-def _objective(section: Section, strategies: tuple[str, ...]) -> Objective:
+def _objective(section: Section, strategies: tuple[str, ...], default: str) -> Objective:
     with section:
         return Objective(
             section.get("minimize", one_of("cost"), "cost"),
-            section.get("strategy", one_of(*strategies), DEFAULT_STRATEGY),
+            section.get("strategy", one_of(*strategies), default),
             section.get("deadline", duration(positive=True), None),
             section.get("budget", _budget, None),
         )
@@ -306,8 +310,8 @@ def _training(section: Section, machines: int) -> Training:
     with section:
         return Training(
             section.get("staleness", whole(0), 0),
-            section.get("partitions", whole(1), partitions),
-            section.get("shards", whole(1), max(1, _SHARDS_PER_WORKER * machines)),
+            section.get("partitions", whole(1, _MOST_PARTS), partitions),
+            section.get("shards", whole(1, _MOST_PARTS), max(1, _SHARDS_PER_WORKER * machines)),
             section.get("link_mbit_s", _above_zero, LINK_MBIT_S),
             section.get("stages", switch("measured", "by-ratio"), False),
             section.get("input_memory", _some_memory, None),

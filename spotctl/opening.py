@@ -19,7 +19,7 @@ from spotctl.ledger import Ledger
 from spotctl.resolve import Resolved, resolve
 from spotctl.runs import Run, Runs, replays
 from spotctl.settings import Settings, WorldKind
-from spotctl.timesource import TimeSource
+from spotctl.timesource import TimeSource, wall_clock
 from spotctl.worlds.built import BuiltWorld
 from spotctl.worlds.replay import replay_world, resumed_replay_world
 from spotctl.worlds.trace import Asks
@@ -128,6 +128,14 @@ def settings_of(run: Run) -> Settings:
     if text is None:
         raise LedgerError(f"{run.folder}: the record does not say what was launched")
     return Settings.parse(text)
+
+
+def undriven_now(run: Run) -> float | None:
+    """Returns the nominal time of a run that nobody drives, by its machines' clock; None without one."""
+    from agileml.hosts.nominal import NominalClock  # only where there are processes
+
+    clock = NominalClock.of(run.training)
+    return None if clock is None else clock.undriven_at(wall_clock())
 
 
 def runs_of(world: WorldKind) -> Runs:

@@ -331,12 +331,17 @@ def _rules(options: PriceOptions, recording: Recording) -> Mapping[str, MarketRu
         if options.rules not in RULES:
             raise UsageError(f"--rules {options.rules}: expected one of {', '.join(RULES)}")
         return dict.fromkeys(clouds, RULES[options.rules])
-    found = {cloud: default_rules(cloud, recording.first) for cloud in clouds}
+    found = {cloud: _usual_rules(cloud, recording) for cloud in clouds}
     try:
         together(tuple(found.values()))
     except ValueError as error:
         raise UsageError(f"{recording.label}: {error}; name the rules of all with --rules") from error
     return found
+
+
+def _usual_rules(cloud: str, recording: Recording) -> MarketRules:
+    """Those in force when prices were recorded; today's for prices that nobody was ever charged."""
+    return RULES[cloud] if recording.generated else default_rules(cloud, recording.first)
 
 
 def _reliable(spec: JobSpec, tradable: Sequence[Tradable], start: Instant, catalogue: Catalogue) -> Tradable:

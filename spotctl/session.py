@@ -16,21 +16,22 @@ from bidbrain.plan import Plan, plan_ahead
 from pricing_data.market import PriceHistory
 from pricing_data.traces import Recording
 from pricing_data.units import Instant, Seconds, micros
+from spotctl import background
 from spotctl.checks import InputSize, check_job, measure_job
 from spotctl.clockwork import ClockWork, WorkSource, find_clock_work
 from spotctl.config import JobSpec
 from spotctl.control import events as e
-from spotctl.control.deciding import observation, promised, strategy
+from spotctl.control.deciding import ReliableAt, observation, promised, reliable_at, strategy
 from spotctl.control.drive import drive, fold
 from spotctl.control.evolve import evolve
 from spotctl.control.state import Phase, State
 from spotctl.control.terms import Expectation, Terms
 from spotctl.errors import AlreadyRunning, Interrupted, LedgerError, NothingToDo, SpotctlError, UsageError
-from spotctl.interrupts import Detached, Interrupts, Watcher
+from spotctl.interrupts import Interrupts, Watcher
 from spotctl.ledger import Ledger
 from spotctl.opening import Observer as OfRuns
 from spotctl.opening import begin as begin_run
-from spotctl.opening import has_begun, opening_state, reopen, runs_of, settings_of
+from spotctl.opening import has_begun, opening_state, reopen, runs_of, settings_of, undriven_now
 from spotctl.report.baselines import Baselines, find_baselines
 from spotctl.report.final import Score, Unscored, final_object, with_score
 from spotctl.resolve import Resolved, resolve
@@ -68,6 +69,8 @@ class JobPlan:
     """What evictions are expected to cost a command; None of an elastic job."""
     size: InputSize | None = None
     """Of the input and the model; None of a command, and where nothing was looked at."""
+    reliable: ReliableAt | None = None
+    """Where the reliable machines would run; None where the job has none, or no market has a machine now."""
 
     @property
     def terms(self) -> Terms:
@@ -145,8 +148,11 @@ def _plan(settings: Settings, *, check: bool = True, measure: bool = False) -> J
     clocks = stop.clocks or (1 if stop.seconds is None else inf)
     work = clocks * resolved.terms.core_seconds_per_clock
     most_s = inf if stop.seconds is None else stop.seconds
-    seen = observation(state)
-    ahead = plan_ahead(seen, work, decide, most_s=most_s, whole=stop.foreseen)
+    tier = reliable_at(state) if resolved.terms.reliable_count else None
+    per_hour = None if tier is None else tier.per_hour
+    ahead = plan_ahead(
+        observation(state), work, decide, most_s=most_s, whole=stop.foreseen, reliable_per_hour=per_hour
+    )
     command = settings.spec.command
     return JobPlan(
         resolved=resolved,
@@ -158,6 +164,7 @@ def _plan(settings: Settings, *, check: bool = True, measure: bool = False) -> J
         start_follows_clock=settings.prices.start is None,
         setbacks=expect_setbacks(state, ahead, None if command is None else command.checkpoint.keeps),
         size=size,
+        reliable=tier,
     )
 
 
@@ -217,7 +224,7 @@ def launch(
     made now. When this returns the record is closed, its machines are gone and another run may begin.
     ``signals`` are held back then: the caller releases them when it has said how the run ended. Raises
     NothingToDo or AlreadyRunning where another process runs it, UsageError where an unfinished run has other
-    settings, Detached where the watcher left.
+    settings.
     """
     settings = Settings.of(spec, options)
     runs = runs_of(settings.world)
@@ -236,7 +243,7 @@ def end(run: Run, ask: e.Ask, observer: Observer) -> Finished | None:
     """
     try:
         return _end(run, ask, observer)
-    except (NothingToDo, Detached):
+    except NothingToDo:
         raise
     except Exception as error:  # a record, a trace or an input that is gone, a full disk, a bug
         if ask is e.Ask.DOWN:
@@ -333,13 +340,12 @@ def _begin(
     resolved = replace(plan.resolved, terms=replace(plan.terms, expected=_expected(plan)))
     opened = begin_run(runs, settings, resolved, observer)
     try:
-        interrupts = Interrupts(opened.ledger, observer)
+        interrupts = Interrupts(opened.ledger, observer, opened.run)
         try:
             if settings.world is WorldKind.REPLAY:
                 built = opened.world(interrupts, VirtualTime(resolved.terms.start))
             else:
                 time = PacedTime(resolved.terms.start, settings.speed)
-                interrupts.rested = time.rest
                 built = opened.world(interrupts, time)
         except BaseException:  # nothing was asked for yet: a full disk leaves no run either
             opened.run.discard()
@@ -354,17 +360,17 @@ def _begin(
 def _resume(run: Run, settings: Settings, observer: Observer, signals: StopSignals) -> Finished:
     ledger = Ledger.at(run.ledger_path)
     try:
-        interrupts = Interrupts(ledger, observer)
+        interrupts = Interrupts(ledger, observer, run)
         with interrupts.caught():
             opened = reopen(run, ledger, settings)
         _refuse_ended(run, opened.state)
+        ledger.note(background.NOTE, "")
         observer.on_start(run, opened.resolved.recording)
         if not interrupts.stop_asked:
             opened.prepare()
         with interrupts.caught():
-            down = _down(ledger, settings)
+            down = _down(run, ledger, settings)
             time = PacedTime(down.until, settings.speed)
-            interrupts.rested = time.rest
             built = opened.resumed_world(interrupts, time, down)
             finished = _drive(opened.state, built, ledger, observer, run, signals)
         return _unscored_if(interrupts.stop_asked, finished)
@@ -383,9 +389,6 @@ def _drive(
     began = wall_clock()
     try:
         state = drive(state, built.world, ledger, observer)
-    except Detached:
-        built.leave()
-        raise
     except BaseException:
         built.abandon()
         raise
@@ -403,13 +406,15 @@ def _unscored_if(stop_asked: bool, finished: Finished) -> Finished:
     return finished
 
 
-def _down(ledger: Ledger, settings: Settings) -> e.ControllerDown:
-    """How long nobody was there, in nominal time (decision 4)."""
+def _down(run: Run, ledger: Ledger, settings: Settings) -> e.ControllerDown:
+    """How long nobody was there, in nominal time (decision 4): as the machines' clock shows it."""
     last = ledger.last()
     assert last is not None
     at, recorded = last
-    gap_s = max(0.0, wall_clock() - recorded)
-    return e.ControllerDown(at, Instant(at + int(gap_s * settings.speed)))
+    until = undriven_now(run)
+    if until is None:  # it died before it had any
+        until = at + max(0.0, wall_clock() - recorded) * settings.speed
+    return e.ControllerDown(at, Instant(max(at, int(until))))
 
 
 def _already_running(runs: Runs, settings: Settings, choice: IfRunning, observer: Observer) -> Finished:

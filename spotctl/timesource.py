@@ -4,6 +4,10 @@ Nominal time is what the core sees and what is billed. Virtual time jumps. Paced
 ``speed`` times real time and *holds* at the due moment of a real effect that is not done yet (a machine
 that should be training, a machine that should be safe to kill), until it is done or its real floor has
 run out: nominal notice windows are never squeezed below what a real process needs (decision 1).
+
+Real time in which nobody moved it does not count: a process that was stopped, or was busy for longer than
+``LENT_S``, goes on from where it was. Clocks that follow a time source are told how far they may go, and go
+no further, so the machines of a job stand still with it (decision 32).
 """
 
 from __future__ import annotations
@@ -17,6 +21,8 @@ from pricing_data.units import Instant
 
 _SLICE_S = 0.05
 """Longest real wait before somebody else is looked at again."""
+LENT_S = 0.5
+"""Real seconds for which those who follow go on although nobody moves the time; they are made up for."""
 
 
 def wall_clock() -> float:
@@ -36,11 +42,15 @@ def pause(seconds: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """Something real that should be done by the nominal moment ``due``; ``floor_s`` real seconds of grace."""
+    """Something real that should be done by the nominal moment ``due``; ``floor_s`` real seconds of grace.
+
+    ``needs_work``: the training has to go on computing for it while time holds.
+    """
 
     name: str
     due: Instant
     floor_s: float
+    needs_work: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +60,17 @@ class Hold:
     effect: Effect
     real_s: float
     done: bool
+
+
+class Follower(Protocol):
+    """A clock of others, which shows nominal time."""
+
+    def release(self, nominal: float, real: float, limit: float, *, awaited: bool = False) -> None:
+        """Go on from ``nominal``, which it was at ``real`` (seconds since the epoch), to ``limit`` at most.
+
+        ``awaited``: time holds until training has done something.
+        """
+        ...
 
 
 class TimeSource(Protocol):
@@ -73,6 +94,14 @@ class TimeSource(Protocol):
 
     def holds(self) -> tuple[Hold, ...]:
         """Holds that ended since the last call."""
+        ...
+
+    def follow(self, follower: Follower) -> None:
+        """Have ``follower`` told how far time may go, from now on."""
+        ...
+
+    def unfollow(self, follower: Follower) -> None:
+        """Tell it nothing any more. Harmless when repeated."""
         ...
 
 
@@ -99,6 +128,12 @@ class VirtualTime:
     def holds(self) -> tuple[Hold, ...]:
         return ()
 
+    def follow(self, follower: Follower) -> None:
+        """Nothing outside exists that could follow."""
+
+    def unfollow(self, follower: Follower) -> None:
+        """Nobody does."""
+
 
 class PacedTime:
     """Real time, ``speed`` times as fast, with holds. Starts at nominal ``start``."""
@@ -110,14 +145,19 @@ class PacedTime:
         self._held: dict[Effect, float] = {}
         self._given_up: set[Effect] = set()
         self._ended: list[Hold] = []
+        self._looked = self._anchor[1]
+        self._followers: list[Follower] = []
 
     @property
     def now(self) -> Instant:
         return self._now
 
-    def rest(self) -> None:
-        """Go on from the same nominal moment: the real time since the last ``advance`` does not count."""
-        self._anchor = (float(self._now), time.monotonic())
+    def follow(self, follower: Follower) -> None:
+        self._followers.append(follower)
+        self._lend(self._now)
+
+    def unfollow(self, follower: Follower) -> None:
+        self._followers = [other for other in self._followers if other is not follower]
 
     def holds(self) -> tuple[Hold, ...]:
         ended, self._ended = tuple(self._ended), []
@@ -129,20 +169,25 @@ class PacedTime:
         poll: Callable[[float], bool],
         unfinished: Callable[[], tuple[Effect, ...]],
     ) -> None:
-        while True:
-            waiting = [effect for effect in unfinished() if effect not in self._given_up]
-            self._release(waiting)
-            limit = min([e.due for e in waiting] + ([] if target is None else [target]), default=None)
-            if self._reach(limit) and not self._hold([e for e in waiting if e.due <= self._now]):
-                if limit == target:
+        try:
+            while True:
+                waiting = [effect for effect in unfinished() if effect not in self._given_up]
+                self._release(waiting)
+                limit = min([e.due for e in waiting] + ([] if target is None else [target]), default=None)
+                if self._reach(limit) and not self._hold([e for e in waiting if e.due <= self._now]):
+                    if limit == target:
+                        return
+                    continue  # a floor ran out: look again
+                self._lend(limit)
+                if poll(self._patience(limit)):
+                    self._reach(limit)
                     return
-                continue  # a floor ran out: look again
-            if poll(self._patience(limit)):
-                self._reach(limit)
-                return
+        finally:
+            self._lend(self._now)
 
     def _reach(self, limit: Instant | None) -> bool:
         """Move to where the clock stands, never past ``limit``; whether ``limit`` is reached."""
+        self._forget_absence()
         nominal, real = self._anchor
         stands = nominal + (time.monotonic() - real) * self._speed
         if limit is not None and stands >= limit:
@@ -152,6 +197,25 @@ class PacedTime:
             return True
         self._now = max(self._now, Instant(int(stands)))
         return False
+
+    def _forget_absence(self) -> None:
+        """Real time since the last look counts for as long as time was lent for, and no longer."""
+        real = time.monotonic()
+        absent_s, self._looked = max(0.0, real - self._looked - LENT_S), real
+        nominal, since = self._anchor
+        self._anchor = (nominal, since + absent_s)
+
+    def _lend(self, limit: Instant | None) -> None:
+        """Let those who follow go on, to ``limit`` at most."""
+        if not self._followers:
+            return
+        (nominal, since), real = self._anchor, time.monotonic()
+        stands = nominal + (real - since) * self._speed
+        end = stands + LENT_S * self._speed
+        end = end if limit is None else min(end, float(limit))
+        awaited = any(effect.needs_work for effect in self._held)
+        for follower in self._followers:
+            follower.release(nominal, time.time() - (real - since), end, awaited=awaited)
 
     def _hold(self, due: list[Effect]) -> bool:
         """Whether time has to stand still for one of ``due``; gives up on those whose floor ran out."""

@@ -278,13 +278,14 @@ def switch(yes: str = "true", no: str = "false") -> Reader[bool]:
     return read
 
 
-def whole(least: int) -> Reader[int]:
-    """A whole number of at least ``least``."""
+def whole(least: int, most: int | None = None) -> Reader[int]:
+    """A whole number of at least ``least``, and at most ``most``."""
 
     def read(node: yaml.Node) -> int:
-        expected = f"a whole number of at least {least}"
+        expected = f"a whole number of at least {least}" + ("" if most is None else f" and at most {most}")
         text = _scalar(node, expected)
-        if _WHOLE.fullmatch(text) is None or int(text) < least:
+        fits = _WHOLE.fullmatch(text) is not None and least <= int(text)
+        if not fits or (most is not None and int(text) > most):
             raise Mismatch(node, f"found {shown(node)}, expected {expected}")
         return int(text)
 

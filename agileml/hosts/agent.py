@@ -2,13 +2,15 @@
 
 ``python -m agileml.hosts.agent FOLDER MACHINE CORES LOCK [controller]``, in a process session of its own.
 Every process of the machine inherits the open lock file LOCK, so the lock is free exactly when all of them
-are gone. The agent lives by lease: without a word from the controller it ends, and so does the machine.
+are gone. The agent lives by lease: without a word from the controller it ends, and so does the machine. Where
+the job has nominal time, it ends at its bound as well if nobody is there who would take it (``nominal.py``).
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -26,12 +28,15 @@ from agileml.hosts import roles
 from agileml.hosts.deaths import gave_up
 from agileml.hosts.forked import SAFE, Forked
 from agileml.hosts.job import JobFolder
+from agileml.hosts.nominal import Lifetime, MachineEnded, raise_ended
 from agileml.hosts.sockets import ControlEnd
 from agileml.listening import Listening
 from agileml.telemetry import EndMachine
 
 ROLES: Final = ("server", "worker")
 """Of every machine."""
+TAKEN: Final = 4
+"""The exit status of a machine that ended itself when its provider would have taken it."""
 GAVE_UP: Final = 3
 """The exit status of a machine one of whose roles died over and over."""
 _LINK: Final = "the controller's link"
@@ -80,6 +85,7 @@ class Agent:
         if forks:
             roles.preload()
         self._gave_up = False
+        self._lifetime = Lifetime(folder.path, machine)
         self._timing = folder.job().timing
         self._poller = zmq.Poller()
         self._listening = Listening(time.monotonic(), 2 * self._timing.repeat_s, (_LINK,))
@@ -90,14 +96,16 @@ class Agent:
         self._poller.register(self._control.socket, zmq.POLLIN)
 
     def run(self) -> int:
-        """Until the controller says so, has ended, or was silent for a lease. Returns an exit status.
+        """Until the controller says so, has ended, or was silent for a lease, or the machine's time is up.
+
+        Returns an exit status.
 
         ``GAVE_UP`` where a role died over and over.
         """
         status = None
         while status is None:
             self._control.flush()
-            self._poller.poll(self._control.wait_ms())
+            self._poller.poll(self._lifetime.within_ms(self._control.wait_ms()))
             awake_at = time.monotonic()
             self._listening.awake(awake_at)
             words = tuple(self._control.receive())
@@ -109,13 +117,21 @@ class Agent:
             elif self._listening.silent_s(_LINK) > self._timing.lease_s:
                 self._folder.remove_sockets()
                 status = 1
+            elif self._lifetime.is_over():
+                self._control.tell(MachineLost(self._machine))
+                status = TAKEN
             else:
                 status = self._watch_roles()
+        self.end()
         self._control.flush(at_once=True)
-        for role in self._roles.values():
-            self._end_role(role)
         self._context.destroy(linger=100)
         return status
+
+    def end(self) -> None:
+        """End all roles, and record when that was."""
+        for role in self._roles.values():
+            self._end_role(role)
+        self._lifetime.end()
 
     def _watch_roles(self) -> int | None:
         """Start again what died; an exit status when the machine is to end."""
@@ -202,7 +218,13 @@ def main(folder: str, machine: str, cores: str, lock: str, *more: str) -> int:
     group.with_suffix(".part").write_text(str(os.getpgrp()))
     group.with_suffix(".part").replace(group)  # whoever kills the machine reads it whole, or not yet
     plays, held = (*ROLES, *more), (int(lock),)
-    return Agent(job, machine, int(cores), plays, held, logs=True, forks=SAFE).run()
+    agent = Agent(job, machine, int(cores), plays, held, logs=True, forks=SAFE)
+    signal.signal(signal.SIGTERM, raise_ended)
+    try:
+        return agent.run()
+    except MachineEnded:
+        agent.end()
+        return TAKEN
 
 
 if __name__ == "__main__":

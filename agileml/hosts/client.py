@@ -42,6 +42,7 @@ class TrainingClient:
         self._was_silent = False
         self._timing = self._folder.job().timing
         self._awaited = False
+        self._caught: list[Upward] = []
         self._listening = Listening(time.monotonic(), 2 * self._timing.repeat_s)
         self._context = zmq.Context(1)
         self._control = ControlEnd(
@@ -83,6 +84,9 @@ class TrainingClient:
 
         What the last poll returned counts as dealt with, and is confirmed.
         """
+        if self._caught:
+            caught, self._caught = self._caught, []
+            return caught
         self._control.confirm()
         until = time.monotonic() + timeout_s
         while True:
@@ -91,13 +95,33 @@ class TrainingClient:
             self._control.socket.poll(max(0, min(left_ms, self._control.wait_ms())))
             awake_at = time.monotonic()
             self._listening.awake(awake_at)
-            said = [message for message in self._control.receive() if isinstance(message, Upward)]
-            if self._control.heard_at >= awake_at:
-                self._listening.heard(_CONTROLLER)
-            said = said or self._last_words() or self._obituary()
+            said = self._hear(awake_at) or self._last_words() or self._obituary()
             self._ended = self._ended or any(isinstance(word, Finished | Failed) for word in said)
             if said or left_ms <= 0:
                 return said
+
+    def catch_up(self, timeout_s: float) -> None:
+        """Hear all that the controller said while this client was not there; ``poll`` returns it.
+
+        Up to ``timeout_s`` where the controller does not answer.
+        """
+        until = time.monotonic() + timeout_s
+        while not self._ended and time.monotonic() < until:
+            self._control.flush()
+            self._control.socket.poll(self._control.wait_ms())
+            awake_at = time.monotonic()
+            self._listening.awake(awake_at)
+            said = self._hear(awake_at) or self._last_words()
+            self._caught += said
+            self._ended = any(isinstance(word, Finished | Failed) for word in said)
+            if self._control.heard_at >= awake_at and not self._control.link.lacks:
+                return
+
+    def _hear(self, awake_at: float) -> list[Upward]:
+        said = [message for message in self._control.receive() if isinstance(message, Upward)]
+        if self._control.heard_at >= awake_at:
+            self._listening.heard(_CONTROLLER)
+        return said
 
     def close(self) -> None:
         """Confirms what the last poll returned."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import math
 import os
 import re
 import signal
@@ -24,10 +25,13 @@ from agileml.events import Tier
 from agileml.hosts import marked
 from agileml.hosts.environment import machine_environment
 from agileml.hosts.job import JobFolder
+from agileml.hosts.nominal import Bound, Life
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _GONE_WITHIN_S: Final = 10.0
 """From SIGKILL on: a busy host takes its time to free what they had."""
+_ENDS_ITSELF_WITHIN_S: Final = 1.0
+"""A machine that is told to; it is killed then."""
 _AGENT: Final = "agileml.hosts.agent"
 
 
@@ -55,15 +59,19 @@ class LocalHost:
         self._variables = dict(variables or {})
         self._children: dict[str, subprocess.Popen[bytes]] = {}
 
-    def start_machine(self, machine: str, tier: Tier, cores: int, where: Where = HERE) -> None:
+    def start_machine(
+        self, machine: str, tier: Tier, cores: int, where: Where = HERE, until: float = math.inf
+    ) -> None:
         """Start its agent; the first reliable machine of a job also runs the elasticity controller.
 
+        ``until``: the nominal moment at which it ends itself if nobody is there to do so.
         Raises ValueError for a name that was used before or cannot be a folder's.
         """
         place = self._folder.machine(machine)
         if not _NAME.fullmatch(machine) or place.exists():
             raise ValueError(f"{machine!r} cannot name a new machine")
         place.mkdir()
+        Bound(place).write(until)
         self._folder.set_address(machine, where.address)
         more = ["controller"] if tier is Tier.RELIABLE and self._first_reliable(machine) else []
         with (place / "lock").open("wb") as lock, (place / "agent.log").open("ab") as log:
@@ -105,6 +113,35 @@ class LocalHost:
         if machine in self._children:
             self._children[machine].wait()  # it holds nothing any more, so its exit is a matter of moments
         return False
+
+    def end_machines(self, machines: Iterable[str], at: float) -> None:
+        """Take machines away at the nominal moment ``at``, which they record themselves if they can.
+
+        What does not end at once is killed.
+        """
+        alive = [machine for machine in machines if self.alive(machine)]
+        for machine in alive:
+            Bound(self._folder.machine(machine)).write(at)
+            self._tell_to_end(machine)
+        until = time.monotonic() + _ENDS_ITSELF_WITHIN_S
+        while time.monotonic() < until and any(self.alive(machine) for machine in alive):
+            time.sleep(0.002)
+
+    def _tell_to_end(self, machine: str) -> None:
+        """Only its agent, and only one that listens: others would end without a record."""
+        group = self._group(machine)
+        if group is not None and self.life(machine) is not None and self.alive(machine):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(group, signal.SIGTERM)
+
+    def life(self, machine: str) -> Life | None:
+        """What the machine has recorded of its life; None where it has not got so far."""
+        return Life.of(self._folder.machine(machine))
+
+    def ended_at(self, machine: str) -> float | None:
+        """The nominal moment at which a machine ended by itself; None where it has not said so."""
+        life = self.life(machine)
+        return None if life is None else life.ended
 
     def kill(self, machine: str) -> None:
         """As a cloud takes it away: SIGKILL to all of it at once. Returns when all of it is gone."""

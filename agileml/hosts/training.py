@@ -18,6 +18,7 @@ from agileml.events import Loaded, WorkerReady
 from agileml.hosts.doing import Doings
 from agileml.hosts.job import JobFolder
 from agileml.hosts.loading import Loading
+from agileml.hosts.nominal import Pacer
 from agileml.hosts.sockets import ControlEnd, DataEnd
 from agileml.messages import Answer, Outgoing, Patch, Reply, Save, Send, Snapshot
 from agileml.meters import WorkerMeter
@@ -25,12 +26,18 @@ from agileml.shelf import Shelf
 from agileml.telemetry import ObjectiveReport, ShardObjective
 from agileml.worker import Work, Worker
 
+_STANDS_MS: Final = 10
+"""How long is waited at the least where time stands still."""
 _DRAIN_MARGIN: Final = 0.5
 """The share of a notice that may go into finishing the clock in hand; the rest is for what follows."""
 
 
 class WorkerProcess:
-    """Where the job sets a nominal speed, results are held until their nominal time has passed."""
+    """Where the job sets a nominal speed, results are held until their nominal time has passed.
+
+    That is the time which whoever drives the job has released (``nominal.py``): nobody who is not paid for
+    computes, and nobody is paid for who cannot.
+    """
 
     def __init__(self, folder: JobFolder, machine: str, incarnation: int, cores: int, doings: Doings) -> None:
         self._at = doings.new("starting: making the application, opening the input")
@@ -44,7 +51,8 @@ class WorkerProcess:
         self._threads = ThreadPoolExecutor(self._cores)
         self._loading = Loading(self._input.shard, Shelf(job.input_bytes), self._cores)
         self._held: list[tuple[Work, Patch]] = []
-        self._release_at = 0.0
+        self._pacer = Pacer(folder.path, machine)
+        self._release_at = -math.inf  # by the pacer
         self._goes_on = False  # computing, without a pause since the last release
         self._finish_by = math.inf  # what it has begun, where it drains
         self._found: list[ShardObjective] = []
@@ -94,13 +102,14 @@ class WorkerProcess:
             self._compute()
         elif not self._held:
             self._goes_on = False
-        if self._held and time.monotonic() >= self._release_at:
+        if self._held and self._pacer.now() >= self._release_at:
             self._release()
 
     def _wait_ms(self) -> int:
         if self._held:
-            until_release = int(1000 * (self._release_at - time.monotonic())) + 1
-            return max(0, min(until_release, self._control.wait_ms()))
+            least_ms = _STANDS_MS if self._pacer.stands() else 0
+            until_release = int(1000 * (self._release_at - self._pacer.now())) + 1
+            return max(least_ms, min(until_release, self._control.wait_ms()))
         return 0 if self._core.computable else self._control.wait_ms()
 
     def _tell_loaded(self) -> None:
@@ -112,6 +121,7 @@ class WorkerProcess:
         self._loading.want(assign.shards, assign.preload)
         self._carry_out(self._core.assign(assign))
         self._data.keep_only({route.endpoint for route in assign.routes})
+        self._pacer.free = assign.drain
         if not assign.drain:
             self._finish_by = math.inf
         elif self._finish_by == math.inf:
@@ -123,7 +133,7 @@ class WorkerProcess:
         if self._finish_by == math.inf or not self._core.uncomputed:
             return
         now, to_begin = time.monotonic(), self._core.uncomputed - len(self._held)
-        holds_s = max(0.0, self._release_at - now) if self._held else 0.0
+        holds_s = max(0.0, self._release_at - self._pacer.now()) if self._held else 0.0
         if now + holds_s + to_begin * self._shard_s > self._finish_by:
             self._held, self._found = [], []
             self._carry_out(self._core.abandon())
@@ -134,8 +144,9 @@ class WorkerProcess:
         The nominal time of one batch begins where that of the last one ended: a process that is woken up
         late to release what it held loses nothing by it.
         """
-        began = time.monotonic()
-        nominally = self._release_at if self._goes_on else began
+        began, nominally = time.monotonic(), self._pacer.now()
+        if self._goes_on:
+            nominally = self._release_at
         batch = self._core.work(self._cores)
         shards = [work.shard for work in batch]
         with self._at.named("computing shards {} in clock {}", shards, batch[0].clock):
@@ -143,7 +154,7 @@ class WorkerProcess:
                 self._held.append((work, checked(outcome, self._input.shape)))
                 self._found.append(ShardObjective(work.shard, float(outcome.total), float(outcome.count)))
         self._shard_s = max(self._nominal_s, (time.monotonic() - began) / len(batch))
-        self._release_at = max(time.monotonic(), nominally + self._nominal_s * len(batch))
+        self._release_at = max(self._pacer.now(), nominally + self._nominal_s * len(batch))
         if self._meter is not None:
             self._meter.computed(len(batch), self._shard_s * len(batch) * self._cores)
 

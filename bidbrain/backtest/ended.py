@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -29,6 +29,10 @@ class Allotments:
     evicted: Flags
     at_finish: Flags
     """Whether it was released because its job was done."""
+
+    def only(self, rows: Flags) -> Allotments:
+        """Those of ``rows``."""
+        return Allotments(*(getattr(self, column.name)[rows] for column in fields(self)))
 
     @property
     def on_demand(self) -> Flags:

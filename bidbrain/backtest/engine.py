@@ -33,9 +33,10 @@ from bidbrain.backtest.job import DRAIN_S, Job
 from bidbrain.backtest.places import Places
 from bidbrain.backtest.progress import Progress
 from bidbrain.backtest.tape import NEVER, Tape
+from bidbrain.backtest.tier import Tier, TierEnds
 from bidbrain.batch import Chances, Codes, Held, Moments, Setting
-from bidbrain.schedule import DECISION_PERIOD_S, RENEWAL_LEAD_S
-from bidbrain.strategies.base import NOTHING, Strategy
+from bidbrain.schedule import DECISION_PERIOD_S, REFUSED_REST_S, RENEWAL_LEAD_S
+from bidbrain.strategies.base import NOTHING, Exchanging, Placing, Strategy
 from pricing_data.units import HOUR_S
 
 Beliefs: TypeAlias = Callable[[Codes], Chances]
@@ -60,6 +61,8 @@ class Ran:
     """(n,): allocations taken by the provider."""
     renewals: Codes
     """(n,): hours that were decided for."""
+    tier: Allotments | None = None
+    """The reliable machines, where the strategy says where they run; None: on demand all along."""
 
 
 def run(strategy: Strategy, setting: Setting, job: Job, tape: Tape, beliefs: Beliefs, starts: Codes) -> Ran:
@@ -79,22 +82,34 @@ class _Batch:
         self, strategy: Strategy, setting: Setting, job: Job, tape: Tape, beliefs: Beliefs, starts: Codes
     ) -> None:
         self._strategy, self._setting, self._job, self._tape = strategy, setting, job, tape
+        by_the_second = setting.rules.quantum_s < HOUR_S
+        self._exchanges = strategy if isinstance(strategy, Exchanging) and by_the_second else None
         self._beliefs = beliefs
         self._join_s = math.ceil(setting.scaling.sigma_s)
         lead = job.boot_s + self._join_s if strategy.uses_reliable else 0
+        placing = strategy if isinstance(strategy, Placing) and job.restart is not None else None
         size = len(starts)
         self._starts = starts.astype(np.int64)
         self._begins = self._starts + lead
+        self._placing = placing
+        self._tier, self._tier_ends = Tier.empty(size), TierEnds()
         self._done_at = np.full(size, NEVER)
         self._evictions = np.zeros(size, np.int64)
         self._renewals = np.zeros(size, np.int64)
         self._requests = np.zeros(size, np.int64)
         self._ends = Ends()
+        self._rests_until = np.zeros((size, len(setting.markets)), np.int64)
         # of the jobs under way
         self._jobs = np.arange(size)
-        self._progress = Progress(job, strategy.recovery, setting.scaling.lambda_s, self._begins)
+        origin = self._begins if placing is None else self._starts
+        self._progress = Progress(job, strategy.recovery, setting.scaling.lambda_s, origin)
         self._places = Places.empty(size)
-        self._decide(np.arange(size))
+        if placing is None:
+            self._tier.joins_at = self._begins.copy()
+            self._decide(np.arange(size))
+        else:
+            self._begins = np.full(size, NEVER)
+            self._place(np.arange(size))
 
     # ---- time -----------------------------------------------------------------------------------
 
@@ -102,6 +117,7 @@ class _Batch:
         """Move every job to its next event and let that happen; whether any job is left."""
         if not len(self._jobs):
             return False
+        self._answer()
         rate = self._rate()
         finish = self._progress.finish(rate)
         renewal, event = self._next_events()
@@ -110,11 +126,14 @@ class _Batch:
         self._progress.advance(rate, np.where(over, self._tape.end, until))
         done = over | (until == finish)
         self._done_at[self._jobs[done & ~over]] = until[done & ~over]
-        alarm = ~done & self._on_alarm(renewal)
         self._clear()
+        joined = self._join(~done)
+        training = ~done & ~self._tier.starting(self._progress.now)
+        alarm = training & self._on_alarm(renewal)
         warned = self._warn(~done, alarm)
         self._renew(np.flatnonzero(alarm))
-        self._decide(np.flatnonzero(alarm | warned))
+        self._decide(np.flatnonzero(alarm | (warned & training) | joined))
+        self._restart(~done)
         self._leave(done)
         return True
 
@@ -129,7 +148,9 @@ class _Batch:
         periods = (self._progress.now - self._begins[self._jobs]) // DECISION_PERIOD_S + 1
         grid = self._begins[self._jobs] + periods * DECISION_PERIOD_S
         event = np.minimum(np.minimum(joins, warnings).min(axis=1), renewals)
-        return renewals, np.minimum(event, np.where(settled, NEVER, grid))
+        event = np.minimum(event, self._tier.next_events(self._progress.now))
+        idle = settled | self._tier.starting(self._progress.now)
+        return renewals, np.minimum(event, np.where(idle, NEVER, grid))
 
     def _on_alarm(self, renewal: Codes) -> Flags:
         """Whether now is a moment for decisions in any case."""
@@ -148,10 +169,91 @@ class _Batch:
         instances = working.sum(axis=1).astype(np.float64)
         cores = (working * setting.cores[places.market]).sum(axis=1)
         if self._strategy.uses_reliable:
-            works = setting.scaling.reliable_work(instances, setting.reliable.count)
+            there = ~self._tier.starting(self._progress.now)
+            works = setting.scaling.reliable_work(instances, setting.reliable.count) & there
+            on_spot = self._tier.market != NOTHING
+            each = np.where(on_spot, setting.cores[self._tier.market], setting.reliable.cores)
             instances = instances + works * setting.reliable.count
-            cores = cores + works * setting.reliable.count * setting.reliable.cores
+            cores = cores + works * setting.reliable.count * each
         return self._progress.rate(cores * setting.scaling.efficiencies(instances))
+
+    # ---- the reliable machines ------------------------------------------------------------------------
+
+    def _place(self, rows: Codes) -> None:
+        """Ask for the reliable machines of ``rows``, where refused elsewhere, until all are granted."""
+        tier, boot_s = self._tier, self._job.boot_s
+        while len(rows):
+            market, bid, waits = self._wanted(rows)
+            self._wait(rows[waits])
+            rows, market, bid = rows[~waits], market[~waits], bid[~waits]
+            now, spot = self._progress.now[rows], market != NOTHING
+            code = np.maximum(market, 0)
+            refused = spot & self._refuses(code, now, bid)
+            self._rests_until[self._jobs[rows[refused]], market[refused]] = now[refused] + REFUSED_REST_S
+            warned = np.where(spot, self._warning(code, now, bid), NEVER)
+            tier.market[rows], tier.bid[rows] = market, bid
+            tier.runs_at[rows] = now + boot_s
+            tier.joins_at[rows] = now + boot_s + self._join_s
+            tier.asks_at[rows] = NEVER
+            tier.warned_at[rows] = warned
+            tier.ends_at[rows] = np.where(warned == NEVER, NEVER, warned + self._setting.rules.notice_s)
+            rows = rows[refused]
+
+    def _wait(self, rows: Codes) -> None:
+        """No market has a machine now: they are asked when one has rested, or a price has changed."""
+        tier, now = self._tier, self._progress.now[rows][:, None]
+        rests = self._rests_until[self._jobs[rows]]
+        step = self._tape.step(np.arange(rests.shape[1]), now)
+        asks = np.minimum(np.where(rests > now, rests, NEVER), self._tape.times[step + 1])
+        tier.asks_at[rows] = asks.min(axis=1)
+        for moments in (tier.joins_at, tier.runs_at, tier.warned_at, tier.ends_at):
+            moments[rows] = NEVER
+
+    def _wanted(self, rows: Codes) -> tuple[Codes, Floats, Flags]:
+        assert self._placing is not None
+        assert self._job.restart is not None
+        found = self._placing.place(self._setting, self._moments(rows), self._job.restart)
+        spot = ~self._tier.in_vain[rows]
+        return np.where(spot, found.market, NOTHING), np.where(spot, found.bid, np.inf), found.waits & spot
+
+    def _join(self, among: Flags) -> Flags:
+        """(n,): jobs whose training begins now."""
+        joined = among & (self._tier.joins_at == self._progress.now)
+        if self._placing is None:
+            return np.zeros(len(among), np.bool_)
+        first = np.flatnonzero(joined & (self._begins[self._jobs] == NEVER))
+        self._begins[self._jobs[first]] = self._progress.now[first]
+        return joined
+
+    def _restart(self, among: Flags) -> None:
+        """Jobs whose reliable machines end now lose all others too, and go on from their checkpoints."""
+        tier, now = self._tier, self._progress.now
+        self._place(np.flatnonzero(among & (tier.asks_at == now)))
+        rows = np.flatnonzero(among & (tier.ends_at == now))
+        if not len(rows):
+            return
+        self._tier_ends.add(self._jobs[rows], tier, rows, now[rows], evicted=True)
+        began = rows[tier.joins_at[rows] <= now[rows]]
+        places = self._places
+        held = np.zeros(places.count.shape, np.bool_)
+        held[began] = (places.count[began] > 0) & ~places.refused[began]
+        unwritten = (places.leaves_at == NEVER) | (places.warned_at != NEVER)
+        at_rows, at = np.nonzero(held & unwritten)
+        self._write_off(at_rows, at, now[at_rows], evicted=False)
+        places.count[began] = 0
+        places.refused[began] = False
+        self._back(began)
+        self._place(rows)
+
+    def _back(self, rows: Codes) -> None:
+        """Work since the newest checkpoint is undone."""
+        assert self._job.restart is not None
+        tier, every = self._tier, max(self._job.restart.clocks, 1)
+        reached = np.maximum(self._progress.clocks(rows) - 1, 0) // every * every
+        kept = np.maximum(tier.kept[rows], reached)
+        tier.in_vain[rows] = kept <= tier.began_from[rows]
+        tier.kept[rows], tier.began_from[rows] = kept, kept
+        self._progress.restart(rows, kept)
 
     # ---- machines come and go ---------------------------------------------------------------------
 
@@ -162,13 +264,17 @@ class _Batch:
     def _warn(self, among: Flags, alarm: Flags) -> Flags:
         """(n,): whether the provider says now that it takes machines."""
         places = self._places
+        reliable = among & (self._tier.warned_at == self._progress.now)
+        self._tier.warned_at[reliable] = NEVER
+        self._evictions[self._jobs[reliable]] += 1
         due = among[:, None] & (places.count > 0) & (places.warned_at == self._progress.now[:, None])
+        due &= ~(reliable & ~alarm)[:, None]
         rank = _by_name(places.number)
         first = np.where(due, rank, NEVER).min(axis=1)
         taken = due & (alarm[:, None] | (rank == first[:, None]))
         rows, at = np.nonzero(taken)
         if not len(rows):
-            return np.zeros(len(among), np.bool_)
+            return reliable
         stayed = places.leaves_at[rows, at] == NEVER
         end = places.warned_at[rows, at] + self._setting.rules.notice_s
         self._write_off(rows, at, end, evicted=True)
@@ -176,9 +282,8 @@ class _Batch:
         lost = rows[stayed & (places.runs_at[rows, at] <= self._progress.now[rows])]
         self._progress.lose(lost)
         places.count[rows, at] = 0
-        warned = np.zeros(len(among), np.bool_)
-        warned[rows] = True
-        return warned
+        reliable[rows] = True
+        return reliable
 
     def _renew(self, rows: Codes) -> None:
         """Ask about every allocation of ``rows`` whose hour ends, the soonest first, one at a time."""
@@ -206,39 +311,72 @@ class _Batch:
         self._write_off(rows, place, safe[released], evicted=False)
 
     def _decide(self, rows: Codes) -> None:
-        """Ask what ``rows`` should acquire now, and have it granted."""
+        """Ask what ``rows`` should let go and acquire now."""
         if not len(rows):
             return
         settled = self._strategy.settled(self._setting, self._held_counts(self._places.staying))
         rows = rows[~settled[rows]]
-        if not len(rows):
-            return
-        wanted = self._strategy.request(self._setting, self._moments(rows))
-        some = wanted.market != NOTHING
-        self._acquire(rows[some], wanted.market[some], wanted.count[some], wanted.bid[some])
+        while len(rows):
+            self._exchange(rows)
+            wanted = self._strategy.request(self._setting, self._moments(rows))
+            some = wanted.market != NOTHING
+            self._acquire(rows[some], wanted.market[some], wanted.count[some], wanted.bid[some])
+            rows = rows[some & wanted.again]
+
+    def _exchange(self, rows: Codes) -> None:
+        """Let go what others are to be had for, one allocation after the other."""
+        while self._exchanges is not None and len(rows):
+            place = self._exchanges.give_up(self._setting, self._moments(rows))
+            goes = place != NOTHING
+            rows, place = rows[goes], place[goes]
+            self._give_up(rows, place)
 
     def _acquire(self, rows: Codes, market: Codes, count: Codes, bid: Floats) -> None:
         if not len(rows):
             return
         place = self._places.free(rows)
         places, now = self._places, self._progress.now[rows]
+        refused = self._refuses(market, now, bid)
         self._requests[self._jobs[rows]] += 1
         places.market[rows, place] = market
         places.count[rows, place] = count
         places.bid[rows, place] = bid
         places.runs_at[rows, place] = now + self._job.boot_s
-        places.works_from[rows, place] = now + self._job.boot_s + self._join_s
-        places.warned_at[rows, place] = self._warning(market, now, bid)
+        places.works_from[rows, place] = np.where(refused, NEVER, now + self._job.boot_s + self._join_s)
+        places.warned_at[rows, place] = np.where(refused, NEVER, self._warning(market, now, bid))
         places.until[rows, place] = now + self._job.boot_s + HOUR_S
         places.leaves_at[rows, place] = NEVER
         places.number[rows, place] = self._requests[self._jobs[rows]]
+        places.refused[rows, place] = refused
+
+    def _refuses(self, market: Codes, now: Codes, bid: Floats) -> Flags:
+        """Whether requests are refused: for want of capacity, or as the bid is below the price."""
+        refused = ~self._tape.capacity.there(market, now)
+        if self._setting.rules.cleared_by_bid:
+            refused |= self._tape.price(market, now) > bid
+        return refused & np.isfinite(bid)
+
+    def _answer(self) -> None:
+        """Let jobs hear of refusals, after all else of the moment, one by one; each decides anew at once."""
+        while self._places.refused.any():
+            places, now = self._places, self._progress.now
+            warned = ((places.count > 0) & (places.warned_at == now[:, None])).any(axis=1)
+            rows = np.flatnonzero(places.refused.any(axis=1) & ~warned)
+            if not len(rows):
+                return
+            place = np.where(places.refused[rows], places.number[rows], NEVER).argmin(axis=1)
+            places.count[rows, place] = 0
+            places.refused[rows, place] = False
+            market = places.market[rows, place]
+            self._rests_until[self._jobs[rows], market] = now[rows] + REFUSED_REST_S
+            self._decide(rows)
 
     def _warning(self, market: Codes, now: Codes, bid: Floats) -> Codes:
         """When what is requested now will be warned: at a price above its bid, or for its age."""
         rules, spot = self._setting.rules, np.isfinite(bid)
-        warned = np.full(len(now), NEVER)
+        warned = self._tape.capacity.taken(market, now)
         if rules.cleared_by_bid:
-            warned = self._tape.first_above(market, now, bid)
+            warned = np.minimum(warned, self._tape.first_above(market, now, bid))
         if rules.max_lifetime_s is not None:
             warned = np.minimum(warned, now + self._job.boot_s + rules.max_lifetime_s - rules.notice_s)
         return np.where(spot, warned, NEVER)
@@ -258,7 +396,7 @@ class _Batch:
         return Moments(
             now=now,
             prices=prices,
-            open=np.isfinite(prices),
+            open=np.isfinite(prices) & (self._rests_until[self._jobs[rows]] <= now[:, None]),
             held=self._held(places, now[:, None]),
             work_left=self._progress.left(rows),
             chances=self._beliefs(fitted),
@@ -287,21 +425,34 @@ class _Batch:
             return
         places = self._places
         unwritten = (places.leaves_at == NEVER) | (places.warned_at != NEVER)
-        rows, at = np.nonzero(done[:, None] & (places.count > 0) & unwritten)
+        rows, at = np.nonzero(done[:, None] & (places.count > 0) & unwritten & ~places.refused)
         self._write_off(rows, at, self._progress.now[rows], evicted=False)
+        over = np.flatnonzero(done) if self._placing is not None else np.empty(0, np.int64)
+        self._tier_ends.add(self._jobs[over], self._tier, over, self._progress.now[over], evicted=False)
         stay = np.flatnonzero(~done)
+        self._tier = self._tier.rows(stay)
         self._jobs = self._jobs[stay]
         self._progress.keep(stay)
         self._places = self._places.rows(stay)
 
     def _write_off(self, rows: Codes, at: Codes, end: Codes, *, evicted: bool) -> None:
-        self._ends.add(self._jobs[rows], self._places, (rows, at), end, evicted)
+        """Nothing outlives the reliable machines; ``end`` is none of theirs yet, but is known here."""
+        last = self._tier.ends_at[rows]
+        for early in (True, False):
+            some = (last < end) == early
+            until = np.minimum(end, last)[some]
+            self._ends.add(
+                self._jobs[rows[some]], self._places, (rows[some], at[some]), until, evicted and not early
+            )
 
     def ran(self) -> Ran:
         """After the last step: everything, with ends no later than the job's."""
         finish = np.where(self._done_at == NEVER, self._tape.end, self._done_at)
         ended = self._ends.allotments(finish, self._job.boot_s)
-        return Ran(self._begins, self._done_at, ended, self._evictions, self._renewals)
+        tier = None
+        if self._placing is not None:
+            tier = self._tier_ends.allotments(self._setting.reliable.count, self._job.boot_s)
+        return Ran(self._begins, self._done_at, ended, self._evictions, self._renewals, tier)
 
 
 def _by_name(number: Codes) -> Codes:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from bidbrain.strategies.tier import Restart
 from pricing_data.units import Seconds
 
 DRAIN_S: Final = 10
@@ -35,6 +36,8 @@ class Job:
     """Decisions know of whole clocks only; None: they know all work done."""
     deadline_s: Seconds | None = None
     accounting: Accounting = Accounting.LEDGER
+    restart: Restart | None = None
+    """How it begins again without its reliable machines; None: it cannot, and these are on demand."""
 
     def __post_init__(self) -> None:
         if self.work <= 0 or self.boot_s < 0:

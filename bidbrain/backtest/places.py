@@ -36,6 +36,8 @@ class Places:
     """When it will be safe to end, once it is given up; ``NEVER`` while it stays."""
     number: Codes
     """From 1, in the order of requests."""
+    refused: Flags
+    """Asked for in vain, of which the job has not heard yet."""
 
     @classmethod
     def empty(cls, jobs: int) -> Places:
@@ -46,7 +48,10 @@ class Places:
 
         bids = np.zeros((jobs, _FIRST_PLACES))
         never = np.full((jobs, _FIRST_PLACES), NEVER)
-        return cls(column(), column(), bids, column(), column(), never, column(), never.copy(), column())
+        heard = np.zeros((jobs, _FIRST_PLACES), np.bool_)
+        return cls(
+            column(), column(), bids, column(), column(), never, column(), never.copy(), column(), heard
+        )
 
     @property
     def staying(self) -> Flags:

@@ -77,6 +77,18 @@ class Progress:
             self._work[rows] -= self._unsaved[rows]
             self._unsaved[rows], self._running_s[rows] = 0.0, 0.0
 
+    def clocks(self, rows: Codes) -> Codes:
+        """Clocks that are done; the job must have clocks."""
+        assert self._job.core_seconds_per_clock is not None
+        done: Codes = np.floor(self._work[rows] / self._job.core_seconds_per_clock + _WHOLE).astype(np.int64)
+        return done
+
+    def restart(self, rows: Codes, clocks: Codes) -> None:
+        """Go on after ``clocks``: what came later is done again."""
+        assert self._job.core_seconds_per_clock is not None
+        self._work[rows] = clocks * self._job.core_seconds_per_clock
+        self._paused_until[rows] = self.now[rows]
+
     def left(self, rows: Codes) -> Floats:
         """Core-seconds to go, as a decision knows them: by whole clocks where the job has clocks."""
         per_clock, work = self._job.core_seconds_per_clock, self._work[rows]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,13 +26,13 @@ class Backtested:
     ran: Ran
     bills: Bills
     """Of ``ran.ended``."""
-    tier: Bills
-    """Of the reliable machines, one row per job."""
+    tier: tuple[Bills, Bills]
+    """Of the reliable machines, on demand and on spot, one row per job in each."""
 
     @property
     def micros(self) -> Codes:
         """(n,): micro-dollars owed."""
-        return _per_job(self.ran, self.bills.amount) + self.tier.amount
+        return _per_job(self.ran, self.bills.amount) + self.tier[0].amount + self.tier[1].amount
 
 
 def backtest(
@@ -42,7 +42,8 @@ def backtest(
     ran = run(strategy, setting, job, tape, beliefs, starts)
     bills = settle_all(setting.rules, setting.on_demand, tape, ran.ended, job.accounting)
     tier = _reliable_tier(strategy, setting, job, tape, ran, starts)
-    micros = _per_job(ran, bills.amount) + tier.amount
+    rented, lent = tier
+    micros = _per_job(ran, bills.amount) + rented.amount + lent.amount
     listed = ran.ended.on_demand
     finish_s = np.where(ran.done_at == NEVER, np.inf, ran.done_at - starts)
     deadline_s = np.inf if job.deadline_s is None else job.deadline_s
@@ -50,9 +51,9 @@ def backtest(
         start=starts,
         cost=micros / 1e6,
         finish_s=finish_s,
-        on_demand_s=_floats(_per_job(ran, np.where(listed, bills.paid_s, 0)) + tier.paid_s),
-        spot_s=_floats(_per_job(ran, np.where(listed, 0, bills.paid_s))),
-        free_s=_floats(_per_job(ran, bills.free_s)),
+        on_demand_s=_floats(_per_job(ran, np.where(listed, bills.paid_s, 0)) + rented.paid_s),
+        spot_s=_floats(_per_job(ran, np.where(listed, 0, bills.paid_s)) + lent.paid_s),
+        free_s=_floats(_per_job(ran, bills.free_s) + lent.free_s),
         evictions=ran.evictions,
         late=finish_s > deadline_s if job.deadline_s is not None else np.zeros(len(starts), np.bool_),
     )
@@ -61,15 +62,33 @@ def backtest(
 
 def _reliable_tier(
     strategy: Strategy, setting: Setting, job: Job, tape: Tape, ran: Ran, starts: Codes
-) -> Bills:
-    """The machines that keep the model, from the start of the job to its end."""
+) -> tuple[Bills, Bills]:
+    """The machines that keep the model, on demand and on spot, one row per job in each."""
     size = len(starts)
-    count = setting.reliable.count if strategy.uses_reliable else 0
+    rented = _rented(strategy, setting, job, tape, ran, starts) if ran.tier is None else ran.tier
+    listed = rented.on_demand
+    price = np.array([setting.reliable.price])
+    on_demand = settle_all(
+        setting.rules,
+        price,
+        tape,
+        replace(rented.only(listed), market=np.zeros(listed.sum(), np.int64)),
+        job.accounting,
+    )
+    spot = settle_all(setting.rules, setting.on_demand, tape, rented.only(~listed), job.accounting)
+    return on_demand.by_job(rented.job[listed], size), spot.by_job(rented.job[~listed], size)
+
+
+def _rented(
+    strategy: Strategy, setting: Setting, job: Job, tape: Tape, ran: Ran, starts: Codes
+) -> Allotments:
+    """On demand from the start of the job to its end."""
+    size = len(starts)
     runs_at = starts + job.boot_s
-    ended = Allotments(
+    return Allotments(
         job=np.arange(size),
         market=np.zeros(size, np.int64),
-        count=np.full(size, count),
+        count=np.full(size, setting.reliable.count if strategy.uses_reliable else 0),
         bid=np.full(size, np.inf),
         number=np.zeros(size, np.int64),
         requested_at=starts,
@@ -78,7 +97,6 @@ def _reliable_tier(
         evicted=np.zeros(size, np.bool_),
         at_finish=np.ones(size, np.bool_),
     )
-    return settle_all(setting.rules, np.array([setting.reliable.price]), tape, ended, job.accounting)
 
 
 def _per_job(ran: Ran, values: Codes) -> Codes:

@@ -17,13 +17,15 @@ import numpy as np
 import numpy.typing as npt
 
 from bidbrain.arrays import Floats
+from bidbrain.backtest.capacity import NEVER as NEVER
+from bidbrain.backtest.capacity import Capacity
 from bidbrain.batch import Codes
 from bidbrain.maxima import first_above, sparse_table
 from pricing_data.market import Market, PriceHistory
+from pricing_data.spells import Observations
 from pricing_data.units import Instant
 
-NEVER: Final = np.int64(2**62)
-"""Later than everything."""
+UNLIMITED: Final = Observations()
 _BUCKET_S: Final = 300
 """Width of the buckets of ``Tape.first``: about as long as a price lasts."""
 
@@ -41,10 +43,20 @@ class Tape:
     """(buckets, m): the step in force when the bucket begins."""
     maxima: tuple[Floats, ...]
     """``maxima[k][i]`` is the highest of the 2**k prices from i on."""
+    capacity: Capacity
 
     @classmethod
-    def of(cls, history: PriceHistory, markets: tuple[Market, ...], begin: Instant, end: Instant) -> Tape:
+    def of(
+        cls,
+        history: PriceHistory,
+        markets: tuple[Market, ...],
+        begin: Instant,
+        end: Instant,
+        capacity: Observations = UNLIMITED,
+    ) -> Tape:
         """The prices of ``markets`` from ``begin`` to ``end``, the one in force at ``begin`` included.
+
+        ``capacity``: when they had machines to give; a market without spells always had.
 
         Raises ValueError for a market without a price before ``end``, or an empty window.
         """
@@ -66,7 +78,8 @@ class Tape:
             first.append(offset + np.searchsorted(steps, edges, side="right") - 1)
             offset += len(steps) + 1
         flat = np.concatenate(prices)
-        return cls(int(begin), int(end), np.concatenate(times), flat, np.stack(first, axis=1), _maxima(flat))
+        steps_at, known = np.concatenate(times), Capacity.of(capacity, markets)
+        return cls(int(begin), int(end), steps_at, flat, np.stack(first, axis=1), _maxima(flat), known)
 
     def step(self, market: Codes, moment: Codes) -> Codes:
         """The step in force; arguments broadcast, and moments lie in the window (its end, if later)."""

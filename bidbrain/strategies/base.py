@@ -8,7 +8,7 @@ batch of one (``live.py``). So the lines that were backtested are the lines that
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from bidbrain.arrays import Flags, Floats
 from bidbrain.batch import Codes, Held, Moments, Setting
 from bidbrain.model import Decision, Observation
 from bidbrain.strategies.recovery import Recovery
+
+if TYPE_CHECKING:
+    from bidbrain.strategies.tier import Placement, Restart
 
 NOTHING: Final = -1
 """The market code of no request."""
@@ -30,10 +33,13 @@ class Requests:
     count: Codes
     bid: Floats
     """Dollars per instance-hour; infinite: on demand."""
+    again: Flags
+    """Where another request follows at the same moment."""
 
     @classmethod
-    def none(cls, size: int) -> Requests:
-        return cls(np.full(size, NOTHING), np.zeros(size, np.int64), np.full(size, np.nan))
+    def of(cls, market: Codes, count: Codes, bid: Floats) -> Requests:
+        """One request each and no more."""
+        return cls(market, count, bid, np.zeros(len(market), np.bool_))
 
 
 class Strategy(Protocol):
@@ -71,4 +77,24 @@ class Strategy(Protocol):
 
     def renew_or_terminate(self, observation: Observation, holding_id: str) -> Decision:
         """``renew`` for one running job, with reasons. Raises KeyError where there is no such holding."""
+        ...
+
+
+@runtime_checkable
+class Exchanging(Protocol):
+    """A strategy that may let machines go between two hours' ends, where seconds are billed."""
+
+    def give_up(self, setting: Setting, at: Moments) -> Codes:
+        """(n,): the place of each footprint whose machines go now, before anything is requested; ``NOTHING``
+        where all stay.
+        """
+        ...
+
+
+@runtime_checkable
+class Placing(Protocol):
+    """A strategy that says where the reliable machines run, where checkpoints stand behind them."""
+
+    def place(self, setting: Setting, at: Moments, restart: Restart) -> Placement:
+        """Asked whenever reliable machines are to be had, with nothing else held."""
         ...

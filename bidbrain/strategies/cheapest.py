@@ -131,4 +131,4 @@ def _together(setting: Setting, at: Moments, market: Codes, cores: float, bid: F
     """``cores`` of ``market`` (n,), within the limits on instances, where nothing is held."""
     count = np.minimum(np.ceil(cores / setting.cores).astype(np.int64), setting.limits.max_instances)[market]
     wanted = (at.held.live == 0) & (market != NOTHING) & (count > 0)
-    return Requests(np.where(wanted, market, NOTHING), np.where(wanted, count, 0), bid)
+    return Requests.of(np.where(wanted, market, NOTHING), np.where(wanted, count, 0), bid)

@@ -36,7 +36,7 @@ class BidBrain:
         weighed = counts.shape[1] * len(setting.markets) * len(setting.limits.bid_deltas)
         blocks = np.array_split(np.arange(len(at)), max(len(at) * weighed // _AT_ONCE, 1))
         asked = [self._request(believed, at.only(rows), counts) for rows in blocks]
-        return Requests(
+        return Requests.of(
             np.concatenate([wanted.market for wanted in asked]),
             np.concatenate([wanted.count for wanted in asked]),
             np.concatenate([wanted.bid for wanted in asked]),
@@ -48,7 +48,7 @@ class BidBrain:
         rows = np.arange(len(at))
         wanted = weighing.counts[rows, np.minimum(market, weighing.counts.shape[1] - 1), count]
         bid = np.round(at.prices[rows, market] + weighing.deltas[delta], 6)
-        return Requests(np.where(better, market, NOTHING), np.where(better, wanted, 0), bid)
+        return Requests.of(np.where(better, market, NOTHING), np.where(better, wanted, 0), bid)
 
     def settled(self, setting: Setting, held: Held) -> Flags:
         """There is no room for more."""

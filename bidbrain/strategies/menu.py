@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
 from bidbrain.deadline.baselines import Ruled, greedy, on_demand, uniform_progress
+from bidbrain.strategies.auto import Auto
 from bidbrain.strategies.base import Strategy
 from bidbrain.strategies.cheapest import Failover, OnDemand, Standard
 from bidbrain.strategies.kept import Kept, Policy, least_cost
@@ -19,7 +20,7 @@ from bidbrain.strategies.least_cost import BidBrain
 from bidbrain.strategies.recovery import ELASTIC
 from bidbrain.strategies.tierml import TierML
 
-DEFAULT: Final = "proteus"
+DEFAULT: Final = "auto"
 NEED_DEADLINE: Final = ("uniform-progress", "greedy")
 
 _Maker: TypeAlias = Callable[[float], Strategy]
@@ -31,7 +32,8 @@ def _failover(name: str) -> _Maker:
 
 
 LIVE: Final[Mapping[str, _Maker]] = {
-    DEFAULT: lambda _: BidBrain(),
+    DEFAULT: lambda _: Auto(),
+    "proteus": lambda _: BidBrain(),
     "standard-agileml": lambda cores: Standard(cores, ELASTIC, "standard-agileml", uses_reliable=True),
     "failover-agileml": _failover("failover-agileml"),
     "tierml": TierML,

@@ -22,9 +22,8 @@ from typing import Final
 
 from bidbrain.batch import Setting
 from bidbrain.eviction.base import FittedMarkets
-from bidbrain.eviction.price_crossing import FittedPriceCrossing
-from pricing_data.market import Market
-from pricing_data.units import HOUR_S, Seconds
+from pricing_data.market import Market, PriceHistory
+from pricing_data.units import HOUR_S, Instant, Seconds
 
 HORIZON_S: Final = 24 * HOUR_S
 """Long enough to meet the failures of a day's job; a history must be longer to say anything."""
@@ -46,14 +45,14 @@ def failure_rate(
     return beta / uptime_s if uptime_s > 0 else math.inf
 
 
-def typical_mttf_s(setting: Setting, fitted: FittedPriceCrossing) -> Seconds:
+def typical_mttf_s(setting: Setting, fitted: FittedMarkets, history: PriceHistory, now: Instant) -> Seconds:
     """Median M over the markets of machines bid at their list price, by one hour's evictions; at most a day.
 
     Markets above their list price now are none to be in; a day where there is no other.
     """
     lasting = []
     for market, listed in zip(setting.markets, setting.on_demand.tolist(), strict=True):
-        price = fitted.history.price(market, fitted.now)
+        price = history.price(market, now)
         if price is not None and price <= listed:
             lasting.append(mttf_s(fitted, market, listed - price, horizon_s=HOUR_S))
     return Seconds(min(statistics.median(lasting or [HORIZON_S]), HORIZON_S))

@@ -63,7 +63,7 @@ class TierML:
         count = np.minimum(np.ceil(self.cores / setting.cores).astype(np.int64)[market], room)
         wanted = (market != NOTHING) & (count > 0)
         bid = np.where(rents, np.inf, setting.on_demand[market])
-        return Requests(np.where(wanted, market, NOTHING), np.where(wanted, count, 0), bid)
+        return Requests.of(np.where(wanted, market, NOTHING), np.where(wanted, count, 0), bid)
 
     def settled(self, setting: Setting, held: Held) -> Flags:
         """Never: rates change while nothing else does."""

@@ -25,6 +25,7 @@ def _live(name: str) -> Maker:
 
 
 MENU: Final[Mapping[str, Maker]] = {
+    DEFAULT: _live(DEFAULT),
     BASELINE: _live(BASELINE),
     "standard": lambda cores, checkpoints: Standard(cores, checkpoints, "standard"),
     "failover": lambda cores, checkpoints: Failover(cores, checkpoints),
@@ -46,8 +47,10 @@ def check(names: Sequence[str]) -> None:
 
 
 def alone(names: Sequence[str]) -> tuple[str, ...]:
-    """Those of ``names``, or all, that are run without a deadline; the baseline first."""
-    return tuple(dict.fromkeys((BASELINE, *(name for name in names or MENU if name in MENU))))
+    """Those of ``names`` that are run without a deadline, and the baseline; or all, the default first."""
+    if not names:
+        return tuple(MENU)
+    return tuple(dict.fromkeys((BASELINE, *(name for name in names if name in MENU))))
 
 
 def within(deadline_s: float | None, names: Sequence[str], own: str) -> tuple[str, ...]:

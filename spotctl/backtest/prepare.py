@@ -16,7 +16,9 @@ import numpy as np
 from bidbrain.backtest.job import Job
 from bidbrain.backtest.tables import Tables
 from bidbrain.backtest.tape import Tape
-from bidbrain.batch import Codes, Setting
+from bidbrain.batch import BulkMarkets, Chances, Codes, Setting
+from bidbrain.eviction.base import FittedMarkets
+from bidbrain.eviction.bulk import CurveChances
 from bidbrain.eviction.price_crossing import PriceCrossing
 from bidbrain.model import Reliable
 from bidbrain.strategies.mttf import typical_mttf_s
@@ -24,6 +26,8 @@ from bidbrain.strategies.recovery import Checkpointing
 from pricing_data.units import HOUR_S, Instant, format_instant
 from spotctl.backtest.sources import recorded
 from spotctl.config import JobSpec
+from spotctl.control.deciding import restart_of
+from spotctl.control.learning import estimator_of
 from spotctl.control.terms import Terms
 from spotctl.errors import JobError, UsageError
 from spotctl.resolve import PriceOptions, Resolved, resolve
@@ -42,6 +46,8 @@ class BacktestOptions:
     markets: tuple[str, ...] = ()
     """TYPE or TYPE@ZONE; empty: whatever the job allows."""
     rules: str | None = None
+    availability: Path | None = None
+    """When the markets had machines to give; None: always."""
     first: Instant | None = None
     last: Instant | None = None
     starts: int = 1000
@@ -58,7 +64,8 @@ class Prepared:
     setting: Setting
     job: Job
     tape: Tape
-    tables: Tables
+    chances: Chances
+    """What was known of evictions when the window began."""
     checkpoints: Checkpointing
     cores: float
     """Of all machines that the job may hold, in the type that is cheapest on demand."""
@@ -88,8 +95,10 @@ def prepare(spec: JobSpec, options: BacktestOptions) -> Prepared:
         terms, spot=tuple(t for t in terms.spot if resolved.trace.price(t.market, last) is not None)
     )
     setting = setting_of(terms)
-    tape = Tape.of(resolved.trace, setting.markets, terms.start, last)
-    fitted = PriceCrossing().fit(resolved.trace.as_of(terms.start), terms.start)
+    tape = Tape.of(resolved.trace, setting.markets, terms.start, last, resolved.capacity)
+    known = resolved.trace.as_of(terms.start)
+    watched = resolved.capacity.as_of(terms.start)
+    fitted = estimator_of(terms.rules, watched, PriceCrossing()).fit(known, terms.start)
     cheapest = int(np.argmin(setting.on_demand / setting.cores))
     cores = float(setting.limits.max_instances * setting.cores[cheapest])
     job = Job(
@@ -97,22 +106,39 @@ def prepare(spec: JobSpec, options: BacktestOptions) -> Prepared:
         boot_s=ceil(terms.start_s),
         core_seconds_per_clock=terms.core_seconds_per_clock,
         deadline_s=terms.deadline_s,
+        restart=restart_of(terms),
     )
     return Prepared(
         resolved=replace(resolved, terms=terms),
         setting=setting,
         job=job,
         tape=tape,
-        tables=Tables.of(fitted, setting.markets, setting.limits.bid_deltas),
-        checkpoints=Checkpointing.young(CHECKPOINT_S, typical_mttf_s(setting, fitted), CHECKPOINT_S),
+        chances=_chances(fitted, setting),
+        checkpoints=Checkpointing.young(
+            CHECKPOINT_S, typical_mttf_s(setting, fitted, known, terms.start), CHECKPOINT_S
+        ),
         cores=cores,
         starts=_starts(options, job, setting, tape, cores),
     )
 
 
+def _chances(fitted: FittedMarkets, setting: Setting) -> Chances:
+    """Fitted once. Hazards are asked by the age of the machine, not of the market's capacity."""
+    if isinstance(fitted, BulkMarkets):
+        chances = fitted.chances(setting.markets)
+        if isinstance(chances, CurveChances):
+            return replace(chances, kept_s=np.zeros_like(chances.kept_s))
+    return Tables.of(fitted, setting.markets, setting.limits.bid_deltas)
+
+
 def _resolved(spec: JobSpec, options: BacktestOptions) -> Resolved:
     recording = recorded(spec, options.traces, options.markets)
-    prices = PriceOptions(markets=options.markets, start=options.first, rules=options.rules)
+    prices = PriceOptions(
+        markets=options.markets,
+        start=options.first,
+        rules=options.rules,
+        availability=options.availability,
+    )
     try:
         return resolve(spec, prices, "backtest", options.seed, recording)
     except JobError:

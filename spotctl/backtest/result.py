@@ -138,9 +138,9 @@ def _finished_s(outcomes: Outcomes) -> Floats:
 
 def _outcomes(name: str, prepared: Prepared) -> Outcomes:
     strategy = MENU[name](prepared.cores, prepared.checkpoints)
-    tables = prepared.tables
+    chances = prepared.chances
     return backtest(
-        strategy, prepared.setting, prepared.job, prepared.tape, lambda _: tables, prepared.starts
+        strategy, prepared.setting, prepared.job, prepared.tape, lambda _: chances, prepared.starts
     ).outcomes
 
 

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
-from spotctl.cli import advise, backtest, jobs, launch, prices, prune, queue, report
+from spotctl.cli import advise, backtest, doctor, init, jobs, launch, prices, prune, queue, report
 from spotctl.cli.quickparams import lighten
 from spotctl.errors import SpotctlError
 
@@ -104,6 +104,8 @@ prices.add_to(app)
 advise.add_to(app)
 backtest.add_to(app)
 queue.add_to(app)
+init.add_to(app)
+doctor.add_to(app)
 
 
 @app.command("version", epilog="Example: spotctl version")
@@ -117,7 +119,7 @@ def completion(
     ctx: typer.Context,
     shell: Annotated[_Shell, typer.Argument(help="Whose script.", show_default=False)],
 ) -> None:
-    """Print the script that completes verbs."""
+    """Print the script that completes verbs, jobs and values."""
     from typer.completion import shell_complete
 
     raise typer.Exit(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spotctl.cli import options, screen
-from spotctl.cli.launch import RulesOption, TraceMarketOption
+from spotctl.cli.launch import AvailabilityOption, RulesOption, TraceMarketOption
 from spotctl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def backtest(
     ] = None,
     trace_market: TraceMarketOption = None,
     rules: RulesOption = None,
+    availability: AvailabilityOption = None,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE.svg", help="Draw the costs of every strategy into FILE.")
     ] = None,
@@ -78,6 +79,7 @@ def backtest(
         traces=tuple(trace or ()),
         markets=tuple(trace_market or ()),
         rules=rules,
+        availability=availability,
         first=first,
         last=last,
         starts=starts,

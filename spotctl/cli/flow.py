@@ -9,13 +9,13 @@ import typer
 
 from pricing_data.units import micros
 from spotctl import session
+from spotctl.background import Front
 from spotctl.checks import describe_data
 from spotctl.cli import endview, jsonlines, planview, screen, setbackview, words, workview
 from spotctl.cli.observers import JsonLines, LogLines, Screen
 from spotctl.config import JobSpec
-from spotctl.errors import DeadlineInfeasible, Interrupted, NothingToDo, UsageError
+from spotctl.errors import DeadlineInfeasible, NothingToDo, UsageError
 from spotctl.history import keep_summary
-from spotctl.interrupts import Detached
 from spotctl.settings import LaunchOptions, WorldKind
 from spotctl.stopsignals import StopSignals
 
@@ -36,15 +36,35 @@ def show_plan(spec: JobSpec, options: LaunchOptions, as_json: bool, *, measure: 
     _refuse_infeasible(plan)
 
 
-def launch(spec: JobSpec, options: LaunchOptions, as_json: bool, *, ask: bool) -> int:
-    """Run the job to its end; the exit code."""
+def launch(
+    spec: JobSpec,
+    options: LaunchOptions,
+    as_json: bool,
+    *,
+    ask: bool,
+    front: Front | None = None,
+    detach: bool = False,
+) -> int:
+    """Run the job to its end; the exit code.
+
+    ``front``: the process at the terminal. ``detach``: it ends as soon as the job has machines.
+    """
     if ask and not screen.can_ask():
         raise UsageError("nobody can be asked here whether to start; add --yes")
     with StopSignals() as signals:
-        return _launch(spec, options, as_json, signals, ask=ask)
+        return _launch(spec, options, as_json, signals, ask=ask, front=front, detach=detach)
 
 
-def _launch(spec: JobSpec, options: LaunchOptions, as_json: bool, signals: StopSignals, *, ask: bool) -> int:
+def _launch(
+    spec: JobSpec,
+    options: LaunchOptions,
+    as_json: bool,
+    signals: StopSignals,
+    *,
+    ask: bool,
+    front: Front | None,
+    detach: bool,
+) -> int:
     goes_on = session.goes_on(spec, options)
     plan = session.plan_job(spec, options, check=not goes_on)
     _refuse_infeasible(plan)
@@ -58,14 +78,9 @@ def _launch(spec: JobSpec, options: LaunchOptions, as_json: bool, signals: StopS
         screen.note(*workview.told_of_speed(plan, options))
     finished, interrupted = None, False
     try:
-        with _watcher(options, as_json) as watcher:
+        with _watcher(options, as_json, front, detach=detach) as watcher:
             finished = session.launch(spec, options, watcher, signals, plan)
             signals.release()
-    except Detached as left:
-        raise Interrupted(
-            f"{plan.terms.job} goes on training, unattended: nothing is bought or renewed until the same "
-            f"launch takes it up again. `spotctl down {plan.terms.job}` ends it"
-        ) from left
     except KeyboardInterrupt:
         if finished is None:
             raise
@@ -130,9 +145,12 @@ def _ask(plan: session.JobPlan) -> None:
         raise NothingToDo("not started")
 
 
-def _watcher(options: LaunchOptions, as_json: bool) -> JsonLines | LogLines | Screen:
+def _watcher(
+    options: LaunchOptions, as_json: bool, front: Front | None, *, detach: bool
+) -> JsonLines | LogLines | Screen:
     if as_json:
-        return JsonLines()
-    if not screen.for_people():
-        return LogLines()
-    return Screen(f"{options.speed:g}x real time" if options.world is WorldKind.LOCAL else "replayed")
+        return JsonLines(front, detaches=detach)
+    if detach or not screen.for_people():
+        return LogLines(front, detaches=detach)
+    pace = f"{options.speed:g}x real time" if options.world is WorldKind.LOCAL else "replayed"
+    return Screen(pace, front)

@@ -29,7 +29,12 @@ def add_to(app: typer.Typer) -> None:
 
 def status(
     job: Annotated[
-        str | None, typer.Argument(metavar="[JOB]", help="One job; default: a line for each.")
+        str | None,
+        typer.Argument(
+            metavar="[JOB]",
+            help="One job; default: a line for each.",
+            autocompletion=options.complete_jobs,
+        ),
     ] = None,
     form: options.FormatOption = options.Format.TABLE,
     as_json: options.JsonOption = False,
@@ -65,6 +70,10 @@ def status(
 def logs(
     job: options.JobName,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run has ended.")] = False,
+    tail: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="N", help="Of what is there by now, only the last N lines of each."),
+    ] = None,
 ) -> None:
     """Print what happened to a job.
 
@@ -77,10 +86,12 @@ def logs(
     files, story = LogFiles(run.machines), Story(run)
     while True:
         going = follow and run.is_live()
-        for at, said in story.news():
+        happened = list(story.news())
+        for at, said in happened if tail is None else happened[max(0, len(happened) - tail) :]:
             screen.data(f"{format_instant(at)} {said}")
-        for line in files.news():
+        for line in files.news(tail):
             screen.data(line)
+        tail = None  # what comes from now on is told whole
         if not going:
             return
         time.sleep(_POLL_S)
@@ -98,7 +109,12 @@ def cancel(job: options.JobName) -> None:
 
 
 def down(
-    job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="The job's name, or one run's.")] = None,
+    job: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[JOB]", help="The job's name, or one run's.", autocompletion=options.complete_jobs
+        ),
+    ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All jobs that have not ended.")] = False,
 ) -> None:
     """Take a job's machines away now.

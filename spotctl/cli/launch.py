@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from spotctl.cli import options
-from spotctl.errors import UsageError
+from spotctl.background import fork_behind
+from spotctl.cli import options, screen
+from spotctl.errors import Interrupted, UsageError
 
 if TYPE_CHECKING:
     from spotctl.config import JobSpec
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
 
 class Cloud(StrEnum):
     LOCAL = "local"
-    AWS = "aws"
-    GCP = "gcp"
-    AZURE = "azure"
     AUTO = "auto"
 
 
@@ -42,7 +40,9 @@ class IfRunning(StrEnum):
     FAIL = "fail"
 
 
-CloudOption: TypeAlias = Annotated[Cloud, typer.Option(help="Where machines come from.")]
+CloudOption: TypeAlias = Annotated[
+    Cloud, typer.Option(help="Where machines come from: this computer; auto: wherever it can, which is here.")
+]
 WorldOption: TypeAlias = Annotated[
     World, typer.Option(help="local: real processes on this machine; replay: modelled, in no time.")
 ]
@@ -81,7 +81,12 @@ AvailabilityOption: TypeAlias = Annotated[
     ),
 ]
 RulesOption: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Billing rules; default: those of the trace's time.")
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Billing rules; default: those of the trace's time.",
+        autocompletion=options.complete_rules,
+    ),
 ]
 SeedOption: TypeAlias = Annotated[int | None, typer.Option(min=0, help="Instead of the job file's seed.")]
 
@@ -96,7 +101,9 @@ def launch(
     job: options.JobFile,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Start without asking.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and start nothing.")] = False,
-    detach: Annotated[bool, typer.Option("--detach", help="Return as soon as the job runs.")] = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Return as soon as the job has machines; it goes on by itself.")
+    ] = False,
     if_running: Annotated[
         IfRunning, typer.Option(help="What to do when the job runs already: fail is exit 8, skip exit 3.")
     ] = IfRunning.FAIL,
@@ -125,10 +132,12 @@ def launch(
 ) -> None:
     """Plan a job, ask, run it, say what it cost.
 
-    While the job runs, Ctrl-C asks what to do; without a terminal it cancels gracefully. With --json,
+    While the job runs, Ctrl-C asks what to do, and the job goes on meanwhile; without a terminal it cancels
+    gracefully. Ctrl-Z stops the view alone, and a job whose terminal is closed goes on. With --json,
     standard output is one JSON object per line and event, the last being the outcome.
     """
-    _refuse(cloud, detach)
+    _refuse(cloud)
+    front = None if dry_run or not (detach or screen.can_ask()) else fork_behind(Interrupted.exit_code)
     spec = _job(job, name, env)
 
     from spotctl import settings
@@ -150,7 +159,8 @@ def launch(
         if dry_run:
             flow.show_plan(spec, chosen, as_json)
         else:
-            raise typer.Exit(flow.launch(spec, chosen, as_json, ask=not yes))
+            code = flow.launch(spec, chosen, as_json, ask=not yes, front=front, detach=detach)
+            raise typer.Exit(code)
 
 
 def plan(
@@ -175,7 +185,7 @@ def plan(
 
     And what it should cost, and when it should be done. Starts and writes nothing.
     """
-    _refuse(cloud, detach=False)
+    _refuse(cloud)
     spec = _job(job, None, None)
 
     from spotctl.cli import flow
@@ -195,11 +205,11 @@ def plan(
 # ---- from the command line to values ------------------------------------------------------------
 
 
-def _refuse(cloud: Cloud, detach: bool) -> None:
-    if cloud not in (Cloud.LOCAL, Cloud.AUTO):
-        raise UsageError(f"--cloud {cloud}: not available in this version; expected local (or leave it out)")
-    if detach:
-        raise UsageError("--detach: not available in this version with --cloud local; run it under nohup")
+def _refuse(cloud: Cloud) -> None:
+    if cloud is Cloud.AUTO:
+        screen.note(
+            "--cloud auto: machines of this computer, at the trace's prices; no cloud is bought from yet"
+        )
 
 
 def _job(path: Path, name: str | None, env: list[str] | None) -> JobSpec:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from threading import Lock, Thread
+from threading import Event, Lock, Thread
 from types import TracebackType
 from typing import Self
 
@@ -16,13 +16,24 @@ Write = Callable[[str], None]
 class Lines:
     """Lines that are written one after the other, in a thread that lives while there are any.
 
-    Entered with ``with``. At its end the run is over, and may wait for its readers, until Ctrl-C.
+    Entered with ``with``. At its end the run is over, and may wait for its readers, until Ctrl-C. While they
+    are held back, as somebody is asked a question, nothing is written.
     """
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._waiting: deque[tuple[Write, str]] = deque()
         self._thread: Thread | None = None
+        self._writes = Event()
+        self._writes.set()
+
+    def hold_back(self) -> None:
+        """Write nothing until ``go_on``."""
+        self._writes.clear()
+
+    def go_on(self) -> None:
+        """Write what was held back. Harmless when repeated."""
+        self._writes.set()
 
     def put(self, write: Write, line: str) -> None:
         """Have ``write`` called with ``line`` after all that was put before. Returns at once."""
@@ -38,6 +49,7 @@ class Lines:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.go_on()
         with self._lock:
             thread = self._thread
         if thread is None:
@@ -49,6 +61,7 @@ class Lines:
 
     def _write(self) -> None:
         while True:
+            self._writes.wait()
             with self._lock:
                 if not self._waiting:
                     self._thread = None

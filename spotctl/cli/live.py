@@ -45,6 +45,8 @@ class LiveView:
     """How nominal time passes, in words; empty where nobody knows."""
     happened: tuple[tuple[Instant, str], ...] = ()
     waits: tuple[str, ...] = ()
+    terminal: str = ""
+    """What is to be said of it; empty where it has one."""
 
     def __rich__(self) -> RenderableType:
         parts: list[RenderableType] = [_header(self), _footprint(self), _title(""), _facts(self)]
@@ -56,6 +58,8 @@ class LiveView:
 def cost(money: Account) -> str:
     """What a run cost so far, beside what the same work would have cost on demand."""
     spent = words.money(money.spending.total)
+    if money.spending.refunded:
+        spent += f" ({words.money(money.spending.refunded)} came back for hours in which machines were taken)"
     if money.baselines is None:
         return f"{spent}; no work is done yet that on-demand could be compared for"
     ways = ", ".join(
@@ -83,7 +87,7 @@ def _footprint(view: LiveView) -> RenderableType:
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
     for title in ("", "market"):
         table.add_column(title, no_wrap=True)
-    for title in ("n", "bid", "price", "hour left", "beta"):
+    for title in ("n", "bid", "price", "hour left", "risk"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("state")
     for allocation in view.state.allocations.values():
@@ -141,6 +145,8 @@ def _facts(view: LiveView) -> RenderableType:
     if state.checkpoint is not None:
         clock, folder = state.checkpoint
         grid.add_row("checkpoint", Text(f"{words.unit(state.terms)} {clock} in {folder}"))
+    if view.terminal:
+        grid.add_row("terminal", Text(view.terminal))
     for wait in view.waits:
         grid.add_row("waiting for", Text(wait))
     grid.add_row("objective", Text(objective(state)))

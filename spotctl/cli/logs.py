@@ -25,8 +25,11 @@ class LogFiles:
         self._folder = folder
         self._read: dict[Path, int] = {}
 
-    def news(self) -> Iterator[str]:
-        """Whole lines that were not returned before, file by file. An unfinished line waits for its end."""
+    def news(self, most: int | None = None) -> Iterator[str]:
+        """Whole lines that were not returned before, file by file. An unfinished line waits for its end.
+
+        ``most``: of each file, only so many of the last of them.
+        """
         for path in sorted(self._folder.rglob("*.log")):
             with path.open("rb") as file:
                 file.seek(self._read.get(path, 0))
@@ -34,7 +37,8 @@ class LogFiles:
             whole = text[: text.rfind(b"\n") + 1]
             self._read[path] = self._read.get(path, 0) + len(whole)
             name = path.relative_to(self._folder).with_suffix("")
-            for line in whole.decode(errors="replace").splitlines():
+            lines = whole.decode(errors="replace").splitlines()
+            for line in lines if most is None else lines[max(0, len(lines) - most) :]:
                 yield f"{name}: {line}"
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import glob
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final, TypeAlias
@@ -23,11 +25,35 @@ class ReportFormat(StrEnum):
     JSON = "json"
 
 
+def complete_jobs(incomplete: str) -> list[str]:
+    """Returns names of jobs on record that begin like ``incomplete``, for the shell."""
+    return sorted(folder.name for folder in _jobs().glob(f"{glob.escape(incomplete)}*") if folder.is_dir())
+
+
+def complete_rules(incomplete: str) -> list[str]:
+    """Returns names of billing rules that begin like ``incomplete``, for the shell."""
+    from pricing_data.rules import RULES
+
+    return [name for name in RULES if name.startswith(incomplete)]
+
+
+def _jobs() -> Path:
+    from spotctl.runs import default_root
+
+    return default_root() / "jobs"
+
+
 JobFile: TypeAlias = Annotated[
     Path, typer.Argument(metavar="JOB.yaml", help="The job file.", show_default=False)
 ]
 JobName: TypeAlias = Annotated[
-    str, typer.Argument(metavar="JOB", help="The job's name, or that of one run.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="JOB",
+        help="The job's name, or that of one run.",
+        show_default=False,
+        autocompletion=complete_jobs,
+    ),
 ]
 FormatOption: TypeAlias = Annotated[Format, typer.Option("--format", help="How to write to standard output.")]
 JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Short for --format json.")]
@@ -60,6 +86,31 @@ def moment(option: str, text: str | None) -> Instant | None:
         return parse_instant(text)
     except ValueError as error:
         raise UsageError(f"{option}: {error}") from error
+
+
+def since(option: str, text: str | None, now: float) -> Instant | None:
+    """Read when something began to count: 7d (ago), yesterday, today, or a time.
+
+    Days begin at midnight of this computer's time zone. ``now``: seconds since the epoch. Raises UsageError
+    that names the option.
+    """
+    days = {"today": 0, "yesterday": 1}
+    if text in days:
+        midnight = (
+            dt.datetime.fromtimestamp(now).astimezone().replace(hour=0, minute=0, second=0, microsecond=0)
+        )
+        return Instant(int((midnight - dt.timedelta(days=days[text])).timestamp()))
+    if text is not None:
+        try:
+            return Instant(int(now - parse_duration(text)))
+        except ValueError:
+            pass
+    try:
+        return moment(option, text)
+    except UsageError:
+        raise UsageError(
+            f"{option}: {text!r} is not a time; write it like 7d, yesterday or 2026-11-01T08:00:00Z"
+        ) from None
 
 
 def dollars(option: str, text: str | None) -> MicroUsd | None:

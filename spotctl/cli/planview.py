@@ -26,6 +26,7 @@ from pricing_data.units import (
 )
 from spotctl.cli import setbackview, words, workview
 from spotctl.cli.jsonlines import public
+from spotctl.control.deciding import ReliableAt
 from spotctl.control.luggage import dearest_move
 from spotctl.control.state import State
 from spotctl.report.final import baselines_document
@@ -59,7 +60,7 @@ def picture(plan: JobPlan, data: str | None = None) -> RenderableType:
     if first.weighed:
         best = _best(first)
         judged = _judged(plan.state, best[:_MARKETS_SHOWN])
-        weighed = f"what was weighed for the first step ({first.considered} alternatives)"
+        weighed = f"alternatives considered for the first step ({first.considered})"
         parts += [
             Text(""),
             Text(weighed, "bold"),
@@ -83,9 +84,30 @@ def _steps(plan: JobPlan) -> Table:
 
 def _reliable(plan: JobPlan) -> list[str]:
     """What is had before anything is decided; nothing where checkpoints take the place of it."""
-    terms = plan.terms
-    machines = f"{words.machines(terms.reliable_count, terms.reliable.market)}, on-demand"
-    return [f"{machines} at {_rate(terms.reliable.on_demand)}"] if terms.reliable_count else []
+    terms, at = plan.terms, plan.reliable
+    if not terms.reliable_count:
+        return []
+    if at is None:
+        return ["wait for a market that has a machine to keep the model: on demand it would cost more"]
+    machines = words.machines(terms.reliable_count, at.market)
+    if at.bid is None:
+        return [f"{machines}, on-demand at {_rate(at.price)}"]
+    return [
+        f"{machines}, on spot at {_rate(at.price)} (on demand ${words.price(terms.reliable.on_demand)}), to "
+        f"keep the model. {_reliable_risk(at)}"
+    ]
+
+
+def _reliable_risk(at: ReliableAt) -> str:
+    """What is risked by keeping the model on a machine that may be taken."""
+    if at.losses_per_hour < 0.001:
+        often = "Hardly ever taken; if it is"
+    else:
+        often = f"Taken about once in {1 / at.losses_per_hour:.0f} hours; then"
+    return (
+        f"{often}, all machines end and the job begins again from its newest checkpoint, which costs about "
+        f"${at.loss:.2f} each time."
+    )
 
 
 def document(plan: JobPlan) -> dict[str, Any]:
@@ -97,7 +119,7 @@ def document(plan: JobPlan) -> dict[str, Any]:
         "prices": terms.prices,
         "rules": terms.rules.name,
         "start": format_instant(terms.start),
-        "reliable": {"count": terms.reliable_count, **public(terms.reliable)},
+        "reliable": {"count": terms.reliable_count, **public(terms.reliable), **_reliable_at(plan)},
         "work": ahead.work,
         "core_seconds_per_clock": terms.core_seconds_per_clock,
         **workview.fields(plan),
@@ -119,6 +141,19 @@ def document(plan: JobPlan) -> dict[str, Any]:
         "betas": _betas(plan),
         "price_findings": public(plan.recording.findings, tuple[Finding, ...]),
         "decisions": [public(decision) for decision in ahead.decisions],
+    }
+
+
+def _reliable_at(plan: JobPlan) -> dict[str, Any]:
+    """Where reliable machines would run; ``bid`` is null on demand, ``runs_at`` where none can be had."""
+    at = plan.reliable
+    if at is None:
+        return {"runs_at": None, "bid": None, "losses_per_hour": 0.0, "loss": None}
+    return {
+        "runs_at": str(at.market),
+        "bid": at.bid,
+        "losses_per_hour": at.losses_per_hour,
+        "loss": words.estimate(at.loss) if at.bid is not None else None,
     }
 
 
@@ -182,7 +217,10 @@ def _evidence(state: State, judged: Sequence[_Judged]) -> list[Text]:
             kind = beta.evidence.source.partition(",")[0] or "nothing that is known"
             ages.setdefault(kind, []).append(beta.age_s(state.now) or 0.0)
     return [
-        Text(f"beta: {kind} of {len(found)} markets, newest up to {words.span(max(found))} old", style="dim")
+        Text(
+            f"risk in an hour: {kind} of {len(found)} markets, newest up to {words.span(max(found))} old",
+            style="dim",
+        )
         for kind, found in ages.items()
     ]
 
@@ -218,7 +256,7 @@ def _unknowns(plan: JobPlan) -> list[str]:
     if plan.terms.rules.cleared_by_bid or plan.state.capacity.markets:
         return []
     return [
-        f"beta counts price crossings only: under {plan.terms.rules.name} rules machines are taken for",
+        f"risk counts price crossings only: under {plan.terms.rules.name} rules machines are taken for",
         "capacity, of which nothing is recorded here (--availability FILE says when it was there)",
     ]
 
@@ -230,7 +268,7 @@ def _candidates(state: State, judged: Sequence[_Judged]) -> Table:
     """The best alternative of each market, cheapest work first. It fits into eighty columns."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("market", no_wrap=True)
-    for title in ("price", "bid", "beta", "95 %", "$/core-h", "dearer"):
+    for title in ("price", "bid", "risk", "95 %", "$/core-h", "vs best"):
         table.add_column(title, justify="right", no_wrap=True)
     least = min(weighed.cost_per_work for weighed, _ in judged)
     for weighed, beta in judged:

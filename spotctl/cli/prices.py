@@ -166,6 +166,8 @@ def status(
         found = standing(store, _now(), tuple(map(str, clouds or ())), tuple(regions or ()))
     if options.wants_json(form, as_json):
         screen.data(jsonlines.document(statusview.document(found, _now())))
+    elif statusview.is_empty(found):
+        screen.note(statusview.NOTHING)
     else:
         screen.show(statusview.picture(found, _now()))
 
@@ -188,7 +190,8 @@ def show(
         screen.data(jsonlines.document(quoteview.document(found, _now())))
     else:
         screen.note(*quoteview.warnings(found, _now()))
-        screen.show(quoteview.picture(found, _now()))
+        if found:
+            screen.show(quoteview.picture(found, _now()))
 
 
 @group.command(epilog="Example: spotctl prices history m4.xlarge@us-east-1a --from 2016-06-01 --format csv")

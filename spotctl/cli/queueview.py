@@ -19,6 +19,12 @@ from spotctl.queue.spec import QueueSettings
 from spotctl.queue.standing import Row, Standing, Status
 
 
+def _again(found: QueuePlan, settings: QueueSettings) -> str:
+    """How a start that follows from the clock is had again; nothing where it was named."""
+    named = settings.options.prices.start is not None
+    return "" if named else f"; again with --trace-start {format_instant(found.start)}"
+
+
 def plan(found: QueuePlan, settings: QueueSettings) -> RenderableType:
     """What would be promised, and what the first round would give."""
     spec = settings.spec
@@ -26,8 +32,8 @@ def plan(found: QueuePlan, settings: QueueSettings) -> RenderableType:
     head = Text(f"{spec.name}  prices: {found.prices}, {spec.policy.name}", style="bold")
     sure = {f"{rate.error:.0%}" for of in found.rates.values() for rate in of.values()}
     about = [
-        f"starts {format_instant(found.start)}, the prices' own time; a round every "
-        f"{words.span(spec.round_s)}; budget {budget}",
+        f"starts {format_instant(found.start)}, the prices' own time{_again(found, settings)}",
+        f"a round every {words.span(spec.round_s)}; budget {budget}",
         f"machines at once: {_quotas(found, settings)}",
         f"speeds by type: the catalogue's ± {' or '.join(sorted(sure))}, until each job shows its own",
     ]

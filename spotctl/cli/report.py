@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -31,7 +32,8 @@ def add_to(app: typer.Typer) -> None:
 
 def report(
     since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Only runs that began since, like 2026-11-01 (UTC).")
+        str | None,
+        typer.Option(metavar="TIME", help="Only runs that began since: 7d, yesterday, 2026-11-01 (UTC)."),
     ] = None,
     by: Annotated[
         By, typer.Option(help="One row for each; days are those on which runs began, here.")
@@ -50,7 +52,7 @@ def report(
     from spotctl.history import summaries
     from spotctl.runs import Runs
 
-    begin = options.moment("--since", since)
+    begin = options.since("--since", since, time.time())
     every = Runs().all()
     chosen = [run for run in every if begin is None or parse_instant(run.id[:_STAMP]) >= begin]
     found, unreadable = summaries(chosen)

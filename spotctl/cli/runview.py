@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from agileml.hosts.doing import Wait, waits
+from spotctl import background
 from spotctl.cli import words
 from spotctl.cli.live import LiveView
 from spotctl.cli.logs import Story
@@ -32,7 +33,14 @@ def picture(run: Run) -> LiveView:
     happened = tuple(story.news())
     if (cause := died_of(run, story.state)) is not None:
         happened = (*happened, (story.state.now, words.died_of(cause, run.name)))
-    return LiveView(story.state, story.state.now, "", happened, waiting(run, story.state))
+    waits, terminal = waiting(run, story.state), _without_terminal(run, story.state)
+    return LiveView(story.state, story.state.now, "", happened, waits, terminal)
+
+
+def _without_terminal(run: Run, state: State) -> str:
+    """Why it has no terminal, and where its output goes; empty where it has one."""
+    why = background.noted(run) if state.closed is None and run.is_live() else None
+    return f"none, as {why}; its output goes to {background.log_of(run)}" if why else ""
 
 
 def waiting(run: Run, state: State) -> tuple[str, ...]:

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import io
 import os
+import select
 import shutil
-import signal
 import sys
 from typing import TYPE_CHECKING, Final, TextIO
 
+from spotctl.background import has_terminal
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from threading import Event
 
     from rich.console import Console, RenderableType
 
     from spotctl.cli.rows import Rows
 
 _PLAIN_WIDTH: Final = 160
+_LOOK_EVERY_S: Final = 0.1
 
 
 def for_people() -> bool:
@@ -114,27 +118,34 @@ def _written(line: str, stream: TextIO | None) -> str | None:
     return None
 
 
-def choose(question: str, answers: Mapping[str, str], otherwise: str) -> str:
+def choose(question: str, answers: Mapping[str, str], withdrawn: Event) -> str | None:
     """Put a question until a key of ``answers`` is typed; an empty line is the first of them.
 
-    ``otherwise`` is the answer when Ctrl-C or the end of input comes instead. Ctrl-C must be able to end
-    the question whatever the program does with it elsewhere, so Python's own handler is lent for it.
+    None at the end of input, and once it is ``withdrawn``. May be called in any thread.
     """
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        note(question)
-        for key, meaning in answers.items():
-            note(f"  {key}  {meaning}")
-        while True:
-            print(f"[{'/'.join(answers)}] ", end="", file=sys.stderr, flush=True)
-            typed = sys.stdin.readline()
-            if not typed:
-                return otherwise
-            if (key := typed.strip() or next(iter(answers))) in answers:
-                return key
-            note(f"found {key!r}, expected one of {', '.join(answers)}")
-    except KeyboardInterrupt:
-        note("")
-        return otherwise
-    finally:
-        signal.signal(signal.SIGINT, before)
+    note(question)
+    for key, meaning in answers.items():
+        note(f"  {key}  {meaning}")
+    while True:
+        print(f"[{'/'.join(answers)}] ", end="", file=sys.stderr, flush=True)
+        typed = _line(withdrawn)
+        if not typed:
+            note("")
+            return None
+        if (key := typed.strip() or next(iter(answers))) in answers:
+            return key
+        note(f"found {key!r}, expected one of {', '.join(answers)}")
+
+
+def _line(withdrawn: Event) -> str:
+    """A line that somebody types; empty at the end of input, and once nobody waits for it."""
+    while not withdrawn.is_set():
+        try:
+            if not select.select([sys.stdin], [], [], _LOOK_EVERY_S)[0]:
+                continue
+            if has_terminal():  # else what is typed is the shell's
+                return sys.stdin.readline()
+            withdrawn.wait(_LOOK_EVERY_S)
+        except (OSError, ValueError):  # the terminal is gone
+            return ""
+    return ""

@@ -15,15 +15,18 @@ from spotctl.cli import jsonlines
 from spotctl.cli.adviseview import age
 from spotctl.prices.standing import Corner, Standing
 
-_NOTHING: Final = "no prices yet: `spotctl prices fetch` or `spotctl prices import FILE` brings some"
+NOTHING: Final = "no prices yet: `spotctl prices fetch` or `spotctl prices import FILE` brings some"
+
+
+def is_empty(found: Standing) -> bool:
+    """Whether the store has nothing at all."""
+    return not (found.corners or found.findings or found.probes or found.lifetimes)
 
 
 def picture(found: Standing, now: Instant) -> RenderableType:
     """Regions, then who is believed where several speak, then findings."""
     seen = found.probes + found.lifetimes
-    if not found.corners and not found.findings and not seen:
-        return Text(_NOTHING)
-    parts: list[RenderableType] = [_corners(found, now) if found.corners else Text(_NOTHING)]
+    parts: list[RenderableType] = [_corners(found, now) if found.corners else Text(NOTHING)]
     if found.rates:
         parts.append(Text(f"{found.rates:,} published eviction rates"))
     if seen:

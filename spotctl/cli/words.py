@@ -9,12 +9,12 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from bidbrain.model import Action
 from pricing_data.market import Market
-from pricing_data.units import Instant, Usd, format_micros, micros
+from pricing_data.units import Instant, MicroUsd, Usd, format_micros, micros
 from spotctl.cli.amounts import BASELINES as BASELINES
 from spotctl.cli.amounts import BESIDE as BESIDE
 from spotctl.cli.amounts import NOMINAL as NOMINAL
@@ -25,6 +25,7 @@ from spotctl.cli.amounts import savings as savings
 from spotctl.cli.amounts import size as size
 from spotctl.cli.amounts import span as span
 from spotctl.control import events as e
+from spotctl.control.spending import bills
 from spotctl.control.state import Allocation, Instance, State
 from spotctl.report.status import unit as unit
 
@@ -50,6 +51,12 @@ def machines(count: int, market: Market) -> str:
 def times(count: int) -> str:
     """ "once", "twice", "3 times"."""
     return {1: "once", 2: "twice"}.get(count, f"{count} times")
+
+
+def listed(parts: Sequence[str]) -> str:
+    """ "a", "a and b", "a, b and c"."""
+    *first, last = parts
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def moment(at: Instant) -> str:
@@ -134,7 +141,12 @@ def _silent(state: State, entry: e.ControllerSilent) -> str:
 
 
 def _ended(state: State, entry: e.InstancesEnded) -> str:
-    return f"gone: {_those(state, entry.instances)}, {entry.end}"
+    told = f"gone: {_those(state, entry.instances)}, {entry.end}"
+    ended = set(entry.instances)
+    back = sum(bill.refunded for bill in bills(state) if bill.instance.name in ended)
+    if not back:
+        return told
+    return f"{told}; their last hour is free: {money(MicroUsd(back))} comes back"
 
 
 def _release(state: State, entry: e.Release) -> str | None:
@@ -155,8 +167,8 @@ def _whole(allocation: Allocation) -> str:
 
 def _those(state: State, instances: Iterable[str]) -> str:
     counts = Counter(state.instances[name].allocation for name in instances)
-    return " and ".join(
-        f"{machines(count, state.allocations[name].market)} ({name})" for name, count in counts.items()
+    return listed(
+        [f"{machines(count, state.allocations[name].market)} ({name})" for name, count in counts.items()]
     )
 
 

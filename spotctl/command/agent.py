@@ -12,6 +12,7 @@ from __future__ import annotations
 import fcntl
 import math
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -20,7 +21,9 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Any, Final
 
+from agileml.hosts import marked
 from agileml.hosts.doing import Overdue, Told
+from agileml.hosts.nominal import Lifetime, MachineEnded, raise_ended
 from spotctl.command import messages as m
 from spotctl.command.background import GoesOn, Patience, Task
 from spotctl.command.checkpoints import Checkpoint
@@ -95,6 +98,8 @@ class Agent:
         self._storing_took_s = 0.0
         self._refusal = ""
         self._until = 0.0  # of the notice, or of the last tries
+        self._lifetime = Lifetime(folder.path, machine)
+        self._stands = False
         self._alive.touch()  # before any word: whoever has spoken is awaited for a shorter time
         self._touched_at = self._wanted_at = time.monotonic()
         group = folder.machine(machine) / "group"
@@ -102,11 +107,29 @@ class Agent:
         group.with_suffix(".part").replace(group)  # whoever kills the machine reads it whole, or not yet
 
     def run(self) -> int:
-        """Until nobody has wanted it for a lease; the exit status. Machines end it long before."""
-        while not self._abandoned():
-            self.turn()
+        """Until nobody has wanted it for a lease, or its machine's time is up; the exit status.
+
+        Machines end it long before.
+        """
+        while not (self._abandoned() or self._lifetime.is_over()):
+            self._stand_still(self._lifetime.stalled())
+            if not self._stands:
+                self.turn()
             time.sleep(_TICK_S)
+        self.end()
         return 1
+
+    def end(self) -> None:
+        """End the program, and record when that was."""
+        if self._program is not None:
+            self._program.kill()
+        self._lifetime.end()
+
+    def _stand_still(self, stalled: bool) -> None:
+        """Stop the program while nominal time stands because its driver does: it cannot be slowed down."""
+        if stalled != self._stands:
+            self._stands = stalled
+            marked.signal_all(signal.SIGSTOP if stalled else signal.SIGCONT, str(self._machine))
 
     def close(self) -> None:
         """It says nothing any more."""
@@ -415,7 +438,12 @@ def main(folder: str, machine: str, cores: str, lock: str) -> int:
     os.set_inheritable(int(lock), False)
     os.environ["SPOTCTL_CPUS"] = cores
     with closing(Agent(CommandFolder(Path(folder)), machine)) as agent:
-        return agent.run()
+        signal.signal(signal.SIGTERM, raise_ended)
+        try:
+            return agent.run()
+        except MachineEnded:
+            agent.end()
+            return 1
 
 
 if __name__ == "__main__":

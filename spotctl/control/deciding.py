@@ -6,7 +6,7 @@ within it (``bidbrain.strategies.kept``). Pure: asked again of the same state, t
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
 
@@ -14,12 +14,16 @@ from msgspec import structs
 
 from bidbrain.deadline.feasibility import Promise
 from bidbrain.model import Action, Decision, Holding, Observation, Offer, Reliable, Scaling
+from bidbrain.single import Single
 from bidbrain.strategies.alone import Alone, Deciding
+from bidbrain.strategies.base import NOTHING, Placing
 from bidbrain.strategies.kept import Kept
 from bidbrain.strategies.leased import Leased, closed_outside
-from bidbrain.strategies.menu import LIVE, kept
+from bidbrain.strategies.menu import DEFAULT, LIVE, kept
 from bidbrain.strategies.pledge import Pledge, look, promise
-from pricing_data.units import HOUR_S, Seconds, Usd, later
+from bidbrain.strategies.tier import Restart
+from pricing_data.market import Market
+from pricing_data.units import HOUR_S, Seconds, Usd, UsdPerHour, later
 from spotctl.control import events as e
 from spotctl.control.luggage import carried
 from spotctl.control.spending import MICROS_PER_USD, sure
@@ -164,6 +168,63 @@ def _unkept(terms: Terms) -> float:
     return 2 * step + terms.checkpoints.interval_s * fastest
 
 
+def restart_of(terms: Terms) -> Restart | None:
+    """How the job begins again without its reliable machines; None where these stay on demand: it keeps no
+    checkpoints, or a deadline or a queue's room for it rests on them.
+    """
+    keeps = terms.keeps
+    if keeps is None or terms.deadline_s is not None or terms.queued is not None:
+        return None
+    return Restart(keeps.clocks, keeps.seconds, terms.core_seconds_per_clock, terms.start_s)
+
+
+_NOTHING: Final = Usd(0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class ReliableAt:
+    """Where reliable machines are to be had, and what that is expected to cost."""
+
+    market: Market
+    price: UsdPerHour
+    """Of one, now."""
+    bid: UsdPerHour | None = None
+    """None: on demand."""
+    losses_per_hour: float = 0.0
+    loss: Usd = _NOTHING
+    """What one loss costs: work done again, and the time until machines work again."""
+
+    @property
+    def per_hour(self) -> float:
+        """Dollars for one, expected losses included."""
+        return self.price + self.losses_per_hour * self.loss
+
+
+def reliable_at(state: State) -> ReliableAt | None:
+    """Where the missing reliable machines are to be had now; None: spot is worth waiting for, and no market
+    has a machine now.
+    """
+    terms = state.terms
+    on_demand = ReliableAt(terms.reliable.market, terms.reliable.on_demand)
+    restart, wanted = restart_of(terms), LIVE[_name(terms)](_cores(state))
+    if restart is None or state.in_vain or not isinstance(wanted, Placing):
+        return on_demand
+    single = Single.of(replace(observation(state), footprint=()))
+    found = wanted.place(single.setting, single.at, restart)
+    if found.waits[0]:
+        return None
+    code = int(found.market[0])
+    if code == NOTHING:
+        return on_demand
+    return ReliableAt(
+        market=single.setting.markets[code],
+        price=UsdPerHour(float(single.at.prices[0, code])),
+        bid=UsdPerHour(float(found.bid[0])),
+        losses_per_hour=float(found.losses_per_hour[0]),
+        loss=Usd(float(found.loss[0])),
+    )
+
+
 def promised(state: State) -> Promise | None:
     """Whether deadline and budget can be promised; None where the job has no pledge."""
     pledged = pledge(state)
@@ -192,7 +253,7 @@ def _renewal(state: State, holding: str) -> Decision:
 
 def strategy(state: State) -> Deciding:
     """Of the job, with nothing computing beside it where it has no reliable machines."""
-    wanted = LIVE[state.terms.strategy](_cores(state))
+    wanted = LIVE[_name(state.terms)](_cores(state))
     alone = wanted if state.terms.reliable_count else Alone(wanted)
     if state.terms.queued is None:
         return alone
@@ -200,7 +261,14 @@ def strategy(state: State) -> Deciding:
 
 
 def _kept(state: State) -> Kept:
-    return replace(kept(state.terms.strategy, _cores(state)), strategy=strategy(state))
+    return replace(kept(_name(state.terms), _cores(state)), strategy=strategy(state))
+
+
+def _name(terms: Terms) -> str:
+    """Of the job's strategy. Within a queue's leases the default is Proteus: an exchange takes room for both
+    machines for a minute, and nobody in a queue is given what another job may still hold.
+    """
+    return "proteus" if terms.queued is not None and terms.strategy == DEFAULT else terms.strategy
 
 
 def _cores(state: State) -> float:

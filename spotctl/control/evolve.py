@@ -170,12 +170,14 @@ def _ended(state: State, entry: e.InstancesEnded) -> State:
     if not ended:
         return state
     training = state.phase in (Phase.TRAINING, Phase.STOPPING)
-    lost = [i for i in ended if i.told_join and not i.safe and training]
+    done_at = state.training_over_at
+    trained = training or (done_at is not None and entry.at < done_at)  # its end was heard of first
+    lost = [i for i in ended if i.told_join and not i.safe and trained]
     state = replace(state, failures=state.failures + len(lost))
-    why = _fatal(state, lost)
+    why = _fatal(state, lost) if training else None
     if why is not None:
         return cannot_go_on(state, why)
-    if not _never_began(state):
+    if not _never_began(state) or _asked_again(state, ended):
         return state
     why = "the reliable machines were lost before the training began"
     return cannot_go_on(state, why) if state.restarts else over(state, why)
@@ -191,6 +193,12 @@ def _fatal(state: State, lost: Iterable[Instance]) -> str | None:
     if reliable is None or others:
         return None
     return f"the reliable machine {reliable.name} was lost with the only safe copy of the model"
+
+
+def _asked_again(state: State, ended: Iterable[Instance]) -> bool:
+    """Whether these were reliable machines on spot, taken before they took part: others are asked for."""
+    mine = [state.allocations[instance.allocation] for instance in ended]
+    return any(allocation.reliable and not allocation.on_demand for allocation in mine)
 
 
 def _never_began(state: State) -> bool:
@@ -236,6 +244,8 @@ def _decided(state: State, entry: e.Decided) -> State:
         state = _renewal(state, decision.action, allocation)
         if not allocation.unanswered:
             return state  # else nobody can go yet: it is decided about again when it may have been answered
+    if decision.again:
+        return state
     anchor = state.training_started_at if state.training_started_at is not None else state.terms.start
     return replace(state, decide_from=next_decision_at(state.now, state.holdings(), anchor))
 

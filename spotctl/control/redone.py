@@ -31,7 +31,7 @@ def kept(state: State) -> State:
 
 
 def told_to_stop(state: State, instances: Iterable[str]) -> State:
-    """A checkpoint that comes after this is the last one: what follows is no work."""
+    """A checkpoint that comes after this has all that was done, unless steps follow."""
     program = state.program
     if program is None or program.instance not in instances or program.told_at is not None:
         return state
@@ -43,7 +43,7 @@ def stopped(state: State, instances: Iterable[str]) -> State:
     program = state.program
     if program is None or program.instance not in instances or program.stopped_at is not None:
         return state
-    last = program.kept_at if _kept_when_told(program) else state.now
+    last = program.kept_at if _kept_all(state, program) else state.now
     return replace(state, program=replace(program, stopped_at=last))
 
 
@@ -56,5 +56,7 @@ def unkept_s(state: State) -> int:
     return max(0, until - program.kept_at)
 
 
-def _kept_when_told(program: Program) -> bool:
-    return program.told_at is not None and program.kept_at >= program.told_at
+def _kept_all(state: State, program: Program) -> bool:
+    """Whether its last checkpoint came when it was told to stop, and it reached no further step since."""
+    told_and_kept = program.told_at is not None and program.kept_at >= program.told_at
+    return told_and_kept and state.clock <= state.consistent

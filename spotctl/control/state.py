@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from typing import Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -15,6 +14,7 @@ from bidbrain.eviction.base import Estimates, MarketModel
 from bidbrain.lease import Lease
 from bidbrain.measure import Measured
 from bidbrain.model import UNBOUNDED, Decision, Holding
+from bidbrain.schedule import REFUSED_REST_S as REFUSED_REST_S
 from pricing_data.billing import End
 from pricing_data.market import Market, PriceHistory
 from pricing_data.spells import Observations
@@ -22,9 +22,6 @@ from pricing_data.units import HOUR_S, Instant, MicroUsd, UsdPerHour, later
 from spotctl.control.events import Ask, Close
 from spotctl.control.lifecycle import Life
 from spotctl.control.terms import Terms
-
-REFUSED_REST_S: Final = 600
-"""For how long a market that refused is not asked again."""
 
 
 class Phase(StrEnum):

@@ -18,7 +18,7 @@ from bidbrain.model import Action
 from bidbrain.schedule import due_for_renewal
 from pricing_data.units import HOUR_S, Instant, later
 from spotctl.control import events as e
-from spotctl.control.deciding import decided, given_back, kept_from, pledge, renewed
+from spotctl.control.deciding import decided, given_back, kept_from, pledge, reliable_at, renewed, restart_of
 from spotctl.control.evolve import RELEASE_LEAD_S, evolve
 from spotctl.control.lifecycle import Life
 from spotctl.control.restarting import resumable
@@ -70,17 +70,25 @@ def _reliable(state: State) -> Commands:
     wanted = state.asked is None and (begins or state.phase is Phase.TRAINING)
     blind = state.blind_until is not None and state.now < state.blind_until
     missing = state.reliable_missing() if wanted and not blind else 0
-    if missing and _resting(state) is None:
+    where = reliable_at(state) if missing and _resting(state) is None else None
+    if where is not None:
         number = 1 + sum(1 for allocation in state.allocations.values() if allocation.reliable)
-        market = state.terms.reliable.market
-        yield e.Acquire(state.now, f"r{number}", market, missing, None, reliable=True)
+        yield e.Acquire(state.now, f"r{number}", where.market, missing, where.bid, reliable=True)
 
 
 def _resting(state: State) -> Instant | None:
     """Until when no reliable machine is asked for, since none could be had; None where one may be."""
-    refused = [a.requested_at for a in state.allocations.values() if a.reliable and a.refused is not None]
+    mine = (a for a in state.allocations.values() if a.reliable and a.on_demand)
+    refused = [a.requested_at for a in mine if a.refused is not None]
     until = max(refused, default=state.now - REFUSED_REST_S) + REFUSED_REST_S
     return Instant(until) if state.now < until else None
+
+
+def _asks_again(state: State) -> Instant | None:
+    """When a market that refused has rested: reliable machines on spot may be had there again."""
+    refused = (a for a in state.allocations.values() if a.refused is not None and not a.on_demand)
+    rested = (Instant(a.requested_at + REFUSED_REST_S) for a in refused)
+    return min((until for until in rested if until > state.now), default=None)
 
 
 # ---- what the training has to know --------------------------------------------------------------
@@ -111,7 +119,8 @@ def _tell_joins(state: State) -> Commands:
 
 
 def _tell_warnings(state: State) -> Commands:
-    staying = [i for i in state.live() if i.told_join and not i.given_up]
+    # What reliable machines keep cannot be moved within a notice: their loss is what it is told of.
+    staying = [i for i in state.live() if i.told_join and not i.given_up and not state.is_reliable(i)]
     warned = [i for i in staying if i.ends_at is not None and not i.told_warning]
     for (_, ends_at), group in groupby(warned, key=lambda i: (i.allocation, i.ends_at)):
         assert ends_at is not None
@@ -265,7 +274,8 @@ def _reliable_refusal(state: State) -> str | None:
     """Why the run could not begin. Later, another reliable machine is waited for."""
     if state.training_started_at is not None:
         return None
-    return next((a.refused for a in state.allocations.values() if a.reliable and a.refused), None)
+    mine = (a for a in state.allocations.values() if a.reliable and a.on_demand)
+    return next((a.refused for a in mine if a.refused), None)
 
 
 def _closing(state: State, refused: str | None) -> e.Close:
@@ -330,6 +340,10 @@ def _moments(state: State) -> Iterator[Instant]:
     resting = _resting(state) if waiting else None
     if resting is not None and state.reliable_missing():
         yield resting
+    starting = state.phase is Phase.STARTING and state.reliable_missing() and not _given_up(state)
+    again = _asks_again(state) if starting and restart_of(state.terms) is not None else None
+    if again is not None:
+        yield again
     if state.end_by is not None:
         yield state.end_by
     stop, started = state.terms.stop, state.training_started_at

@@ -6,7 +6,8 @@ by itself is a failure. So whatever is above cannot tell it from a cloud.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 
 from agileml.events import Tier
 from agileml.hosts.local import LocalHost
@@ -31,7 +32,10 @@ class LocalProvider:
         tier = Tier.RELIABLE if order.reliable else Tier.TRANSIENT
         for name in names:
             if not self._host.knows(name):
-                self._host.start_machine(name, tier, order.cores)
+                until = self._market.taken_at(name)
+                self._host.start_machine(
+                    name, tier, order.cores, until=math.inf if until is None else float(until)
+                )
         return names
 
     def _granted(self, order: Order) -> tuple[str, ...]:
@@ -43,19 +47,22 @@ class LocalProvider:
 
     def describe(self) -> tuple[Report, ...]:
         for report in self._market.describe():
-            if report.standing is Standing.ENDED:
-                self._take(report.instance)
-            elif not self._host.alive(report.instance):
-                self._market.fail(report.instance)
+            if report.standing is not Standing.ENDED and not self._host.alive(report.instance):
+                self._market.fail(report.instance, self._host.ended_at(report.instance))
+        ended = {
+            report.instance: report.ended_at
+            for report in self._market.describe()
+            if report.standing is Standing.ENDED
+        }
+        self._take(ended)
         return self._market.describe()
 
     def terminate(self, instances: Sequence[str]) -> None:
         try:
             self._market.terminate(instances)
         finally:
-            for instance in instances:
-                if self._host.knows(instance):
-                    self._take(instance)
+            now = self._market.now
+            self._take({name: now for name in instances if self._host.knows(name)})
 
     def notices(self) -> tuple[Notice, ...]:
         return self._market.notices()
@@ -63,7 +70,11 @@ class LocalProvider:
     def next_change(self, after: Instant) -> Instant | None:
         return self._market.next_change(after)
 
-    def _take(self, instance: str) -> None:
-        if instance not in self._gone:
-            self._host.kill(instance)
-            self._gone.add(instance)
+    def _take(self, ended: Mapping[str, Instant | None]) -> None:
+        """``ended``: at which nominal moment each machine has to end. Those taken together end together."""
+        there = {name: at for name, at in ended.items() if name not in self._gone}
+        for at in {at for at in there.values() if at is not None}:
+            self._host.end_machines([name for name, end in there.items() if end == at], float(at))
+        for name in there:
+            self._host.kill(name)
+            self._gone.add(name)

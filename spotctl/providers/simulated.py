@@ -125,9 +125,22 @@ class SimulatedProvider:
     def terminate(self, instances: Sequence[str]) -> None:
         self._finish(instances, End.RELEASED)
 
-    def fail(self, instance: str) -> None:
-        """The instance died by itself, now."""
-        self._finish((instance,), End.FAILED)
+    def fail(self, instance: str, at: float | None = None) -> None:
+        """The instance died by itself, ``at`` that moment or now."""
+        now = self._clock()
+        if at is None or at >= now or self._machines[instance].ended(now) is not None:
+            self._finish((instance,), End.FAILED)
+        else:
+            self.end(instance, Instant(int(at)), End.FAILED)
+
+    @property
+    def now(self) -> Instant:
+        """The nominal moment."""
+        return self._clock()
+
+    def taken_at(self, instance: str) -> Instant | None:
+        """When the provider will end the instance, as the trace says; None for never. Not for decisions."""
+        return self._machines[instance].evicted_at
 
     def end(self, instance: str, at: Instant, end: End) -> None:
         """Take up an end that is on record."""

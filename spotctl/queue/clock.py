@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from pricing_data.units import Instant
-from spotctl.timesource import Effect, Hold, TimeSource, pause, stopwatch
+from spotctl.timesource import Effect, Follower, Hold, TimeSource, pause, stopwatch
 from spotctl.worlds.trace import TraceWorld
 
 _SEPARATOR: Final = ": "
@@ -35,6 +35,14 @@ class SharedTime:
     def forget(self, job: str) -> None:
         """It has ended."""
         self._held.pop(job, None)
+
+    def follow(self, follower: Follower) -> None:
+        """As ``TimeSource.follow``."""
+        self._time.follow(follower)
+
+    def unfollow(self, follower: Follower) -> None:
+        """As ``TimeSource.unfollow``."""
+        self._time.unfollow(follower)
 
     def holds_of(self, job: str) -> tuple[Hold, ...]:
         """Holds that ended since the last call, whoever they were for: every training goes on meanwhile."""
@@ -87,6 +95,12 @@ class JobTime:
 
     def holds(self) -> tuple[Hold, ...]:
         return self._shared.holds_of(self._job)
+
+    def follow(self, follower: Follower) -> None:
+        self._shared.follow(follower)
+
+    def unfollow(self, follower: Follower) -> None:
+        self._shared.unfollow(follower)
 
     def advance(
         self,

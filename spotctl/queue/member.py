@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from threading import Event
 from typing import Any, Final, Protocol
 
 from bidbrain.lease import Lease
@@ -50,8 +51,17 @@ class Watcher(Protocol):
 class _Watched:
     """What ``Interrupts`` needs to be told; signals are the queue's affair."""
 
-    def ask_interrupt(self) -> Answer:
+    def ask_interrupt(self, withdrawn: Event) -> Answer:
         return "cancel"
+
+    def leave(self, why: str) -> None:
+        """A queue has the terminal."""
+
+    def suspend(self) -> None:
+        """A queue has the terminal."""
+
+    def resume(self) -> None:
+        """A queue has the terminal."""
 
 
 class OpenJob:

@@ -6,16 +6,17 @@ where.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from pricing_data.units import Instant
 from spotctl.control.spending import sure
 from spotctl.errors import Interrupted, LedgerError, UsageError
 from spotctl.interrupts import signalled
-from spotctl.opening import Recorded, runs_of
+from spotctl.opening import Recorded, runs_of, undriven_now
 from spotctl.queue import journal as j
 from spotctl.queue.claims import Claims, reopened
 from spotctl.queue.file import problem_of
@@ -30,6 +31,9 @@ from spotctl.resolve import resolve
 from spotctl.runs import Run, Runs
 from spotctl.settings import WorldKind
 from spotctl.timesource import PacedTime, TimeSource, VirtualTime, wall_clock
+
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM)
+"""Signals that end a queue gracefully. One whose terminal is closed goes on."""
 
 
 class Observer(Watcher, Protocol):
@@ -160,7 +164,7 @@ def go_on_with(
 
 
 def _driven(settings: QueueSettings, journal: j.Journal, runner: Runner) -> dict[str, Any]:
-    with signalled(lambda _: runner.interrupt()):
+    with signalled(lambda number: runner.interrupt() if number in _ENDING else None):
         runner.run()
     journal.write(j.Closed(journal.record.at, exit_code(journal.record)))
     return outcome(settings, journal.run.id, journal.record, runner.finals)
@@ -242,4 +246,7 @@ def _now(record: j.Record, settings: QueueSettings, opened: Mapping[str, Recorde
     if settings.options.world is WorldKind.REPLAY:
         return max(stopped, record.at)  # nothing passes there while nobody looks
     gap_s = max(0.0, wall_clock() - recorded)
-    return Instant(int(max(stopped, record.at) + gap_s * settings.options.speed))
+    reckoned = max(stopped, record.at) + gap_s * settings.options.speed
+    shown = [undriven_now(one.run) for name, one in opened.items() if name not in record.left]
+    clocks = [at for at in shown if at is not None]
+    return Instant(int(max(clocks, default=reckoned)))

@@ -48,7 +48,7 @@ def _evictions(state: State, plan: Expectation) -> Iterator[str]:
     actual, planned = state.evicted_allocations, plan.evictions
     if abs(actual - planned) >= 1:
         more = "more" if actual > planned else "fewer"
-        yield f"{actual} evictions, {more} than the {planned:.1f} expected"
+        yield f"{actual} {'eviction' if actual == 1 else 'evictions'}, {more} than the {planned:.1f} expected"
 
 
 def _refunds(money: Account, plan: Expectation) -> Iterator[str]:

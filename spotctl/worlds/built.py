@@ -18,8 +18,6 @@ class BuiltWorld:
     world: TraceWorld
     close: Callable[[], None]
     """The run is closed: let go of everything."""
-    leave: Callable[[], None]
-    """Go away; what runs goes on."""
     abandon: Callable[[], None]
     """Something is broken: take every machine away now."""
     machines_left: Callable[[], int]

@@ -37,6 +37,8 @@ from spotctl.worlds.training import Training
 _NO_LAST_CLOCK: Final = 1_000_000_000
 """For jobs that end by time or convergence."""
 _BYTES_PER_MBIT: Final = 1e6 / 8
+_CATCHES_UP_WITHIN_S: Final = 10.0
+"""Real seconds for a controller that lives to say what it said while nobody listened."""
 
 
 def do_nothing() -> None:
@@ -156,6 +158,9 @@ class _AgileML:
         job = JobFolder(self.run.training).job()
         told, heard = attempt(on_record, job.restarts)
         client = TrainingClient(self.run.training, told=0, heard=sum(isinstance(f, HEARD) for f in heard))
+        leader = JobFolder(self.run.training).controller_machine
+        if on_record and leader is not None and host.alive(leader):
+            client.catch_up(_CATCHES_UP_WITHIN_S)  # nothing is bought for work that is done
         begins = (job.setup.start, job.setup.resume) if job.restarts or job.setup.resume else None
         resumed = None if any(isinstance(fact, e.TrainingResumed) for fact in heard) else begins
 

@@ -8,8 +8,9 @@ from math import ceil
 
 from agileml.hosts.job import JobFolder
 from agileml.hosts.local import LocalHost
+from agileml.hosts.nominal import ClockDriver, NominalClock
 from pricing_data.billing import End
-from pricing_data.units import Instant, later
+from pricing_data.units import Instant
 from spotctl.control import events as e
 from spotctl.control.state import State
 from spotctl.control.terms import Terms
@@ -73,48 +74,60 @@ def resumed_local_world(
     """The world of a run that goes on where its ledger ends; it is ``down.until`` on ``time`` now."""
     prepare(settings, resolved, run)
     engine = engine_of(settings, resolved.terms, run)
+    absence = Absence.of(run, down, settings.speed)
     parts = _Parts.of(settings, resolved, run, asks, time, entries)
     restore(parts.market, state)
-    end_as_seen(parts.market, last_seen(run, parts.host, state, down, settings.speed))
+    end_as_seen(parts.market, last_seen(run, parts.host, state, absence))
     tell_again(parts.training, entries)
     parts.training.poll(0.0)  # a training that has ended says so before its machines are found gone
     if settings.spec.local.progress == "measured":  # else the model knows its own moments
-        down = replace(down, over_at=over_at(run, engine.over_since(), down, settings.speed))
+        down = replace(down, over_at=absence.at(engine.over_since()))
     parts.world.resume(state, entries, down)
     return parts.built()
 
 
-def over_at(run: Run, since: float | None, down: e.ControllerDown, speed: float) -> Instant | None:
-    """The nominal time at which training was over ``since`` then, in seconds since the epoch; None for None.
+@dataclass(frozen=True, slots=True)
+class Absence:
+    """The time in which nobody drove a run: what nominal time it was at which second of the computer."""
 
-    Nominal time went on from the last entry that ``run`` has on record.
-    """
-    if since is None:
-        return None
-    ledger = run.ledger()
-    try:
-        last = ledger.last()
-    finally:
-        ledger.close()
-    gone_s = 0.0 if last is None else since - last[1]
-    return Instant(min(max(down.at, later(down.at, gone_s * speed)), down.until))
+    down: e.ControllerDown
+    nominal: float
+    real: float
+    speed: float
+
+    @classmethod
+    def of(cls, run: Run, down: e.ControllerDown, speed: float) -> Absence:
+        """As the run's clock shows it. To be asked before anybody drives it again."""
+        real, clock = wall_clock(), NominalClock.of(run.training)
+        return cls(down, float(down.until) if clock is None else clock.undriven_at(real), real, speed)
+
+    def at(self, real: float | None) -> Instant | None:
+        """Returns the nominal time at ``real`` (seconds since the epoch), within the absence."""
+        if real is None:
+            return None
+        return self.within(self.nominal - (self.real - real) * self.speed)
+
+    def within(self, nominal: float) -> Instant:
+        """Returns a nominal time, or the end of the absence that it lies beyond."""
+        return Instant(int(min(max(self.down.at, nominal), self.down.until)))
 
 
-def last_seen(
-    run: Run, host: LocalHost, state: State, down: e.ControllerDown, speed: float
-) -> Mapping[str, Instant]:
-    """Of each machine that died while spotctl was away: when it last showed that it lived, in nominal time.
+def last_seen(run: Run, host: LocalHost, state: State, absence: Absence) -> Mapping[str, Instant]:
+    """Returns when each machine that died while spotctl was away ended, or last showed that it lived.
 
-    Machines end by themselves: soon after the training is over, or with the computer. What a machine writes
-    is a sign of its own life, what the controller writes one of them all.
+    Machines end by themselves: when the provider takes them, soon after the training is over, or with the
+    computer. They record when; of one that could not, what it wrote last is a sign of its own life, and what
+    the controller wrote one of them all.
     """
     journal, seen = JobFolder(run.training).controller / "journal.jsonl", {}
     for instance in state.live():
         if not host.alive(instance.name):
+            ended = host.ended_at(instance.name)
             written = [journal, *(run.machines / instance.name).rglob("*")]
             newest = max((file.stat().st_mtime for file in written if file.is_file()), default=0.0)
-            at = down.until - int((wall_clock() - newest) * speed)
-            seen[instance.name] = Instant(min(max(down.at, at), down.until))
+            at = absence.at(newest) if ended is None else absence.within(ended)
+            assert at is not None
+            seen[instance.name] = at
     return seen
 
 
@@ -132,6 +145,8 @@ class _Parts:
     host: LocalHost
     training: Training
     world: TraceWorld
+    time: TimeSource
+    clock: ClockDriver
 
     @classmethod
     def of(
@@ -147,22 +162,30 @@ class _Parts:
         engine = engine_of(settings, terms, run)
         host = engine.host()
         boot_s = ceil(settings.spec.local.boot)
+        clock = ClockDriver(run.training, float(time.now), settings.speed)
+        time.follow(clock)
         market = SimulatedProvider(
             resolved.trace, terms.rules, boot_s, lambda: time.now, resolved.capacity, terms.own_rules
         )
         training = _training(settings, engine, terms, host, on_record)
         provider = LocalProvider(market, host)
         world = TraceWorld(time, resolved.trace, provider, training, asks, terms)
-        return cls(market, engine, host, training, world)
+        return cls(market, engine, host, training, world, time, clock)
 
     def built(self) -> BuiltWorld:
         def close() -> None:
-            take_away(self.training, self.host)
+            try:
+                take_away(self.training, self.host)
+            finally:
+                stop_driving()
+
+        def stop_driving() -> None:
+            self.time.unfollow(self.clock)
+            self.clock.close()
 
         return BuiltWorld(
             self.world,
             close=close,
-            leave=self.training.close,
             abandon=close,
             machines_left=lambda: len(self.host.leftovers()),
             scoring=self.engine.scoring,

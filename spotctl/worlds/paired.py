@@ -95,7 +95,7 @@ class PairedTraining:
     def unfinished(self) -> tuple[Effect, ...]:
         waiting = self._real.unfinished()
         if self._held is not None and self._ended is None:
-            waiting += (Effect("the training ends", self._held.at, FINISH_FLOOR_S),)
+            waiting += (Effect("the training ends", self._held.at, FINISH_FLOOR_S, needs_work=True),)
         return waiting
 
     def poll(self, timeout_s: float) -> bool:

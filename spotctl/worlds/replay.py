@@ -81,7 +81,6 @@ def _built(world: TraceWorld) -> BuiltWorld:
     return BuiltWorld(
         world,
         close=world.close,
-        leave=world.close,
         abandon=world.close,
         machines_left=lambda: 0,
         scoring=lambda _: None,

@@ -73,7 +73,8 @@ def made_safe(machine: str, told: TellWarning) -> Effect:
 
 def ends(since: Instant, terms: Terms) -> Effect:
     """It has stopped, and saved its model, before it is given up; ``since`` when it should."""
-    return Effect("the training ends", Instant(later(since, terms.end_within_s) - 1), END_FLOOR_S)
+    due = Instant(later(since, terms.end_within_s) - 1)
+    return Effect("the training ends", due, END_FLOOR_S, needs_work=True)
 
 
 def notice_s(told: TellWarning, speed: float) -> float:

@@ -98,3 +98,19 @@ def test_a_long_backlog_goes_in_bounded_packets() -> None:
     while (packet := near.fresh()) is not None:
         got += [payload for _, payload in far.receive(packet)]
     assert got == list(range(1000))
+
+
+def test_an_end_knows_from_any_packet_whether_it_lacks_something() -> None:
+    """As whoever was away and hears the other end for the first time."""
+    said: Link[str] = Link()
+    for word in ("one", "two"):
+        said.send(word)
+    said.fresh()  # nobody was there
+    back: Link[str] = Link()
+    lacked = [back.lacks]
+    assert back.receive(said.confirmation()) == ()
+    lacked.append(back.lacks)
+    assert [word for _, word in back.receive(said.repeat())] == ["one", "two"]
+    lacked.append(back.lacks)
+    back.receive(said.confirmation())
+    assert [*lacked, back.lacks] == [False, True, False, False]

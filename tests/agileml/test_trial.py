@@ -12,7 +12,7 @@ from agileml.sampling import Sample
 from agileml.trial import Trial, measure_clock, run_trial
 
 MF = "agileml.apps.mf:MatrixFactorization"
-BUNDLED = (
+BUNDLED: tuple[tuple[str, dict[str, int]], ...] = (
     (MF, {"rank": 16}),
     ("agileml.apps.mlr:LogisticRegression", {}),
     ("agileml.apps.lda:LatentDirichletAllocation", {"topics": 10}),

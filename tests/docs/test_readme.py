@@ -44,6 +44,15 @@ def test_two_commands_start_everything() -> None:
     assert "test" in helped.stdout
 
 
+def test_an_installation_says_how_far_it_is() -> None:
+    code = (
+        "import dev; from pathlib import Path\nwith dev.progress(Path('requirements/run.txt')):\n    pass\n"
+    )
+    said = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert re.search(r"installing \d\d packages into", said.stderr)
+    assert "installed in" in said.stderr
+
+
 def test_the_ci_calls_the_test_command() -> None:
     assert (ROOT / ".ci" / "run").read_text().splitlines()[-1] == "exec python3 dev.py test"
 

@@ -207,7 +207,7 @@ def _run_job(
     starts = np.sort(np.random.default_rng(case.seed).integers(tape.begin, latest, case.starts))
     baseline = MACHINES * hours * price
     runs = []
-    for strategy in strategies(cores, typical_mttf_s(setting, fitted)):
+    for strategy in strategies(cores, typical_mttf_s(setting, fitted, fitted.history, fitted.now)):
         uses = _reference_only(case, setting, tape) if strategy.name == ON_DEMAND else setting
         runs.append((strategy.name, backtest(strategy, uses, job, tape, lambda _: tables, starts).outcomes))
     rows = [_row(case, hours, name, outcomes, baseline) for name, outcomes in runs]

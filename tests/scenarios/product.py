@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -52,6 +53,11 @@ output: model
 """BidBrain buys two machines, two minutes later two more: stages 2 and 3. A clock takes 600 real milliseconds
 on the reliable machine alone and 75 on four transient ones. The sigma is long enough for the second
 allocation to be asked for before time holds for the first."""
+_TERMINAL: Final = """
+import os, pty, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))
+"""
 SPOTCTL: Final = (sys.executable, "-c", "from spotctl.cli.app import main; main()")
 EntryT = TypeVar("EntryT", bound=e.Entry)
 
@@ -98,15 +104,80 @@ class Product:
 
     # ---- commands ---------------------------------------------------------------------------
 
-    def launch(self) -> None:
+    def launch(self, *more: str) -> None:
         """Start ``spotctl launch``; the second time it goes on with what the first has left."""
         job = str(self.folder / "scenario.yaml")
-        options = ["--yes", "--json", "--speed", str(SPEED)]
+        options = ["--yes", "--json", "--speed", str(SPEED), *more]
         options += self.price_options
         with (self.folder / "stdout").open("wb") as out, (self.folder / "stderr").open("ab") as chatter:
             self._launch = subprocess.Popen(
                 [*SPOTCTL, "launch", job, *options], env=self._environment, stdout=out, stderr=chatter
             )
+
+    def launch_at_terminal(self, *more: str, **variables: str) -> None:
+        """As ``launch``, for a person who watches at a terminal; ``variables`` of the environment."""
+        job = str(self.folder / "scenario.yaml")
+        command = [*SPOTCTL, "launch", job, "--yes", "--speed", str(SPEED), *self.price_options, *more]
+        environment = {**self._environment, "TERM": "xterm", **variables}
+        self._forget_launch()
+        with (self.folder / "screen").open("ab") as screen:
+            self._launch = subprocess.Popen(
+                [sys.executable, "-c", _TERMINAL, *command],
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=screen,
+                stderr=subprocess.STDOUT,
+            )
+
+    def press(self, text: str) -> None:
+        """At the terminal."""
+        assert self._launch is not None
+        assert self._launch.stdin is not None
+        self._launch.stdin.write(text.encode())
+        self._launch.stdin.flush()
+
+    @property
+    def screen(self) -> str:
+        """All that the terminal has shown."""
+        return (self.folder / "screen").read_text(errors="replace")
+
+    def wait_for_screen(self, text: str, times: int = 1) -> None:
+        """Until the terminal has shown ``text`` so many times."""
+        until = time.monotonic() + self.patience_s
+        while self.screen.count(text) < times:
+            assert time.monotonic() < until, f"{text!r} was not shown: {self.screen[-2000:]}"
+            time.sleep(0.02)
+
+    def close_terminal(self) -> None:
+        """As a person closes its window."""
+        assert self._launch is not None
+        self._launch.kill()
+        self._launch.wait(timeout=self.patience_s)
+
+    def driver(self) -> int:
+        """The process that drives the run: behind the one in front, at a terminal."""
+        launches = {process.id for process in self.processes() if "launch" in process.command[:3]}
+        parents = {_parent(process) for process in launches}
+        (driver,) = [process for process in launches if process not in parents]
+        return driver
+
+    def kill_driver(self) -> None:
+        """SIGKILL, and wait until nobody has the run."""
+        os.kill(self.driver(), signal.SIGKILL)
+        until = time.monotonic() + self.patience_s
+        while self.run.is_live():
+            assert time.monotonic() < until
+            time.sleep(0.005)
+
+    def wait_until_closed(self) -> e.Close:
+        """The end of the run, once nobody drives it any more."""
+        closed = self.wait(lambda entry: isinstance(entry, e.Close)).entry
+        until = time.monotonic() + self.patience_s
+        while self.run.is_live():
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        assert isinstance(closed, e.Close)
+        return closed
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Another command beside it, as from another terminal."""
@@ -234,7 +305,8 @@ class Product:
     @property
     def chatter(self) -> str:
         logs = sorted((self.folder / "home").glob("jobs/*/*/training/machines/*/*.log"))
-        texts = [path.read_text()[-1500:] for path in [self.folder / "stderr", *logs]]
+        written = [self.folder / "stderr", self.folder / "screen", *logs]
+        texts = [path.read_text(errors="replace")[-1500:] for path in written if path.exists()]
         return "\n".join(["what was written:", *filter(None, texts)])
 
     # ---- what must hold ---------------------------------------------------------------------
@@ -260,15 +332,29 @@ class Product:
         saved = training.load_model(data.shape, job.setup.partitions)
         assert saved.tobytes() == model.tobytes()
 
-    def clean_up(self) -> None:
+    def _forget_launch(self) -> None:
         if self._launch is not None:
             self._launch.kill()
             self._launch.wait()
+            if self._launch.stdin is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    self._launch.stdin.close()
+
+    def clean_up(self) -> None:
+        self._forget_launch()
         if self._ledger is not None:
             self._ledger.close()
         for run in self._runs.all():
             if run.machines.is_dir():
                 LocalHost(run.training).kill_all()
+
+
+def _parent(process: int) -> int:
+    """0 where it is gone."""
+    try:
+        return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
 
 
 @contextmanager

@@ -54,6 +54,7 @@ def test_an_eviction_with_a_warning_costs_no_step(tmp_path: Path) -> None:
         job.launch()
         final = job.check_done()
         assert (final["evictions"], final["failures"], final["clocks_redone"]) == (1, 0, 0)
+        assert final["seconds_redone"] == 0
         assert len(job.all(e.SafeToKill)) == 1
         assert "s left" in job.log(), "it was told how long it has"
 
@@ -97,6 +98,19 @@ def test_a_program_that_ignores_the_warning_loses_what_came_after_its_newest_che
         reported = max(entry.clock for entry in job.all(e.Progressed) if entry.at < evicted_at)
         assert {back.to for back in job.all(e.RolledBack)} <= {second}
         assert final["clocks_redone"] >= reported - second
+        assert final["seconds_redone"] > 0 or final["clocks_redone"] == 0
+
+
+def test_a_program_that_keeps_and_says_nothing_is_known_to_have_run_for_nothing(tmp_path: Path) -> None:
+    with command(tmp_path, spikes(after=1800)) as job:
+        (tmp_path / "program" / "program.py").write_text("import time; time.sleep(1.5)")
+        job.launch()
+        final = job.end()
+        assert (final["state"], final["clocks_redone"]) == ("done", 0), job.chatter
+        stopped = {safe.instance: safe.at for safe in job.all(e.SafeToKill)}
+        *again, last = job.all(e.ProgramBegan)
+        assert {began.clock for began in (*again, last)} == {0}
+        assert final["seconds_redone"] == sum(stopped[began.instance] - began.at for began in again) > 0
 
 
 def test_a_program_that_fails_is_tried_again_and_then_its_last_words_are_told(tmp_path: Path) -> None:

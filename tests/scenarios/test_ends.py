@@ -16,7 +16,6 @@ pytestmark = pytest.mark.process
 
 GRACEFUL: Final[dict[str, Callable[[Product], object]]] = {
     "SIGTERM": lambda job: job.signal(signal.SIGTERM),
-    "a terminal that is closed": lambda job: job.signal(signal.SIGHUP),
     "Ctrl-C without a terminal": lambda job: job.signal(signal.SIGINT),
     "cancel": lambda job: job.command("cancel", "scenario"),
 }

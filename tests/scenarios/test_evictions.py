@@ -81,6 +81,29 @@ def test_an_eviction_while_spotctl_is_down_is_billed_as_it_was(tmp_path: Path, u
         job.check_record(final)
 
 
+def test_a_reliable_machine_on_spot_that_is_taken_costs_what_came_after_the_checkpoint(
+    tmp_path: Path, undisturbed: bytes
+) -> None:
+    """The default keeps the model on spot where a checkpoint stands behind it; its price takes it away."""
+    with product(tmp_path, [(FIRST, 1800, SPIKE), (FIRST, 2400, QUIET)]) as job:
+        with (job.folder / "scenario.yaml").open("a") as file:
+            file.write(f"checkpoint: {{store: {job.folder}/states, every: 4}}\n")
+        job.launch()
+        final = job.end()
+        first, second = (entry for entry in job.all(e.Acquire) if entry.reliable)
+        assert (first.market.zone, first.market.instance_type) == (FIRST, "c4.xlarge")
+        assert first.bid == 0.209, "the list price"
+        (taken,) = [ended for ended in job.all(e.InstancesEnded) if "r1-1" in ended.instances]
+        assert (taken.at, taken.end) == (START + 1920, End.EVICTED)
+        assert second.market.zone == SECOND, "the first zone is dearer than on demand"
+        assert (final["state"], final["exit_code"], final["clocks"]) == ("done", 0, CLOCKS), job.chatter
+        assert final["restarts"] == 1
+        assert final["clocks_redone"] <= 4 + STALENESS + 2
+        assert job.model.read_bytes() == undisturbed
+        job.check_nothing_left()
+        job.check_record(final)
+
+
 def safe_after_s(job: Product) -> list[float]:
     """Real seconds from the warning of each evicted machine until nothing would be lost with it."""
     warned = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -58,8 +59,17 @@ class Bystander:
     def on_entry(self, state: State, entry: e.Entry) -> None:
         pass
 
-    def ask_interrupt(self) -> Answer:
+    def ask_interrupt(self, withdrawn: Event) -> Answer:
         return "cancel"
+
+    def leave(self, why: str) -> None:
+        """It has no terminal."""
+
+    def suspend(self) -> None:
+        """It has no terminal."""
+
+    def resume(self) -> None:
+        """It has no terminal."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -19,8 +20,17 @@ _LOOKS_AGAIN_S = 0.25
 class Nobody:
     """A watcher that is never asked."""
 
-    def ask_interrupt(self) -> Answer:
+    def ask_interrupt(self, withdrawn: Event) -> Answer:
         raise AssertionError("nobody pressed Ctrl-C")
+
+    def leave(self, why: str) -> None:
+        raise AssertionError("nobody closed a terminal")
+
+    def suspend(self) -> None:
+        raise AssertionError("nobody pressed Ctrl-Z")
+
+    def resume(self) -> None:
+        """Harmless."""
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from pricing_data.units import Instant
-from spotctl.timesource import Effect, PacedTime, VirtualTime, pause, stopwatch
+from spotctl.timesource import LENT_S, Effect, PacedTime, VirtualTime, pause, stopwatch
 
 START = Instant(1_000_000)
 SPEED = 1000.0
@@ -38,6 +38,23 @@ class Until:
 
     def __call__(self) -> tuple[Effect, ...]:
         return (self._effect,) if stopwatch() < self._done_at else ()
+
+
+class Following:
+    """Keeps all that it is told. ``limit``: how far it may go."""
+
+    def __init__(self) -> None:
+        self.limits: list[float] = []
+        self.awaited: list[bool] = []
+
+    @property
+    def limit(self) -> float:
+        return self.limits[-1]
+
+    def release(self, nominal: float, real: float, limit: float, *, awaited: bool = False) -> None:
+        assert nominal <= limit or limit == pytest.approx(nominal, abs=1.0)
+        self.limits.append(limit)
+        self.awaited.append(awaited)
 
 
 def took(action: Callable[[], None]) -> float:
@@ -79,11 +96,52 @@ def test_time_spent_elsewhere_counts_but_a_moment_is_never_passed() -> None:
     assert time.now == after(100)
 
 
-def test_time_that_was_rested_does_not_count() -> None:
+def test_time_in_which_the_process_was_stopped_does_not_count() -> None:
+    """But for half a second, for which those who follow had gone on."""
     time = PacedTime(START, SPEED)
-    pause(0.2)
-    time.rest()
-    assert took(lambda: time.advance(after(150), quiet, nothing)) >= 0.14
+    follower = Following()
+    time.follow(follower)
+    stopped: list[float] = []
+
+    def stop_once(seconds: float) -> bool:
+        stopped.append(follower.limit - START)
+        pause(1.5 if len(stopped) == 1 else seconds)
+        return len(stopped) == 2
+
+    time.advance(after(10**6), stop_once, nothing)
+    assert 1000 * LENT_S - 5 <= stopped[0] <= 1000 * LENT_S + 50
+    assert stopped[0] - 1 <= time.now - START < 1300, "those who followed were as far, and no further"
+
+
+def test_those_who_follow_stand_still_while_nobody_moves_the_time() -> None:
+    time = PacedTime(START, SPEED)
+    follower = Following()
+    time.follow(follower)
+    assert follower.limit == START
+    time.advance(after(100), quiet, nothing)
+    assert follower.limit == time.now == after(100)
+    time.unfollow(follower)
+    time.advance(after(200), quiet, nothing)
+    assert follower.limit == after(100)
+
+
+def test_those_who_follow_never_pass_what_is_scheduled() -> None:
+    time = PacedTime(START, SPEED)
+    follower = Following()
+    time.follow(follower)
+    time.advance(after(120), quiet, nothing)
+    assert max(follower.limits) <= after(120)
+
+
+@pytest.mark.parametrize("needs_work", [False, True])
+def test_those_who_follow_are_told_of_a_hold_for_which_they_have_to_work(needs_work: bool) -> None:
+    time = PacedTime(START, SPEED)
+    follower = Following()
+    time.follow(follower)
+    effect = Effect("the training ends", after(20), floor_s=0.1, needs_work=needs_work)
+    time.advance(after(30), quiet, lambda: (effect,))
+    assert any(follower.awaited) == needs_work
+    assert not follower.awaited[-1]
 
 
 def test_news_from_outside_end_the_wait_where_the_clock_stands() -> None:

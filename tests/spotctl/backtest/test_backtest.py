@@ -134,8 +134,9 @@ def test_files_of_two_kinds_are_not_mixed(tmp_path: Path) -> None:
         merged([events, polled])
 
 
-def test_the_baseline_is_always_run_and_first() -> None:
+def test_the_baseline_is_always_run() -> None:
     assert alone(("proteus", "on-demand")) == ("on-demand", "proteus")
     assert alone(()) == tuple(MENU)
-    with pytest.raises(UsageError, match="There are: on-demand"):
+    assert alone(())[0] == "auto"
+    with pytest.raises(UsageError, match="There are: auto, on-demand"):
         check(("nonsense",))

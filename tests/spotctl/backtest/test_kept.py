@@ -126,7 +126,7 @@ def test_the_starts_are_a_part_of_the_batches() -> None:
 
 
 def test_which_are_kept() -> None:
-    assert within(3600.0, (), "tierml") == ("proteus", "tierml", "uniform-progress", "greedy")
+    assert within(3600.0, (), "tierml") == ("auto", "tierml", "uniform-progress", "greedy")
     assert within(3600.0, ("standard", "tierml", "on-demand"), "proteus") == ("tierml",)
     assert within(None, ("tierml",), "proteus") == ()
     assert (row("tierml"), row("greedy")) == ("tierml, kept", "greedy")

@@ -16,18 +16,21 @@ from bidbrain.batch import Chances, Codes
 from bidbrain.eviction.asked import Asked
 from bidbrain.eviction.price_crossing import PriceCrossing
 from bidbrain.model import Action, Limits
-from bidbrain.strategies.least_cost import BidBrain
+from bidbrain.strategies.menu import LIVE
 from pricing_data.billing import End
 from pricing_data.market import Market, MarketRules, PriceHistory
 from pricing_data.rules import AWS, AWS_2016, GCP
+from pricing_data.spells import Observations, Spells
 from pricing_data.traces import read_trace
 from pricing_data.units import HOUR_S, Instant, Seconds, UsdPerHour, parse_instant
 from spotctl.backtest.prepare import setting_of
 from spotctl.control import events as e
+from spotctl.control.deciding import restart_of
 from spotctl.control.spending import spent
 from spotctl.control.state import State
-from spotctl.control.terms import Terms, Tradable
-from tests.spotctl.build import START, random_trace, replay, terms
+from spotctl.control.terms import Keeping, Terms, Tradable
+from spotctl.providers.simulated import UNLIMITED
+from tests.spotctl.build import MARKETS, START, random_trace, replay, terms
 
 BOOT_S = 60
 """Of the machines in ``build.replay``."""
@@ -45,23 +48,33 @@ class Hourly:
         return Asked(PriceCrossing().fit(self.history.as_of(at), at), self.markets)
 
 
-def fast(of: Terms, trace: PriceHistory) -> tuple[Ran, int]:
+def fast(of: Terms, trace: PriceHistory, capacity: Observations) -> tuple[Ran, int]:
     """The job on the fast engine: what it did, and its micro-dollars."""
     setting = setting_of(of)
     assert of.stop.clocks is not None
-    job = Job(of.stop.clocks * of.core_seconds_per_clock, BOOT_S, of.core_seconds_per_clock)
+    job = Job(
+        of.stop.clocks * of.core_seconds_per_clock,
+        BOOT_S,
+        of.core_seconds_per_clock,
+        restart=restart_of(replace(of, start_s=Seconds(BOOT_S))),
+    )
     end = Instant(of.start + 72 * HOUR_S)
-    tape = Tape.of(trace, setting.markets, of.start, end)
-    found = backtest(BidBrain(), setting, job, tape, Hourly(trace, setting.markets), np.array([of.start]))
+    tape = Tape.of(trace, setting.markets, of.start, end, capacity)
+    strategy, beliefs = LIVE[of.strategy](0.0), Hourly(trace, setting.markets)
+    found = backtest(strategy, setting, job, tape, beliefs, np.array([of.start]))
     return found.ran, int(found.micros[0])
 
 
-def check(of: Terms, trace: PriceHistory) -> State:
+def check(of: Terms, trace: PriceHistory, capacity: Observations = UNLIMITED) -> State:
     """The core and the engine agree on ``of``; what the core came to."""
-    state, entries = replay(of, trace)
-    ran, micros = fast(of, trace)
+    of = replace(of, start_s=Seconds(BOOT_S))
+    state, entries = replay(of, trace, capacity=capacity)
+    ran, micros = fast(of, trace, capacity)
+    granted = {x.allocation for x in entries if isinstance(x, e.Granted)}
     bought = [
-        (x.at, x.market, x.count, x.bid) for x in entries if isinstance(x, e.Acquire) and not x.reliable
+        (x.at, x.market, x.count, x.bid)
+        for x in entries
+        if isinstance(x, e.Acquire) and not x.reliable and x.allocation in granted
     ]
     rows = zip(ran.ended.requested_at, ran.ended.market, ran.ended.count, ran.ended.bid, strict=True)
     assert bought == [(at, of.spot[market].market, count, bid) for at, market, count, bid in rows]
@@ -78,25 +91,62 @@ def check(of: Terms, trace: PriceHistory) -> State:
     return state
 
 
+def proteus(rules: MarketRules = AWS_2016, *, clocks: int) -> Terms:
+    return replace(terms(rules, clocks=clocks), strategy="proteus")
+
+
+def auto(rules: MarketRules, *, kept: bool, clocks: int = 240) -> Terms:
+    """By the default; ``kept``: with checkpoints, so that all of it may be on spot."""
+    of = terms(rules, clocks=clocks)
+    keeps = Keeping(20, Seconds(0.0)) if kept else None
+    return replace(of, strategy="auto", keeps=keeps, limits=replace(of.limits, max_instances=7))
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["tier on demand", "tier anywhere"])
+@pytest.mark.parametrize("rules", [AWS, AWS_2016], ids=lambda rules: rules.name)
+@pytest.mark.parametrize("seed", range(2))
+def test_the_default_decides_alike_on_both(rules: MarketRules, seed: int, kept: bool) -> None:
+    state = check(auto(rules, kept=kept), random_trace(seed))
+    assert state.decisions > 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_default_decides_alike_where_capacity_comes_and_goes(seed: int) -> None:
+    """Requests are refused, machines are taken with their market, the reliable one among them."""
+    state = check(auto(GCP, kept=True), random_trace(seed + 20), scarce(seed))
+    assert state.restarts > 0
+    assert any(a.refused for a in state.allocations.values())
+
+
+def scarce(seed: int) -> Observations:
+    """Each market has machines for half an hour to four hours, and then has none for up to one."""
+    rng, found = np.random.default_rng(seed), {}
+    for market in MARKETS:
+        up, down = rng.integers(1800, 4 * HOUR_S, 60), rng.integers(300, HOUR_S, 60)
+        begins = START + np.cumsum(up + down) - (up + down)
+        found[market] = Spells.of(begins, begins + up, np.ones(60, np.bool_))
+    return Observations.of(found)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_the_engine_is_the_control_core_in_fast(seed: int) -> None:
-    state = check(terms(clocks=240), random_trace(seed))
+    state = check(proteus(clocks=240), random_trace(seed))
     assert state.evicted_allocations > 0, "or little was shown"
 
 
 @pytest.mark.parametrize("rules", [AWS, GCP], ids=lambda rules: rules.name)
 def test_also_where_seconds_are_billed(rules: MarketRules) -> None:
-    check(terms(rules, clocks=240), random_trace(2))
+    check(proteus(rules, clocks=240), random_trace(2))
 
 
 def test_also_where_machines_end_at_an_age() -> None:
     brief = replace(GCP, max_lifetime_s=2 * HOUR_S)
-    state = check(terms(brief, clocks=240), random_trace(3))
+    state = check(proteus(brief, clocks=240), random_trace(3))
     assert state.evicted_allocations > 0
 
 
 def test_also_where_machines_join_slowly_and_losses_are_dear() -> None:
-    of = terms(clocks=240)
+    of = proteus(clocks=240)
     slow = replace(of, scaling=replace(of.scaling, sigma_s=Seconds(90), lambda_s=Seconds(300)))
     check(slow, random_trace(7))
 
@@ -107,7 +157,7 @@ def test_on_recorded_prices_of_three_zones(recorded_data: Path, start: str, camp
     path = recorded_data / "aws-spot-2016mid" / "spot_prices.csv.gz"
     trace = read_trace(path, only=lambda market: market.instance_type == "m4.xlarge").history
     of = replace(
-        terms(AWS_2016, clocks=900 if campaign else 150),
+        proteus(AWS_2016, clocks=900 if campaign else 150),
         start=parse_instant(start),
         spot=tuple(Tradable(market, UsdPerHour(0.239), 4) for market in trace.markets),
         limits=Limits(12, 4, (0.0001, 0.001, 0.01, 0.1)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from threading import Event
 
 import pytest
 
@@ -37,4 +38,4 @@ def test_json_lines_are_the_entries_and_nothing_else(capsys: pytest.CaptureFixtu
 
 @pytest.mark.parametrize("watcher", [JsonLines(), LogLines()])
 def test_where_nobody_can_be_asked_ctrl_c_is_a_graceful_cancel(watcher: JsonLines | LogLines) -> None:
-    assert watcher.ask_interrupt() == "cancel"
+    assert watcher.ask_interrupt(Event()) == "cancel"

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from spotctl import session
+from spotctl.cli import workview
+from spotctl.jobfile import load_job
+from spotctl.settings import LaunchOptions
 from tests.spotctl.cli.commandline import spotctl
 
 _ROW = "{},us-east-1,us-east-1a,c4.xlarge,Linux/UNIX,{}\n"
@@ -43,7 +48,7 @@ def test_a_plan_says_what_would_be_bought_why_and_what_it_comes_to(home: Path) -
     assert "deadline         2:00:00 is promised: machines on demand alone need" in shown.stdout
     assert "budget           $20.0000 is kept" in shown.stdout
 
-    assert "beta: price crossings of" in shown.stdout
+    assert "risk in an hour: price crossings of" in shown.stdout
 
     plan = json.loads(spotctl("plan", "nightly.yaml", "--json").stdout)
     assert all(row["low"] <= row["beta"] <= row["high"] and row["newest"] for row in plan["betas"])
@@ -66,6 +71,83 @@ def test_nothing_is_said_of_the_whole_of_a_job_that_nobody_can_foresee(home: Pat
     assert "0:15:00 after the start\n" in by_time, "it ends by itself"
     assert "is taken for" not in by_time
     assert not home.exists()
+
+
+_UNSAID = """\
+app: agileml.apps.mf:MatrixFactorization
+args: {rank: 4}
+data: ratings.csv
+stop: {clocks: 40}
+resources:
+  reliable: {instance_type: m4.xlarge}
+  spot: {instance_types: [c4.xlarge], max_instances: 4}
+"""
+
+
+def _ratings(folder: Path, rows: int) -> None:
+    lines = (f"{n % 613},{n % 97},{n % 5}.5" for n in range(rows))
+    (folder / "ratings.csv").write_text("user,item,value\n" + "\n".join(lines) + "\n")
+
+
+def test_a_plan_looks_at_the_data_and_a_launch_rests_on_what_it_says(home: Path) -> None:
+    """A clock is estimated from the counts or measured, and what was measured is kept in the job file."""
+    here = home.parent
+    _ratings(here, 9000)
+    (here / "unsaid.yaml").write_text(_UNSAID)
+    shown = spotctl("plan", "unsaid.yaml").stdout
+    assert "data             9,000 rows (613 users, 97 items), " in shown
+    assert "the model has 11.4 kB" in shown
+    assert "is estimated at 0.00225 core-seconds, right within a factor of 3;" in shown
+    plan = json.loads(spotctl("plan", "unsaid.yaml", "--json").stdout)
+    assert (plan["work_source"], plan["work_assumed"], plan["input"]["rows"]) == ("estimated", False, 9000)
+    launched = spotctl("launch", "unsaid.yaml", "--yes", "--world", "replay", "--json").stdout
+    began = json.loads(launched.splitlines()[0])
+    assert began["terms"]["core_seconds_per_clock"] == plan["core_seconds_per_clock"]
+
+    measured = json.loads(spotctl("plan", "unsaid.yaml", "--measure", "--json").stdout)
+    low, high = measured["work_range"]
+    assert low < measured["core_seconds_per_clock"] == measured["measured_core_seconds"] < high
+    said = spotctl("plan", "nightly.yaml", "--measure").stdout
+    assert "core-seconds of this computer (" in said
+    assert "the job file says 2880" in said
+
+
+@pytest.mark.usefixtures("home")
+def test_only_the_first_rows_of_a_large_input_are_read() -> None:
+    _ratings(Path(), 450_000)
+    Path("unsaid.yaml").write_text(_UNSAID)
+    shown = spotctl("plan", "unsaid.yaml").stdout
+    assert re.search(
+        r"data +about 4(49|50|51),000 rows \(613 users, 97 items in the first 3\d\d,\d{3}\)", shown
+    )
+    assert "the model has at most " in shown
+
+
+@pytest.mark.usefixtures("home")
+def test_a_command_has_no_clocks_to_measure() -> None:
+    Path("of.yaml").write_text(_OF_COMMAND)
+    refused = spotctl("plan", "of.yaml", "--measure")
+    assert refused.exit_code == 2
+    assert "a command has no clocks to try" in refused.stderr
+
+
+def test_a_clock_that_is_estimated_is_played_as_fast_as_this_computer_can(home: Path) -> None:
+    """Else the prices' time passes while little is done, and the bill is higher than planned."""
+    _ratings(home.parent, 9000)
+    (home.parent / "unsaid.yaml").write_text(_UNSAID)
+    unsaid, nightly = load_job(home.parent / "unsaid.yaml"), load_job(home.parent / "nightly.yaml")
+    free = LaunchOptions(speed_named=False)
+    plan = session.plan_job(unsaid, free)
+    chosen = session.paced(unsaid, free, plan)
+    rate = plan.ahead.work / plan.ahead.expected_s
+    assert 1 <= chosen.speed < 600
+    slower = plan.work.slower_here(rate, chosen.speed)
+    assert slower is not None
+    assert chosen.speed == 1 or slower <= 1
+    assert session.paced(unsaid, replace(free, speed_named=True), plan).speed == 600
+    assert session.paced(nightly, free, session.plan_job(nightly, free)).speed == 600
+    lines = workview.told_of_speed(plan, LaunchOptions(speed=1e6))
+    assert "more slowly than prices pass at" in lines[0]
 
 
 _OF_COMMAND = (

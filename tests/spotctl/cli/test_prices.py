@@ -138,7 +138,9 @@ def test_status_shows_what_is_wrong_with_examples(auctions: Path) -> None:
 
 
 def test_an_empty_store_says_what_to_do() -> None:
-    assert "`spotctl prices fetch`" in spotctl("prices", "status").stdout
+    for verb in ("status", "show"):
+        told = spotctl("prices", verb)
+        assert ("`spotctl prices fetch`" in told.stderr, told.stdout) == (True, "")
     result = spotctl("prices", "show", "c4.xlarge")
     assert result.exit_code == 2
     assert "`spotctl prices fetch` or `import`" in result.stderr

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from bidbrain.policies.menu import MENU
-from pricing_data.units import format_instant
+from pricing_data.units import format_instant, parse_instant
 from spotctl.queue.journal import QueueFolder, root_of
+from spotctl.runs import Runs
 from spotctl.settings import WorldKind
 from tests.scenarios.market import START, write_prices
 from tests.spotctl.cli.commandline import FINAL_KEYS, spotctl
@@ -57,6 +60,27 @@ def test_json_is_a_line_for_each_event_and_the_outcome_last(home: Path) -> None:
     for job in final["jobs"]:
         assert set(job) >= FINAL_KEYS
         assert Path(job["ledger"]).is_relative_to(home)
+
+
+def test_without_a_named_start_all_jobs_start_together_as_the_clock_says(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what the plan says is had again."""
+    monkeypatch.delenv("SPOTCTL_TRACE_START", raising=False)
+    asked = ("queue", "run", "night.yaml", "--world", "replay", "--yes")
+    shown = spotctl(*asked, "--dry-run").stdout
+    found = re.search(r"starts (\S+), the prices' own time; again with --trace-start (\S+)", shown)
+    assert found is not None
+    assert found[1] == found[2]
+    assert "again with" not in spotctl(*asked, "--dry-run", "--trace-start", found[1]).stdout
+    final = json.loads(spotctl(*asked, "--json").stdout.splitlines()[-1])
+    assert {run.state().terms.start for run in Runs(home / "replays").all()} == {
+        parse_instant(final["started"])
+    }
+    began, shown_then = (dt.datetime.fromisoformat(text) for text in (final["started"], found[1]))
+    assert began - shown_then in (dt.timedelta(0), dt.timedelta(hours=1)), (
+        "the hour may have ended in between"
+    )
 
 
 @pytest.mark.usefixtures("home")

@@ -29,9 +29,37 @@ REACTION_S = 0.3
 PATIENCE_S = 120
 """Longest silence of a command that is not waiting for an answer."""
 ASKING = """
+import os, signal, sys, time
+from pathlib import Path
+from spotctl.background import fork_behind
+from spotctl.cli.observers import LogLines, Screen
+from spotctl.interrupts import Interrupts
+from spotctl.ledger import Ledger
+front = fork_behind(7)
+asked, turns, kind = [], 0, sys.argv[1]
+with (Screen("600x real time", front) if kind == "screen" else LogLines(front)) as watcher:
+    interrupts = Interrupts(Ledger.in_memory(), watcher)
+    left, watcher.leave = [], lambda why: (left.append(why), front.leave(as_wanted=False))
+    with interrupts.caught():
+        os.kill(os.getpid(), signal.SIGINT)
+        while True:
+            asked = [ask.value for ask in interrupts()]
+            turns += 1
+            time.sleep(0.01)
+            if not interrupts.asking:
+                break
+Path("answered").write_text(" ".join(asked + left) or "continue")
+assert turns > 20, "the run went on while somebody was asked"
+"""
+WATCHING = """
 from spotctl.cli.observers import Screen
+from tests.spotctl.cli.story import told
 with Screen("600x real time") as watcher:
+    for state, entry in list(told())[:8]:
+        watcher.on_entry(state, entry)
+    watcher._live.refresh()
     answer = watcher.ask_interrupt()
+    watcher._live.refresh()
 print("answered", answer)
 """
 HANGING_UP = """
@@ -52,7 +80,7 @@ CTRL_C = "\x03"
 
 
 class Terminal:
-    """The command at a terminal of its own. ``shown``: all it has written, without colours."""
+    """The command at a terminal of its own. ``written``: all it has written; ``shown``: without colours."""
 
     def __init__(self, folder: Path, program: str, *arguments: str) -> None:
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "SPOTCTL_HOME": str(folder / "home")}
@@ -65,7 +93,7 @@ class Terminal:
             cwd=folder,
             env=environment,
         )
-        self.shown = ""
+        self.shown = self.written = ""
 
     def __enter__(self) -> Self:
         return self
@@ -103,6 +131,7 @@ class Terminal:
         heard, _, _ = select.select([self._process.stdout], [], [], PATIENCE_S)
         assert heard, f"it said nothing for {PATIENCE_S} s:\n{self.shown}"
         text = os.read(self._process.stdout.fileno(), 65536).decode(errors="replace")
+        self.written += text
         self.shown += re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text).replace("\r", "")
         return bool(text)
 
@@ -138,26 +167,34 @@ def test_yes_runs_the_job_and_shows_the_bill(terminal: Terminal) -> None:
 
 
 @pytest.mark.parametrize(
-    ("typed", "answer"),
+    ("kind", "typed", "answer", "code"),
     [
-        ("g\n", "continue"),
-        ("\n", "continue"),
-        ("c\n", "cancel"),
-        ("d\n", "down"),
-        ("l\n", "detach"),
-        (CTRL_C, "cancel"),
+        ("screen", "g\n", "continue", 0),
+        ("screen", "\n", "continue", 0),
+        ("screen", "c\n", "cancel", 0),
+        ("screen", "d\n", "down", 0),
+        ("screen", "l\n", "it was left running", 7),
+        ("screen", CTRL_C, "cancel", 0),
+        ("plain", "g\n", "continue", 0),
+        ("plain", CTRL_C, "cancel", 0),
     ],
 )
-def test_what_can_be_answered_to_ctrl_c(tmp_path: Path, typed: str, answer: str) -> None:
+def test_what_can_be_answered_to_ctrl_c(
+    tmp_path: Path, kind: str, typed: str, answer: str, code: int
+) -> None:
     """A second Ctrl-C while being asked is a graceful cancel; an empty line goes on."""
-    with Terminal(tmp_path, ASKING) as terminal:
+    with Terminal(tmp_path, ASKING, kind) as terminal:
         terminal.until("[g/c/d/l] ").type(typed)
-        assert terminal.end() == 0
-        assert f"answered {answer}" in terminal.shown
+        assert terminal.end() == code
+    by = time.monotonic() + PATIENCE_S
+    while not (tmp_path / "answered").exists():  # who was left running goes on behind
+        assert time.monotonic() < by
+        time.sleep(0.02)
+    assert (tmp_path / "answered").read_text() == answer
 
 
 def test_another_answer_is_asked_for_again(tmp_path: Path) -> None:
-    with Terminal(tmp_path, ASKING) as terminal:
+    with Terminal(tmp_path, ASKING, "screen") as terminal:
         terminal.until("[g/c/d/l] ").type("x\n").until("found 'x', expected one of g, c, d, l")
         assert terminal.type("c\n").end() == 0
 
@@ -170,7 +207,7 @@ def test_a_terminal_that_is_closed_is_heard_and_written_to_no_more(tmp_path: Pat
     while not (heard.exists() and heard.read_text()):
         assert time.monotonic() < limit, "what was at the terminal ended without a word"
         time.sleep(0.05)
-    assert heard.read_text() == "SIGHUP"
+    assert heard.read_text().split()[0] == "SIGHUP"
 
 
 def test_what_ignores_a_closed_terminal_goes_on_ignoring_it() -> None:
@@ -187,3 +224,28 @@ def test_what_ignores_a_closed_terminal_goes_on_ignoring_it() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "['SIGTERM']"
+
+
+def on_the_screen(written: str) -> list[str]:
+    """What a terminal shows after this: of all that rich writes, cursors go up and lines are erased."""
+    lines, row = [""], 0
+    for part in re.findall(r"\x1b\[[0-9;?]*[A-Za-z]|\r|\n|[^\x1b\r\n]+", written):
+        if part == "\n":
+            row += 1
+            lines += [""] * (row + 1 - len(lines))
+        elif part.startswith("\x1b") and part.endswith("A"):
+            row = max(0, row - int(part[2:-1] or 1))
+        elif part == "\x1b[2K":
+            lines[row] = ""
+        elif not part.startswith("\x1b") and part != "\r":
+            lines[row] += part
+    return lines
+
+
+def test_after_going_on_the_view_stands_there_once(tmp_path: Path) -> None:
+    with Terminal(tmp_path, WATCHING) as terminal:
+        terminal.until("[g/c/d/l]")
+        terminal.type("g\n")
+        terminal.until("answered continue")
+        headers = [line for line in on_the_screen(terminal.written) if "prices: " in line]
+    assert len(headers) == 1, "\n".join(on_the_screen(terminal.written))

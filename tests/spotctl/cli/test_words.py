@@ -20,7 +20,7 @@ STORY = """\
 14:04 training: 4 x c4.xlarge in us-east-1b (s1) takes part
 14:04 stage 2: parameters live on spot machines, backed up on reliable ones; everybody computes
 14:32 warned: 4 x c4.xlarge in us-east-1b (s1) will be taken at 14:34 (price 0.31 > bid 0.052)
-14:34 gone: 4 x c4.xlarge in us-east-1b (s1), evicted
+14:34 gone: 4 x c4.xlarge in us-east-1b (s1), evicted; their last hour is free: $0.2000 comes back
 14:34 rolled back to clock 11: 1 clock is computed again
 14:35 stage 1: parameters live on reliable machines; everybody computes
 14:51 trained: 40 clocks done, model in /models/movies
@@ -105,3 +105,8 @@ def test_money_for_people_has_four_decimals() -> None:
 
 def test_the_story_is_long_enough_to_mean_something() -> None:
     assert len(entries()) > 25
+
+
+@pytest.mark.parametrize(("parts", "said"), [("a", "a"), ("ab", "a and b"), ("abc", "a, b and c")])
+def test_lists_have_commas_and_one_and(parts: str, said: str) -> None:
+    assert words.listed(list(parts)) == said

@@ -14,11 +14,10 @@ from pricing_data.rules import AWS_2016
 from pricing_data.units import Instant, UsdPerHour
 from spotctl.control import events as e
 from spotctl.control.lifecycle import Life
-from spotctl.ledger import Ledger
 from spotctl.providers.base import Order, Report, Standing
 from spotctl.providers.simulated import SimulatedProvider
 from spotctl.runs import Run
-from spotctl.worlds.local import end_as_seen, last_seen, over_at
+from spotctl.worlds.local import Absence, end_as_seen, last_seen
 from tests.spotctl.build import MARKETS, START, scripted_trace
 from tests.spotctl.cli.story import at, state_after
 
@@ -37,7 +36,7 @@ def wrote(file: Path, seconds_ago: float) -> None:
 def seen(folder: Path) -> dict[str, int]:
     """Nominal seconds after spotctl went away."""
     host = LocalHost(folder / "training")
-    found = last_seen(Run(folder), host, state_after(20), HOUR_AWAY, SPEED)
+    found = last_seen(Run(folder), host, state_after(20), absence(time.time()))
     return {name: moment - HOUR_AWAY.at for name, moment in found.items()}
 
 
@@ -60,28 +59,28 @@ def test_machines_that_had_ended_before_are_not_asked_for(tmp_path: Path) -> Non
     ended = structs.replace(state.instances["s1-3"], life=Life.ENDED)
     state = structs.replace(state, instances={**state.instances, "s1-3": ended})
     host = LocalHost(tmp_path / "training")
-    assert set(last_seen(Run(tmp_path), host, state, HOUR_AWAY, SPEED)) == {"r1-0", "s1-0", "s1-1", "s1-2"}
+    found = last_seen(Run(tmp_path), host, state, absence(time.time()))
+    assert set(found) == {"r1-0", "s1-0", "s1-1", "s1-2"}
 
 
-def test_training_was_over_as_long_after_the_last_entry_as_its_files_are_younger(tmp_path: Path) -> None:
-    """However long afterwards somebody looks."""
-    run = Run(tmp_path)
-    ledger = run_ledger(run, at(20))
-    recorded = ledger.last()
-    ledger.close()
-    assert recorded is not None
-    (on_record, written) = recorded
-    assert on_record == HOUR_AWAY.at
-    found = [over_at(run, written + seconds, HOUR_AWAY, SPEED) for seconds in (-5.0, 0.0, 1800.0, 9000.0)]
+def test_a_machine_that_recorded_its_end_ended_then_whatever_its_files_say(tmp_path: Path) -> None:
+    machine = tmp_path / "training" / "machines" / "s1-0"
+    wrote(machine / "agent.log", seconds_ago=10)
+    ended = HOUR_AWAY.at + 4711
+    (machine / "life").write_text(f"{HOUR_AWAY.at - 600}.0 {ended}.0 {ended}.0")
+    assert seen(tmp_path)["s1-0"] == 4711
+
+
+def test_training_was_over_as_long_before_the_absence_ended_as_its_files_are_older() -> None:
+    now = 1_000_000.0
+    found = [absence(now).at(now - 3600 + seconds) for seconds in (-5.0, 0.0, 1800.0, 9000.0)]
     assert found == [at(20), at(20), Instant(at(20) + 1800 * int(SPEED)), HOUR_AWAY.until]
-    assert over_at(run, None, HOUR_AWAY, SPEED) is None
+    assert absence(now).at(None) is None
 
 
-def run_ledger(run: Run, last: Instant) -> Ledger:
-    ledger = Ledger.at(run.ledger_path)
-    ledger.append(e.Woke(last))
-    ledger.commit()
-    return ledger
+def absence(now: float) -> Absence:
+    """Of an hour, which ends ``now`` (seconds since the epoch)."""
+    return Absence(HOUR_AWAY, float(HOUR_AWAY.until), now, SPEED)
 
 
 def test_the_dead_ended_when_they_were_last_seen_unless_they_were_taken() -> None:

@@ -1,0 +1,291 @@
+"""Nominal time as the machines of this computer see it, and until when each of them may live.
+
+FOLDER/clock                 numbers that everybody maps into memory; written by whoever drives the job
+FOLDER/driver                locked by the process that drives
+FOLDER/machines/NAME/bound   the nominal moment at which the provider takes the machine, or infinity
+FOLDER/machines/NAME/life    what the machine records of itself: began, last seen, ended (nominal)
+
+While somebody drives, nominal time goes no further than the driver has released: a driver that is stopped,
+or thinks, releases nothing, and no machine computes beyond. While nobody drives, nominal time goes on at
+``speed`` from the moment at which the driver was last there, and each machine ends itself at its bound.
+
+A job folder without a clock has no nominal time: its machines go by the seconds of the computer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import math
+import mmap
+import os
+import struct
+import time
+import weakref
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NoReturn
+
+_NOMINAL, _REAL, _LIMIT, _SPEED, _SEEN, _BEAT, _AWAITED = range(7)
+"""The cells of a clock. Nominal time was NOMINAL at REAL (seconds since the epoch), and goes no further than
+LIMIT while driven. SEEN: when a machine last saw that somebody drives; BEAT: when the driver last wrote;
+AWAITED: whether the driver holds time until training has done something."""
+_LOOK_EVERY_S: Final = 0.05
+"""At the driver's lock: a system call, where a worker asks for the time a hundred times a second."""
+_LOCKED_WITHIN_S: Final = 5.0
+"""Machines that look whether somebody drives hold the lock for an instant."""
+_RECORD_EVERY_S: Final = 0.1
+_STALLED_S: Final = 1.0
+"""A driver that has not written for so long is stopped, or at something that takes its time."""
+
+
+class NominalClock:
+    """Reads the clock of a job folder. Never goes back."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises FileNotFoundError where the job has no clock."""
+        self._cells = _mapped(folder / "clock")
+        self._driver = os.open(folder / "driver", os.O_RDWR | os.O_CREAT, 0o644)
+        weakref.finalize(self, os.close, self._driver)
+        self._looked_at = -math.inf
+        self._driven = False
+        self._last = -math.inf
+
+    @classmethod
+    def of(cls, folder: Path) -> NominalClock | None:
+        """The clock of a job folder; None where it has none."""
+        try:
+            return cls(folder)
+        except FileNotFoundError:
+            return None
+
+    @property
+    def speed(self) -> float:
+        """Nominal seconds per real one."""
+        return float(self._cells[_SPEED])
+
+    @property
+    def awaited(self) -> bool:
+        """Whether nominal time is held until training has done something, for which it has to go on."""
+        return self._cells[_AWAITED] > 0
+
+    def now(self) -> float:
+        """Returns the nominal time, in seconds."""
+        if time.monotonic() - self._looked_at > _LOOK_EVERY_S:
+            self.look()
+        real = time.time()
+        moment = self._released(real) if self._driven else self.undriven_at(real)
+        self._last = max(self._last, moment)
+        return self._last
+
+    def look(self) -> bool:
+        """Looks whether somebody drives, and leaves a note of when that was.
+
+        The moment is taken before the look, so that nobody was seen after the end.
+        """
+        self._looked_at, real = time.monotonic(), time.time()
+        self._driven = _is_held(self._driver)
+        if self._driven:
+            self._cells[_SEEN] = max(self._cells[_SEEN], real)
+        return self._driven
+
+    def stands(self) -> bool:
+        """Returns whether nominal time stands still now."""
+        return self._driven and self._line(time.time()) >= self._cells[_LIMIT]
+
+    def stalled(self) -> bool:
+        """Returns whether the driver is stopped, or at something that takes its time."""
+        return self._driven and time.time() - self._cells[_BEAT] > _STALLED_S
+
+    def undriven_at(self, real: float) -> float:
+        """Returns the nominal time at ``real`` (seconds since the epoch), nobody having driven since."""
+        left_at = max(self._cells[_REAL], self._cells[_SEEN])
+        return self._released(left_at) + max(0.0, real - left_at) * self.speed
+
+    def _released(self, real: float) -> float:
+        return max(float(self._cells[_NOMINAL]), min(self._line(real), float(self._cells[_LIMIT])))
+
+    def _line(self, real: float) -> float:
+        return float(self._cells[_NOMINAL] + max(0.0, real - self._cells[_REAL]) * self.speed)
+
+
+class ClockDriver:
+    """Drives the clock of a job folder, from construction to ``close``."""
+
+    def __init__(
+        self, folder: Path, nominal: float, speed: float, within_s: float = _LOCKED_WITHIN_S
+    ) -> None:
+        """``nominal``: what time it is. Raises TimeoutError where another process drives for ``within_s``."""
+        clock = folder / "clock"
+        if not clock.exists():
+            unfinished = clock.with_suffix(".part")
+            unfinished.write_bytes(
+                struct.pack(f"{_AWAITED + 1}d", nominal, time.time(), nominal, speed, 0, 0, 0)
+            )
+            unfinished.replace(clock)
+        self._cells = _mapped(clock)
+        self._cells[_SPEED] = speed
+        self.release(nominal, time.time(), nominal)
+        self._driver = (folder / "driver").open("ab")
+        until = time.monotonic() + within_s
+        while not _locked(self._driver.fileno(), fcntl.LOCK_EX):
+            if time.monotonic() > until:
+                self._driver.close()
+                raise TimeoutError(f"{folder / 'driver'} is held by another process")
+            time.sleep(_LOOK_EVERY_S / 10)
+
+    def release(self, nominal: float, real: float, limit: float, *, awaited: bool = False) -> None:
+        """Let nominal time, which was ``nominal`` at ``real`` (seconds since the epoch), go on to ``limit``.
+
+        In this order: who reads in between sees less time, never more.
+        """
+        self._cells[_REAL] = real
+        self._cells[_NOMINAL] = nominal
+        self._cells[_LIMIT] = limit
+        self._cells[_AWAITED] = 1.0 if awaited else 0.0
+        self._cells[_BEAT] = time.time()
+
+    def close(self) -> None:
+        """From now on nobody drives. Harmless when repeated."""
+        self._driver.close()
+
+
+class Pacer:
+    """What a worker's clock shows: seconds of the computer, or of the nominal time that was released.
+
+    ``free``: the machine has to finish something within a notice, or all time is held for the training. Its
+    seconds are real ones then, and later it waits for as long as it has run ahead.
+    """
+
+    def __init__(self, folder: Path, machine: str) -> None:
+        self._clock = NominalClock.of(folder)
+        self._bound = Bound(folder / "machines" / machine)
+        self.free = False
+        self._last, self._real = -math.inf, time.monotonic()
+
+    def now(self) -> float:
+        """Returns seconds from no particular moment."""
+        real, clock = time.monotonic(), self._clock
+        if clock is None:
+            return real
+        released = min(clock.now(), self._bound.read()) / clock.speed
+        if self.free or clock.awaited:
+            released = max(released, self._last + real - self._real)
+        self._last, self._real = max(self._last, released), real
+        return self._last
+
+    def stands(self) -> bool:
+        """Returns whether waiting for a later moment is of no use for now."""
+        return self._clock is not None and not self.free and self._clock.stands()
+
+
+class Bound:
+    """The nominal moment until which a machine may live."""
+
+    def __init__(self, machine: Path) -> None:
+        self._file = machine / "bound"
+        self._cells: memoryview[float] | None = None
+
+    def write(self, until: float) -> None:
+        """By its provider. Written in place: the machine has mapped it."""
+        with self._file.open("r+b" if self._file.exists() else "wb") as file:
+            file.write(struct.pack("d", until))
+
+    def read(self) -> float:
+        """Returns infinity where nobody has set any."""
+        if self._cells is None:
+            with contextlib.suppress(FileNotFoundError):
+                self._cells = _mapped(self._file)
+        return math.inf if self._cells is None else float(self._cells[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """What a machine has recorded of itself, in nominal seconds. ``ended``: None where it could not say."""
+
+    began: float
+    seen: float
+    ended: float | None
+
+    @classmethod
+    def of(cls, machine: Path) -> Life | None:
+        """What is in the machine's folder; None where it never got so far."""
+        try:
+            began, seen, ended = (float(word) for word in (machine / "life").read_text().split())
+        except (FileNotFoundError, ValueError):
+            return None
+        return cls(began, seen, None if math.isnan(ended) else ended)
+
+
+class MachineEnded(BaseException):
+    """Whoever provides the machine takes it now: raised in its agent by SIGTERM."""
+
+
+def raise_ended(*_: object) -> NoReturn:
+    """Handles SIGTERM in an agent."""
+    raise MachineEnded
+
+
+class Lifetime:
+    """An agent's view of how long its machine may live, and its record of how long it did."""
+
+    def __init__(self, folder: Path, machine: str) -> None:
+        self._clock = NominalClock.of(folder)
+        self._bound = Bound(folder / "machines" / machine)
+        self._record: int | None = None
+        self._recorded_at = -math.inf
+        if self._clock is not None:
+            self._began = self._clock.now()
+            self._record = os.open(folder / "machines" / machine / "life", os.O_WRONLY | os.O_CREAT, 0o644)
+            weakref.finalize(self, os.close, self._record)
+            self._write(self._began, math.nan)
+
+    def is_over(self) -> bool:
+        """Records that the machine lives. Returns whether it has to end because nobody is there to end it."""
+        if self._clock is None:
+            return False
+        if time.monotonic() - self._recorded_at < _RECORD_EVERY_S:
+            return False
+        driven, now, bound = self._clock.look(), self._clock.now(), self._bound.read()
+        self._write(min(now, bound), math.nan)
+        return not driven and now >= bound
+
+    def within_ms(self, wait_ms: int) -> int:
+        """Returns for how long the agent may wait that would wait for ``wait_ms``."""
+        return wait_ms if self._clock is None else min(wait_ms, int(1000 * _RECORD_EVERY_S) + 1)
+
+    def stalled(self) -> bool:
+        """Returns whether nominal time stands still because the driver does."""
+        return self._clock is not None and self._clock.stalled()
+
+    def end(self) -> None:
+        """Records that nothing of the machine computes any more."""
+        if self._clock is not None:
+            ended = min(self._clock.now(), self._bound.read())
+            self._write(ended, ended)
+
+    def _write(self, seen: float, ended: float) -> None:
+        assert self._record is not None
+        self._recorded_at = time.monotonic()
+        os.pwrite(self._record, f"{self._began:20.3f} {seen:20.3f} {ended:20.3f}\n".encode(), 0)
+
+
+def _mapped(file: Path) -> memoryview[float]:
+    """The numbers of a file as cells that everybody sees; each is read and written whole."""
+    with file.open("r+b") as opened:
+        return memoryview(mmap.mmap(opened.fileno(), 0)).cast("d")
+
+
+def _is_held(lock: int) -> bool:
+    if _locked(lock, fcntl.LOCK_SH):
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        return False
+    return True
+
+
+def _locked(lock: int, how: int) -> bool:
+    try:
+        fcntl.flock(lock, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

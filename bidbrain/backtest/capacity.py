@@ -1,0 +1,68 @@
+"""When markets had machines to give, as somebody watched: refusals and evictions of a backtest.
+
+As ``spotctl.providers.simulated`` reads the same spells for one machine; a test of one job on both holds them
+together. Whoever has these knows the future; strategies never see them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from bidbrain.arrays import Flags
+from bidbrain.batch import Codes
+from pricing_data.market import Market
+from pricing_data.spells import Observations, Spells
+
+NEVER = np.int64(2**62)
+"""Later than everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """Spells by market code; a market without spells has capacity always."""
+
+    spells: tuple[Spells, ...]
+
+    @classmethod
+    def of(cls, observations: Observations, markets: tuple[Market, ...]) -> Capacity:
+        return cls(tuple(observations.spells(market) for market in markets))
+
+    @property
+    def limited(self) -> bool:
+        """Whether anything is ever refused or taken."""
+        return any(len(spells) for spells in self.spells)
+
+    def there(self, market: Codes, at: Codes) -> Flags:
+        """(k,): whether a machine could be had."""
+        return self._by_market(market, at, _there, np.ones(len(market), np.bool_))
+
+    def taken(self, market: Codes, since: Codes) -> Codes:
+        """(k,): when machines had at ``since`` are taken for want of capacity; ``NEVER`` where not."""
+        return self._by_market(market, since, _taken, np.full(len(market), NEVER))
+
+    def _by_market(
+        self, market: Codes, at: Codes, ask: Callable[[Spells, Codes], Codes], found: Codes
+    ) -> Codes:
+        for code in np.unique(market):
+            spells = self.spells[code]
+            if len(spells):
+                mine = market == code
+                found[mine] = ask(spells, at[mine])
+        return found
+
+
+def _there(spells: Spells, at: Codes) -> Flags:
+    current = np.searchsorted(spells.begins, at, side="right") - 1
+    place = np.maximum(current, 0)
+    there: Flags = (current >= 0) & ((at < spells.ends[place]) | ~spells.lost[place])
+    return there
+
+
+def _taken(spells: Spells, since: Codes) -> Codes:
+    current = np.searchsorted(spells.begins, since, side="right") - 1
+    place = np.maximum(current, 0)
+    ends = (current >= 0) & (since < spells.ends[place]) & spells.lost[place]
+    return np.where(ends, spells.ends[place], NEVER)

@@ -1,0 +1,152 @@
+"""Says for a person what the default decided, and what it compared: arrays of one job to a ``Decision``."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from bidbrain.batch import Codes
+from bidbrain.model import Action, Decision, Observation, Weighed
+from bidbrain.single import Single
+from bidbrain.steady import Costs, Rates
+from pricing_data.units import HOUR_S, Usd, UsdPerHour
+
+_SHOWN: Final = 50
+"""Markets that a decision keeps, the cheapest ones: enough to see why, and a ledger stays small."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compared:
+    """What the decision looked at."""
+
+    now: Costs
+    """(1,): the footprint as it stands."""
+    counts: Codes
+    """(1, m, c)."""
+    grown: Costs
+    """(1, m, c): with so many more of each market."""
+    fresh: Rates
+    """(1, m)."""
+
+
+def hold(observation: Observation, compared: Compared) -> Decision:
+    """Nothing is bought and nothing exchanged."""
+    tried = int(np.isfinite(compared.grown.cost_per_work).sum())
+    if tried:
+        now = _core_hour(float(compared.now.cost_per_work[0]))
+        why = f"A core-hour costs {now}, and none of {tried} purchases makes the rest of the work cheaper."
+    elif observation.live >= observation.limits.max_instances:
+        why = "All machines that the job may have are there."
+    else:
+        why = "No market sells a machine for less than on demand now."
+    weighed = (replace(_as_it_is(compared), chosen=True), *_weighed(observation, compared))
+    return replace(_bare(observation, compared, Action.HOLD, why), weighed=weighed)
+
+
+def acquire(
+    observation: Observation, single: Single, compared: Compared, wanted: tuple[int, int, float, bool]
+) -> Decision:
+    """``wanted``: market, count, bid and whether more follows at once."""
+    code, count, bid, again = wanted
+    market = single.setting.markets[code]
+    price, losses = float(single.at.prices[0, code]), float(compared.fresh.losses[0, code])
+    weighed = tuple(
+        replace(option, chosen=True) if option.market == market else option
+        for option in _weighed(observation, compared)
+    )
+    now = _core_hour(float(compared.now.cost_per_work[0]))
+    best = min((w.cost_per_work for w in weighed), default=None)
+    what = f"{count} x {market} at ${price:.4f} an hour each, never more than ${bid:.4f}"
+    why = "in the place of dearer ones, which go when these run"
+    if best is not None:
+        why = f"with all that are wanted there a core-hour costs {_core_hour(best)} instead of {now}"
+    why = f"{what}: {why}. {_risk(observation, losses)}"
+    decision = _bare(observation, compared, Action.ACQUIRE, why)
+    weighed = (_as_it_is(compared), *weighed)
+    return replace(
+        decision, weighed=weighed, market=market, count=count, bid=UsdPerHour(round(bid, 6)), again=again
+    )
+
+
+def give_up(observation: Observation, compared: Compared, place: int) -> Decision:
+    """The machines at ``place`` go."""
+    holding = observation.footprint[place]
+    offer = observation.offer(holding.market)
+    if not holding.on_demand and offer.price > offer.on_demand:
+        why = f"costs ${offer.price:.4f} an hour now, and ${offer.on_demand:.4f} on demand"
+    else:
+        why = f"costs ${offer.price / holding.cores:.4f} a core-hour, and cheaper ones run in its place"
+    why = f"{holding.counts_for} x {holding.market} go: one {why}."
+    decision = _bare(observation, compared, Action.TERMINATE, why)
+    bid = None if holding.on_demand else holding.bid
+    return replace(decision, holding=holding.id, market=holding.market, count=holding.counts_for, bid=bid)
+
+
+def _bare(observation: Observation, compared: Compared, action: Action, why: str) -> Decision:
+    tried = int(np.isfinite(compared.grown.cost_per_work).sum())
+    return Decision(observation.now, action, float(compared.now.cost_per_work[0]), why, (), considered=tried)
+
+
+def _as_it_is(compared: Compared) -> Weighed:
+    """Nothing more is bought."""
+    now = compared.now
+    return Weighed(
+        action=Action.HOLD,
+        market=None,
+        count=0,
+        bid_delta=None,
+        beta=0.0,
+        expected_charge=Usd(float(now.per_hour[0])),
+        expected_work=float(now.speed[0]) * HOUR_S,
+        cost_per_work=float(now.cost_per_work[0]),
+        chosen=False,
+        why="an hour of the footprint as it is",
+    )
+
+
+def _weighed(observation: Observation, compared: Compared) -> tuple[Weighed, ...]:
+    """Of each market that may be bought the best count; of very many, the cheapest."""
+    ratio = compared.grown.cost_per_work[0]
+    best, found = ratio.argmin(axis=1), []
+    order = np.argsort(ratio.min(axis=1), kind="stable")[:_SHOWN]
+    for code in order.tolist():
+        nth = int(best[code])
+        if not math.isfinite(ratio[code, nth]):
+            continue
+        offer = observation.offers[code]
+        found.append(
+            Weighed(
+                action=Action.ACQUIRE,
+                market=offer.market,
+                count=int(compared.counts[0, code, nth]),
+                bid_delta=float(offer.on_demand - offer.price),
+                beta=1.0 - math.exp(-HOUR_S * float(compared.fresh.losses[0, code])),
+                expected_charge=Usd(float(compared.grown.per_hour[0, code, nth])),
+                expected_work=float(compared.grown.speed[0, code, nth]) * HOUR_S,
+                cost_per_work=float(ratio[code, nth]),
+                chosen=False,
+                why="an hour of the whole footprint with it, what is lost being replaced",
+            )
+        )
+    return tuple(found)
+
+
+def _risk(observation: Observation, losses: float) -> str:
+    """How often such machines are lost, and what that costs."""
+    if losses * HOUR_S < 0.001:
+        return "Such machines are hardly ever lost."
+    hours = 1 / (losses * HOUR_S)
+    stop_s = observation.scaling.lambda_s
+    return (
+        f"They are lost about once in {hours:.0f} hours, which stops the others for {stop_s:.0f} s; no work "
+        "is lost with them."
+    )
+
+
+def _core_hour(cost_per_work: float) -> str:
+    if math.isinf(cost_per_work):
+        return "infinitely much"
+    return f"${cost_per_work * HOUR_S:.5f}"

@@ -1,0 +1,92 @@
+"""Where the reliable machines run: on demand, or on spot where a checkpoint stands behind them.
+
+    r      list price of one, dollars per hour
+    G, q   of a spot machine in its place: dollars per hour while it is up, losses per second (``steady.py``)
+    C, V   of the largest footprint that the job would have now: dollars per hour, core-seconds per second
+    L      dollars that a loss costs: the work since the newest checkpoint again, at C, and the time until
+           machines work again, in which there are none to pay for but which counts as the job's time
+
+On spot they cost G + 3600 q L an hour, on demand r. The transient machines need no such choice: what they
+lose is in E, as the reliable ones keep the model. Refuses to choose for a job that keeps no checkpoints.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from bidbrain.arrays import Flags, Floats
+from bidbrain.batch import Codes, Setting
+from bidbrain.steady import Costs, Rates
+from bidbrain.strategies.base import NOTHING
+from pricing_data.units import HOUR_S
+
+WORTH: Final = 0.9
+"""Spot must be expected to cost this share of the list price at most, losses included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """How a job begins again that lost its last reliable machine."""
+
+    clocks: int
+    """A checkpoint is written after so many; 0: by time."""
+    seconds: float
+    """A checkpoint is written after so long; 0: by clocks."""
+    core_seconds_per_clock: float
+    boot_s: float
+    """From a request to a running machine."""
+
+    def redone(self, speed: Floats) -> Floats:
+        """Core-seconds expected to be done twice at ``speed``: half an interval, and a clock at risk."""
+        clocks = self.clocks / 2 + 1.5 if self.clocks else 1.5
+        work: Floats = clocks * self.core_seconds_per_clock + speed * self.seconds / 2
+        return work
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Placement:
+    """Where the reliable machines of n jobs would run, and what that is expected to cost; arrays (n,)."""
+
+    market: Codes
+    """``NOTHING``: on demand."""
+    bid: Floats
+    """Infinite on demand."""
+    per_hour: Floats
+    """Dollars per machine-hour, losses included."""
+    loss: Floats
+    """L: dollars that one loss costs."""
+    losses_per_hour: Floats
+    waits: Flags
+    """Where spot would be worth it and no market has a machine now: waiting costs nothing."""
+
+
+def place_tier(
+    setting: Setting, fair: tuple[Flags, Flags], fresh: Rates, largest: Costs, restart: Restart
+) -> Placement:
+    """The least expected cost as of now; ``fresh`` (n, m), ``largest`` (n,).
+
+    ``fair``: markets no dearer than on demand, (n, m), that are open, and that refused a moment ago.
+    """
+    offered, closed = fair
+    speed = np.maximum(largest.speed, setting.reliable.cores)
+    back_s = 2.0 * (restart.boot_s + setting.scaling.sigma_s)
+    redone_s = restart.redone(speed) / speed
+    loss = (largest.per_hour * redone_s + setting.reliable.price * back_s) / HOUR_S
+    every = fresh.paid + HOUR_S * fresh.losses * loss[:, None]
+    worth = WORTH * setting.reliable.price
+    per_hour = np.where(offered, every, np.inf)
+    best, rows = per_hour.argmin(axis=1), np.arange(len(per_hour))
+    least = per_hour[rows, best]
+    spot = least < worth
+    closed = (np.where(closed, every, np.inf) < worth).any(axis=1)
+    return Placement(
+        market=np.where(spot, best, NOTHING),
+        bid=np.where(spot, setting.on_demand[best], np.inf),
+        per_hour=np.where(spot, least, setting.reliable.price),
+        loss=np.where(spot, loss, 0.0),
+        losses_per_hour=np.where(spot, HOUR_S * fresh.losses[rows, best], 0.0),
+        waits=~spot & closed,
+    )

@@ -1,0 +1,87 @@
+"""Job files to begin with, one for each application that comes along and one for a program."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from string import Template
+from typing import Final
+
+import yaml
+
+_HEAD: Final = Template("""\
+# A job file of spotctl. Look at what it would do: spotctl plan $file
+# Every key, with its default: docs/job-file.md
+""")
+_MACHINES: Final = """\
+resources:
+  reliable: {instance_type: m4.xlarge}    # one machine on demand, which keeps the model
+  spot:
+    clouds: [aws]
+    regions: [us-east-1]
+    instance_types: [c4.xlarge, m4.xlarge]
+    max_instances: 8                      # the most machines at once
+    max_per_allocation: 4                 # machines that are bought, and taken away, together
+# objective: {deadline: 6h, budget: 5.00} # a deadline is promised, or the launch is refused
+local: {core_seconds_per_clock: 600}      # how long a clock takes one core; spotctl plan rests on it
+output: models                            # models/latest/model.npz is the newest
+"""
+_ELASTIC: Final[dict[str, str]] = {
+    "mf": """\
+app: agileml.apps.mf:MatrixFactorization
+args: {rank: 16, regularization: 0.02}
+data: $data
+# columns: {user: userId, item: movieId, value: rating}  # where the headers are not recognised
+stop: {clocks: 200, converged: {metric: rmse, delta: 1e-4}}  # whichever comes first
+""",
+    "mlr": """\
+app: agileml.apps.mlr:LogisticRegression
+args: {regularization: 1.0}
+data: $data
+# columns: {label: species, others: [x1, x2]}  # which column is the class, and which are features
+stop: {clocks: 300, converged: {metric: log loss, delta: 1e-5}}  # whichever comes first
+""",
+    "lda": """\
+app: agileml.apps.lda:LatentDirichletAllocation
+args: {topics: 20, vocabulary: 10000}
+data: $data
+# columns: {text: body}  # or bags of words: doc, word and count; UCI's docword files as they are
+stop: {clocks: 100}
+""",
+}
+_COMMAND: Final = """\
+run: $data
+workdir: .                                # copied to the machine
+# setup: pip install -r requirements.txt  # once on every machine
+# secrets: [HF_TOKEN]                     # of your environment; in no file, record or log
+# The program appends {"step": 120} to $$SPOTCTL_PROGRESS_FILE, writes checkpoints to $$SPOTCTL_CHECKPOINT_DIR
+# and begins with $$SPOTCTL_CHECKPOINT: docs/command-jobs.md
+checkpoint: {every: 10m}
+# work: {steps: 5000, takes: 3h, on: c4.xlarge}  # how much work it is; plans and deadlines rest on it
+resources:
+  spot: {clouds: [aws], regions: [us-east-1], instance_types: [c4.xlarge, m4.xlarge]}
+# objective: {deadline: 8h, budget: 5.00} # a deadline is promised, or the launch is refused
+output: results                           # results/latest has the last checkpoint
+"""
+
+
+def job_file(kind: str, what: str, folder: Path) -> str:
+    """Returns the text of a job file. ``what``: its data, or the command of a program.
+
+    Data that is there is named as the job file in ``folder`` will find it.
+    """
+    head = _HEAD.substitute(file="job.yaml")
+    if kind == "command":
+        return head + Template(_COMMAND).substitute(data=_scalar(what))
+    return head + Template(_ELASTIC[kind]).substitute(data=_scalar(_seen_from(folder, what))) + _MACHINES
+
+
+def _seen_from(folder: Path, data: str) -> str:
+    if "://" in data or Path(data).is_absolute() or not Path(data).exists():
+        return data
+    return os.path.relpath(data, folder)
+
+
+def _scalar(text: str) -> str:
+    """The text as YAML reads it back, on one line."""
+    return yaml.safe_dump(text, width=10**9, default_flow_style=True).removesuffix("...\n").strip()

@@ -1,0 +1,156 @@
+"""What the default buys, exchanges and lets go, and where it keeps the model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bidbrain.batch import Moments, Setting
+from bidbrain.model import Action, Holding, Limits, Observation, Offer, Reliable, Scaling
+from bidbrain.single import Single
+from bidbrain.steady import UNKNOWN_PER_S, fresh_rates
+from bidbrain.strategies.auto import Auto
+from bidbrain.strategies.base import NOTHING
+from bidbrain.strategies.least_cost import BidBrain
+from bidbrain.strategies.tier import Restart
+from pricing_data.rules import AWS, AWS_2016, GCP
+from pricing_data.units import Instant, Seconds, UsdPerHour
+from tests.bidbrain.build import DOUBLE, NOW, XLARGE, Told, holding, observe, offer
+
+AUTO = Auto()
+SCALING = Scaling(0.98, Seconds(15), Seconds(15), stage2_above=1, stage3_above=15)
+RESTART = Restart(clocks=20, seconds=0.0, core_seconds_per_clock=2880.0, boot_s=60.0)
+
+
+def seen(*footprint: Holding, offers: tuple[Offer, ...], beta: float = 0.05, most: int = 8) -> Observation:
+    limits = Limits(max_instances=most, max_per_allocation=4)
+    told = observe(*footprint, offers=offers, evictions=Told(beta), scaling=SCALING, limits=limits)
+    return replace(told, rules=GCP)
+
+
+def arrays(observation: Observation) -> tuple[Setting, Moments]:
+    single = Single.of(observation)
+    return single.setting, single.at
+
+
+def old(name: str, price: float) -> Holding:
+    """Four machines that run since ten minutes."""
+    return replace(holding(name, price=price, bid=0.2), started=Instant(NOW - 600))
+
+
+def test_it_fills_up_with_the_cheapest_market_in_requests_of_what_may_be_taken_together() -> None:
+    offers = (offer(XLARGE, 0.05), offer(DOUBLE, 0.08, cores=8, on_demand=0.4))
+    decision = AUTO.decide(seen(offers=offers))
+    assert (decision.action, decision.market, decision.count) == (Action.ACQUIRE, DOUBLE, 4)
+    assert (decision.bid, decision.again) == (0.4, True)
+    assert [w.count for w in decision.weighed if w.chosen] == [8], "which is what it compared"
+    second = replace(old("one", 0.08), market=DOUBLE, cores=8, bid=UsdPerHour(0.4))
+    decision = AUTO.decide(seen(second, offers=offers))
+    assert (decision.market, decision.count, decision.again) == (DOUBLE, 4, False)
+
+
+def test_a_market_that_is_lost_often_must_be_cheaper_to_be_bought() -> None:
+    offers = (offer(XLARGE, 0.050), offer(DOUBLE, 0.049))
+    calm = seen(offers=offers)
+    restless = replace(calm, evictions=Told(0.0, {(DOUBLE, 0.4): 0.9}))
+    assert AUTO.decide(calm).market == DOUBLE
+    assert AUTO.decide(restless).market == XLARGE
+
+
+def test_it_asks_for_others_first_and_lets_the_dearer_go_once_these_run() -> None:
+    offers = (offer(XLARGE, 0.09), offer(DOUBLE, 0.05))
+    full = seen(old("one", 0.09), old("two", 0.09), offers=offers)
+    asked = AUTO.decide(full)
+    assert (asked.action, asked.market, asked.count) == (Action.ACQUIRE, DOUBLE, 4)
+    assert "in the place of dearer ones" in asked.why
+    booting = replace(holding("new", DOUBLE, price=0.05), started=None)
+    waiting = seen(
+        old("one", 0.09), old("two", 0.09), booting, offers=(offers[0], replace(offers[1], open=False))
+    )
+    assert AUTO.decide(waiting).action is Action.HOLD, "they do not run yet, and no more are to be had"
+    runs = replace(waiting, footprint=(*waiting.footprint[:2], replace(booting, started=Instant(NOW - 60))))
+    gone = AUTO.decide(runs)
+    assert (gone.action, gone.market) == (Action.TERMINATE, XLARGE)
+
+
+def test_an_exchange_must_save_more_than_it_costs() -> None:
+    full = (old("one", 0.0500), old("two", 0.0500))
+    assert AUTO.decide(seen(*full, offers=(offer(XLARGE, 0.05), offer(DOUBLE, 0.0492)))).action is Action.HOLD
+    assert (
+        AUTO.decide(seen(*full, offers=(offer(XLARGE, 0.05), offer(DOUBLE, 0.04)))).action is Action.ACQUIRE
+    )
+    ending = replace(seen(*full, offers=(offer(XLARGE, 0.05), offer(DOUBLE, 0.04))), work_left=32.0 * 60)
+    assert AUTO.decide(ending).action is Action.HOLD, "there is but a minute of work left"
+
+
+def test_what_costs_more_than_on_demand_goes_at_once() -> None:
+    decision = AUTO.decide(seen(old("one", 0.05), old("two", 0.05), offers=(offer(XLARGE, 0.25),)))
+    assert (decision.action, decision.holding) == (Action.TERMINATE, "one")
+    assert "$0.2000 on demand" in decision.why
+
+
+def test_near_the_end_of_the_work_nothing_more_is_bought() -> None:
+    held = seen(old("one", 0.05), offers=(offer(XLARGE, 0.05),))
+    assert AUTO.decide(held).action is Action.ACQUIRE
+    assert AUTO.decide(replace(held, work_left=16.0 * 60)).action is Action.HOLD
+
+
+def test_a_market_that_nobody_watched_is_no_reason_to_wait() -> None:
+    unknown = replace(seen(offers=(offer(XLARGE, 0.05),)), evictions=Told(unknown=frozenset({XLARGE})))
+    assert AUTO.decide(unknown).action is Action.ACQUIRE
+    assert fresh_rates(*arrays(unknown)).losses[0, 0] == pytest.approx(UNKNOWN_PER_S, rel=0.03)
+
+
+def test_refunds_of_the_first_hour_make_a_restless_market_cheaper() -> None:
+    observation = seen(offers=(offer(XLARGE, 0.05),), beta=0.4)
+    without, refunded = (
+        fresh_rates(*arrays(replace(observation, rules=rules))).paid[0, 0] for rules in (GCP, AWS)
+    )
+    assert without == pytest.approx(0.05, rel=0.02)
+    assert refunded < 0.8 * without
+
+
+def test_where_hours_are_billed_it_decides_as_proteus_does() -> None:
+    observation = replace(seen(offers=(offer(XLARGE, 0.05), offer(DOUBLE, 0.04))), rules=AWS_2016)
+    assert AUTO.decide(observation) == BidBrain().decide(observation)
+    held = replace(seen(old("one", 0.05), offers=(offer(XLARGE, 0.05),)), rules=AWS_2016)
+    assert AUTO.renew_or_terminate(held, "one") == BidBrain().renew_or_terminate(held, "one")
+
+
+@pytest.mark.parametrize("most", [1, 7, 100_000_000])
+def test_however_many_machines_a_job_may_have_the_decision_is_quick(most: int) -> None:
+    decision = AUTO.decide(seen(offers=(offer(XLARGE, 0.05),), most=most))
+    assert decision.count == min(most, 4)
+    assert decision.considered <= 24
+
+
+# ---- the reliable machines ------------------------------------------------------------------------------
+
+
+def placed(beta: float, *, price: float = 0.05, is_open: bool = True) -> tuple[int, bool]:
+    observation = seen(offers=(offer(XLARGE, price, is_open=is_open),), beta=beta)
+    found = AUTO.place(*arrays(replace(observation, reliable=Reliable(1, UsdPerHour(0.2), 4))), RESTART)
+    return int(found.market[0]), bool(found.waits[0])
+
+
+def test_the_model_is_kept_on_spot_where_that_is_cheaper_losses_included() -> None:
+    assert placed(0.05) == (0, False)
+    assert placed(0.999) == (NOTHING, False), "begun again all the time"
+    assert placed(0.05, price=0.19) == (NOTHING, False), "hardly cheaper"
+
+
+def test_it_waits_for_a_market_that_refused_and_pays_nothing_meanwhile() -> None:
+    assert placed(0.05, is_open=False) == (NOTHING, True)
+    assert placed(0.05, price=0.19, is_open=False) == (NOTHING, False)
+
+
+def test_a_loss_costs_the_work_since_the_checkpoint_again() -> None:
+    setting, at = arrays(seen(offers=(offer(XLARGE, 0.05),), beta=0.05))
+    often, seldom = (
+        float(AUTO.place(setting, at, replace(RESTART, clocks=clocks)).loss[0]) for clocks in (10, 100)
+    )
+    speed = RESTART.redone(np.array([0.0]))
+    assert speed[0] == (10 + 1.5) * 2880
+    assert seldom > 3 * often > 0
