@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
 
 from spotctl import session
 from spotctl.cli import workview
+from spotctl.control.events import InstancesRunning, JobStarted
 from spotctl.jobfile import load_job
-from spotctl.settings import LaunchOptions
+from spotctl.ledger import Ledger
+from spotctl.runs import Runs
+from spotctl.settings import LaunchOptions, Settings
 from tests.spotctl.cli.commandline import spotctl
 
 _ROW = "{},us-east-1,us-east-1a,c4.xlarge,Linux/UNIX,{}\n"
@@ -148,6 +152,31 @@ def test_a_clock_that_is_estimated_is_played_as_fast_as_this_computer_can(home: 
     assert session.paced(nightly, free, session.plan_job(nightly, free)).speed == 600
     lines = workview.told_of_speed(plan, LaunchOptions(speed=1e6))
     assert "more slowly than prices pass at" in lines[0]
+
+
+def test_a_run_goes_on_with_the_work_and_the_speed_that_it_began_with(home: Path) -> None:
+    """Whatever its data would be estimated at now: else its own deadline might be refused."""
+    _ratings(home.parent, 9000)
+    (home.parent / "unsaid.yaml").write_text(_UNSAID)
+    spec, free = load_job(home.parent / "unsaid.yaml"), LaunchOptions(speed_named=False)
+    assert not session.goes_on(spec, free)
+    assert spotctl("launch", "unsaid.yaml", "--yes", "--world", "replay").exit_code == 0
+    (replayed,) = Runs(home / "replays").all()
+    left = Runs().create("unsaid")
+    recorded, ledger = replayed.ledger(), Ledger.at(left.ledger_path)
+    ledger.note("settings", Settings.of(spec, replace(free, speed=7.0)).text())
+    entries = list(takewhile(lambda entry: not isinstance(entry, InstancesRunning), recorded.entries()))
+    assert isinstance(entries[0], JobStarted)
+    began = replace(entries[0], terms=replace(entries[0].terms, core_seconds_per_clock=123.0))
+    for entry in (began, *entries[1:]):
+        ledger.append(entry)
+    ledger.commit()
+    for record in (recorded, ledger):
+        record.close()
+    assert session.goes_on(spec, free)
+    plan = session.plan_job(spec, free, check=False)
+    assert (plan.terms.core_seconds_per_clock, plan.work.source.value) == (123.0, "record")
+    assert session.paced(spec, free, plan).speed == 7.0
 
 
 _OF_COMMAND = (
