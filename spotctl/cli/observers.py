@@ -209,7 +209,6 @@ class Screen:
         self._view = replace(self._view, now=now, waits=self._waits)
 
     def ask_interrupt(self, withdrawn: Event) -> Answer:
-        self._live.transient = True  # it is drawn anew below the question: else it would stand there twice
         self.suspend()
         answer = _asked(self._front, withdrawn)
         if not (answer == "detach" or withdrawn.is_set()):
@@ -225,6 +224,7 @@ class Screen:
     def suspend(self) -> None:
         """The old view stays on the screen; a new one would draw over it."""
         with self._drawing:
+            self._live.transient = True  # it is drawn anew below: else it would stand there twice
             self._live.stop()
 
     def resume(self) -> None:
