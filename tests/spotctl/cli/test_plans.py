@@ -198,20 +198,21 @@ def test_what_evictions_do_to_a_command_is_said_before_it_starts(
     said: str, told: tuple[str, ...], keeps: bool | None, home: Path
 ) -> None:
     (home.parent / "of.yaml").write_text(_OF_COMMAND + said)
-    shown = spotctl("plan", "of.yaml").stdout
+    auction = ("of.yaml", "--rules", "aws-2016")
+    shown = spotctl("plan", *auction).stdout
     assert all(part in shown for part in told)
     assert told or "evictions," not in shown
-    found = json.loads(spotctl("plan", "of.yaml", "--json").stdout)["setbacks"]
+    found = json.loads(spotctl("plan", *auction, "--json").stdout)["setbacks"]
     assert found["keeps_checkpoints"] is keeps
     assert found["too_short_lived"] is ("2h" in said)
     if keeps is False:
-        launched = spotctl("launch", "of.yaml", "--yes", "--world", "replay").stderr
+        launched = spotctl("launch", *auction, "--yes", "--world", "replay").stderr
         assert all(part in launched for part in told)
 
 
 @pytest.mark.usefixtures("home")
 def test_a_finish_after_a_deadline_that_is_promised_is_explained() -> None:
-    late = spotctl("plan", str(EXAMPLES / "command_pytorch.yaml")).stdout
+    late = spotctl("plan", str(EXAMPLES / "command_pytorch.yaml"), "--rules", "aws-2016").stdout
     assert "after the start by spot machines alone; some on demand will keep the deadline" in late
     assert "5:00:00 is promised" in late
     assert "by spot machines alone" not in spotctl("plan", "nightly.yaml", "--deadline", "9h").stdout
