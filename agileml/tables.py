@@ -11,7 +11,7 @@ from __future__ import annotations
 import csv
 import glob
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Final, TypeAlias, cast
@@ -42,6 +42,8 @@ Column: TypeAlias = npt.NDArray[Any]
 
 _BATCH_ROWS: Final = 65_536
 """Half a megabyte a column of numbers."""
+_BATCH_CELLS: Final = 1 << 19
+"""Of tables with many columns, whose batches have fewer rows."""
 _VECTOR_ROWS: Final = 2048
 """Rows in one of DuckDB's vectors."""
 _FROM_TEXT: Final[Mapping[Kind, str]] = {
@@ -252,7 +254,7 @@ class Table:
         """Names have their numbers in the place of them."""
         columns = self._input.look(file).assignment.columns
         places = {name: pd.Index(names) for name, names in self._key_names.items()}
-        for batch in read_arrays(self._filesystem, file, columns, self._batch_rows):
+        for batch in read_arrays(self._filesystem, file, columns, self._batch_size(columns)):
             found = {name: places[name].get_indexer(pd.Index(as_names(batch[name]))) for name in places}
             if not self.exact_keys:
                 found |= {name: hashes(batch[name]) for name in self._keys if batch[name].dtype.kind in "US"}
@@ -280,8 +282,13 @@ class Table:
             for name, names in self._key_names.items():
                 number_names(connection, name, names)
             result = connection.execute(f"select {columns} from {source}", [self._duck(file)])
-            while len(frame := result.fetch_df_chunk(self._batch_rows // _VECTOR_ROWS)):
+            while len(frame := result.fetch_df_chunk(self._batch_size(selected) // _VECTOR_ROWS)):
                 yield {name: frame[name] for name in selected}
+
+    def _batch_size(self, columns: Collection[str]) -> int:
+        """Returns how many rows of so many columns are a batch."""
+        vectors = _BATCH_CELLS // len(columns) // _VECTOR_ROWS
+        return min(self._batch_rows, max(1, vectors) * _VECTOR_ROWS)
 
     def _connect(self) -> duckdb.DuckDBPyConnection:
         return _connect(self._filesystem)

@@ -150,11 +150,10 @@ def _plan(settings: Settings, *, check: bool = True, measure: bool = False) -> J
     clocks = stop.clocks or (1 if stop.seconds is None else inf)
     work = clocks * resolved.terms.core_seconds_per_clock
     most_s = inf if stop.seconds is None else stop.seconds
+    seen = observation(state)
     tier = reliable_at(state) if resolved.terms.reliable_count else None
     per_hour = None if tier is None else tier.per_hour
-    ahead = plan_ahead(
-        observation(state), work, decide, most_s=most_s, whole=stop.foreseen, reliable_per_hour=per_hour
-    )
+    ahead = plan_ahead(seen, work, decide, most_s=most_s, whole=stop.foreseen, reliable_per_hour=per_hour)
     command = settings.spec.command
     return JobPlan(
         resolved=resolved,

@@ -197,16 +197,16 @@ _OF_COMMAND = (
 def test_what_evictions_do_to_a_command_is_said_before_it_starts(
     said: str, told: tuple[str, ...], keeps: bool | None, home: Path
 ) -> None:
+    auction = ("--rules", "aws-2016")  # where the bundled market's prices evict
     (home.parent / "of.yaml").write_text(_OF_COMMAND + said)
-    auction = ("of.yaml", "--rules", "aws-2016")
-    shown = spotctl("plan", *auction).stdout
+    shown = spotctl("plan", "of.yaml", *auction).stdout
     assert all(part in shown for part in told)
     assert told or "evictions," not in shown
-    found = json.loads(spotctl("plan", *auction, "--json").stdout)["setbacks"]
+    found = json.loads(spotctl("plan", "of.yaml", *auction, "--json").stdout)["setbacks"]
     assert found["keeps_checkpoints"] is keeps
     assert found["too_short_lived"] is ("2h" in said)
     if keeps is False:
-        launched = spotctl("launch", *auction, "--yes", "--world", "replay").stderr
+        launched = spotctl("launch", "of.yaml", "--yes", "--world", "replay", *auction).stderr
         assert all(part in launched for part in told)
 
 
