@@ -41,7 +41,7 @@ def _rows(final: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("prices", f"{final['prices']}, {final['rules']} rules"),
         ("cost", _cost(cost)),
         ("", words.NOMINAL),
-        ("refunded", f"${cost['refunded']} for hours in which machines were evicted"),
+        *_refunded(cost),
         *_baselines(final),
         *_planned(final),
         ("took", _took(final)),
@@ -56,6 +56,13 @@ def _rows(final: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _cost(cost: Mapping[str, Any]) -> str:
     egress = f" + ${cost['egress']} egress" if float(cost["egress"]) else ""
     return f"${cost['total']} = ${cost['spot']} spot + ${cost['on_demand']} on-demand{egress}"
+
+
+def _refunded(cost: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Nothing is said of refunds where there were none: most rules know hardly any."""
+    if not float(cost["refunded"]):
+        return []
+    return [("refunded", f"${cost['refunded']} for hours in which machines were evicted")]
 
 
 def _speeds(measured: Mapping[str, Any] | None) -> list[tuple[str, str]]:

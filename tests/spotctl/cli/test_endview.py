@@ -59,6 +59,13 @@ def test_both_baselines_are_named_and_what_was_saved_is_beside_the_cheaper() -> 
     assert saved in shown
 
 
+def test_refunds_are_told_where_there_were_any() -> None:
+    ended = final()
+    for amount, told in (("0.000000", False), ("0.336400", True)):
+        shown = lines({**ended, "cost": {**ended["cost"], "refunded": amount}})
+        assert (f"refunded            ${amount} for hours in which machines were evicted" in shown) is told
+
+
 def test_what_cost_more_is_not_called_saved() -> None:
     shown = lines({**final(), "savings_fraction": -0.12})
     assert "not saved           cost 12.0% more than the cheapest way on demand" in shown
