@@ -29,6 +29,8 @@ class WorkSource(StrEnum):
     MEASURED = "measured"
     ESTIMATED = "estimated"
     ASSUMED = "assumed"
+    RECORDED = "record"
+    """Of the run that goes on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -248,8 +248,9 @@ class Runs:
 
     def unfinished(self, name: str) -> Run | None:
         """The newest run of job ``name``, if it was never closed."""
-        newest = [run for run in self.all() if run.name == name][-1:]
-        return newest[0] if newest and newest[0].state().closed is None else None
+        found = (Run(path.parent) for path in sorted((self._jobs / name).glob("*/ledger.db"), reverse=True))
+        newest = next((run for run in found if run.began()), None)
+        return newest if newest is not None and newest.state().closed is None else None
 
     def create(self, name: str) -> Run:
         """A new, empty run of the job. Its id is the moment it was made, UTC, to the second.

@@ -142,6 +142,8 @@ def _plan(settings: Settings, *, check: bool = True, measure: bool = False) -> J
     size = check_job(settings, resolved.terms) if check else None
     measured = measure_job(settings.spec, size) if measure and size is not None else None
     clock_work = find_clock_work(settings.spec, resolved.terms, size, measured)
+    if not check and (begun := _begun(settings)) is not None:
+        clock_work = ClockWork(begun.state().terms.core_seconds_per_clock, WorkSource.RECORDED)
     terms = replace(resolved.terms, core_seconds_per_clock=clock_work.core_seconds)
     resolved = replace(resolved, terms=terms)
     state = opening_state(resolved)
@@ -149,11 +151,10 @@ def _plan(settings: Settings, *, check: bool = True, measure: bool = False) -> J
     clocks = stop.clocks or (1 if stop.seconds is None else inf)
     work = clocks * resolved.terms.core_seconds_per_clock
     most_s = inf if stop.seconds is None else stop.seconds
+    seen = observation(state)
     tier = reliable_at(state) if resolved.terms.reliable_count else None
     per_hour = None if tier is None else tier.per_hour
-    ahead = plan_ahead(
-        observation(state), work, decide, most_s=most_s, whole=stop.foreseen, reliable_per_hour=per_hour
-    )
+    ahead = plan_ahead(seen, work, decide, most_s=most_s, whole=stop.foreseen, reliable_per_hour=per_hour)
     command = settings.spec.command
     return JobPlan(
         resolved=resolved,
@@ -171,11 +172,15 @@ def _plan(settings: Settings, *, check: bool = True, measure: bool = False) -> J
 
 def goes_on(spec: JobSpec, options: LaunchOptions) -> bool:
     """Whether a launch would go on with a run that has asked for machines, and was checked before."""
-    settings = Settings.of(spec, options)
+    return _begun(Settings.of(spec, options)) is not None
+
+
+def _begun(settings: Settings) -> Run | None:
+    """The job's run that was never closed, if it has asked for machines."""
     if settings.world is WorldKind.REPLAY:
-        return False
+        return None
     unfinished = runs_of(settings.world).unfinished(settings.spec.name)
-    return unfinished is not None and has_begun(unfinished)
+    return unfinished if unfinished is not None and has_begun(unfinished) else None
 
 
 def paced(spec: JobSpec, options: LaunchOptions, plan: JobPlan) -> LaunchOptions:
@@ -184,9 +189,9 @@ def paced(spec: JobSpec, options: LaunchOptions, plan: JobPlan) -> LaunchOptions
     """
     if options.speed_named or options.world is WorldKind.REPLAY:
         return options
-    unfinished = runs_of(options.world).unfinished(Settings.of(spec, options).spec.name)
-    if unfinished is not None and has_begun(unfinished):
-        return replace(options, speed=settings_of(unfinished).speed)
+    begun = _begun(Settings.of(spec, options))
+    if begun is not None:
+        return replace(options, speed=settings_of(begun).speed)
     if plan.work.source is not WorkSource.ESTIMATED or not isfinite(plan.ahead.expected_s):
         return options
     slower = plan.work.slower_here(plan.ahead.work / plan.ahead.expected_s, options.speed)

@@ -6,7 +6,7 @@ together. Whoever has these knows the future; strategies never see them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,28 +30,25 @@ class Capacity:
     def of(cls, observations: Observations, markets: tuple[Market, ...]) -> Capacity:
         return cls(tuple(observations.spells(market) for market in markets))
 
-    @property
-    def limited(self) -> bool:
-        """Whether anything is ever refused or taken."""
-        return any(len(spells) for spells in self.spells)
-
     def there(self, market: Codes, at: Codes) -> Flags:
         """(k,): whether a machine could be had."""
-        return self._by_market(market, at, _there, np.ones(len(market), np.bool_))
+        found = np.ones(len(market), np.bool_)
+        for spells, mine in self._by_market(market):
+            found[mine] = _there(spells, at[mine])
+        return found
 
     def taken(self, market: Codes, since: Codes) -> Codes:
         """(k,): when machines had at ``since`` are taken for want of capacity; ``NEVER`` where not."""
-        return self._by_market(market, since, _taken, np.full(len(market), NEVER))
-
-    def _by_market(
-        self, market: Codes, at: Codes, ask: Callable[[Spells, Codes], Codes], found: Codes
-    ) -> Codes:
-        for code in np.unique(market):
-            spells = self.spells[code]
-            if len(spells):
-                mine = market == code
-                found[mine] = ask(spells, at[mine])
+        found = np.full(len(market), NEVER)
+        for spells, mine in self._by_market(market):
+            found[mine] = _taken(spells, since[mine])
         return found
+
+    def _by_market(self, market: Codes) -> Iterator[tuple[Spells, Flags]]:
+        """The spells of each market that was watched, and where it is asked for."""
+        for code in np.unique(market):
+            if len(self.spells[code]):
+                yield self.spells[code], market == code
 
 
 def _there(spells: Spells, at: Codes) -> Flags:

@@ -218,7 +218,7 @@ class _Batch:
 
     def _join(self, among: Flags) -> Flags:
         """(n,): jobs whose training begins now."""
-        joined = among & (self._tier.joins_at == self._progress.now)
+        joined: Flags = among & (self._tier.joins_at == self._progress.now)
         if self._placing is None:
             return np.zeros(len(among), np.bool_)
         first = np.flatnonzero(joined & (self._begins[self._jobs] == NEVER))
@@ -264,7 +264,7 @@ class _Batch:
     def _warn(self, among: Flags, alarm: Flags) -> Flags:
         """(n,): whether the provider says now that it takes machines."""
         places = self._places
-        reliable = among & (self._tier.warned_at == self._progress.now)
+        reliable: Flags = among & (self._tier.warned_at == self._progress.now)
         self._tier.warned_at[reliable] = NEVER
         self._evictions[self._jobs[reliable]] += 1
         due = among[:, None] & (places.count > 0) & (places.warned_at == self._progress.now[:, None])

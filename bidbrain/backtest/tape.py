@@ -78,8 +78,15 @@ class Tape:
             first.append(offset + np.searchsorted(steps, edges, side="right") - 1)
             offset += len(steps) + 1
         flat = np.concatenate(prices)
-        steps_at, known = np.concatenate(times), Capacity.of(capacity, markets)
-        return cls(int(begin), int(end), steps_at, flat, np.stack(first, axis=1), _maxima(flat), known)
+        return cls(
+            int(begin),
+            int(end),
+            np.concatenate(times),
+            flat,
+            np.stack(first, axis=1),
+            _maxima(flat),
+            Capacity.of(capacity, markets),
+        )
 
     def step(self, market: Codes, moment: Codes) -> Codes:
         """The step in force; arguments broadcast, and moments lie in the window (its end, if later)."""

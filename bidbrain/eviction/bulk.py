@@ -77,6 +77,8 @@ class CurveChances:
         """Survival and expected uptime; arguments broadcast together. A delta only matters if negative."""
         markets, deltas, ages, horizons = np.broadcast_arrays(market, delta, age_s, horizon_s)
         shape = markets.shape
+        if not markets.size:
+            return np.zeros(shape), np.zeros(shape)
         codes, ages, horizons = markets.ravel(), ages.ravel().astype(np.float64), horizons.ravel()
         ages = np.maximum(ages, self.kept_s[codes])
         places = self.curve_of[codes]

@@ -116,7 +116,7 @@ class Auto:
         """
         if setting.rules.quantum_s >= HOUR_S or not at.held.count.any():
             return np.full(len(at), NOTHING)
-        pending = ((at.held.count > 0) & (at.held.age_s <= 0)).any(axis=1)
+        pending = np.where((at.held.count > 0) & (at.held.age_s <= 0), 1, 0).max(axis=1) > 0
         going = (_superseded(setting, at) & ~pending[:, None]) | _unfair(setting, at)
         dearest = np.where(going, _paid_per_core(setting, at), -np.inf).argmax(axis=1)
         return np.where(going.any(axis=1), dearest, NOTHING)

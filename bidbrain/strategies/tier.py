@@ -81,12 +81,12 @@ def place_tier(
     best, rows = per_hour.argmin(axis=1), np.arange(len(per_hour))
     least = per_hour[rows, best]
     spot = least < worth
-    closed = (np.where(closed, every, np.inf) < worth).any(axis=1)
+    refusing = np.where(closed, every, np.inf).min(axis=1) < worth
     return Placement(
         market=np.where(spot, best, NOTHING),
         bid=np.where(spot, setting.on_demand[best], np.inf),
         per_hour=np.where(spot, least, setting.reliable.price),
         loss=np.where(spot, loss, 0.0),
         losses_per_hour=np.where(spot, HOUR_S * fresh.losses[rows, best], 0.0),
-        waits=~spot & closed,
+        waits=~spot & refusing,
     )

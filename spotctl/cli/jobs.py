@@ -57,7 +57,7 @@ def status(
     shown, unreadable = summaries(runs.all()) if run is None else ({run: summary_of(run)}, [])
     if options.wants_json(form, as_json):
         kept = sizes.document(runs, run)
-        screen.data(jsonlines.document({**runtable.status(shown.values()), "kept": kept}))
+        screen.data(jsonlines.plain_document({**runtable.status(shown.values()), "kept": kept}))
     elif shown:
         screen.show_rows(runtable.table(shown))
         screen.note(sizes.of_all(runs))

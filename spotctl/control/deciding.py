@@ -178,6 +178,11 @@ def restart_of(terms: Terms) -> Restart | None:
     return Restart(keeps.clocks, keeps.seconds, terms.core_seconds_per_clock, terms.start_s)
 
 
+def may_be_on_spot(terms: Terms) -> bool:
+    """Whether the job's reliable machines may run on spot: its strategy says where and it can begin again."""
+    return restart_of(terms) is not None and isinstance(LIVE[_name(terms)](1.0), Placing)
+
+
 _NOTHING: Final = Usd(0.0)
 
 

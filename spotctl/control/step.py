@@ -18,7 +18,15 @@ from bidbrain.model import Action
 from bidbrain.schedule import due_for_renewal
 from pricing_data.units import HOUR_S, Instant, later
 from spotctl.control import events as e
-from spotctl.control.deciding import decided, given_back, kept_from, pledge, reliable_at, renewed, restart_of
+from spotctl.control.deciding import (
+    decided,
+    given_back,
+    kept_from,
+    may_be_on_spot,
+    pledge,
+    reliable_at,
+    renewed,
+)
 from spotctl.control.evolve import RELEASE_LEAD_S, evolve
 from spotctl.control.lifecycle import Life
 from spotctl.control.restarting import resumable
@@ -341,7 +349,7 @@ def _moments(state: State) -> Iterator[Instant]:
     if resting is not None and state.reliable_missing():
         yield resting
     starting = state.phase is Phase.STARTING and state.reliable_missing() and not _given_up(state)
-    again = _asks_again(state) if starting and restart_of(state.terms) is not None else None
+    again = _asks_again(state) if starting and may_be_on_spot(state.terms) else None
     if again is not None:
         yield again
     if state.end_by is not None:

@@ -44,8 +44,9 @@ class _Machine:
 def work_per_s(terms: Terms, join: e.TellJoin) -> float:
     """What a machine that joins does really, in nominal core-seconds per second."""
     kind = "" if join.market is None else join.market.instance_type
-    nu = float(join.cores) if join.market is None else terms.tradable(join.market).nu
-    return nu * terms.modelled_speeds.get(kind, 1.0)
+    offered = None if join.market is None else terms.tradable(join.market)
+    per_core = 1.0 if offered is None or not offered.cores else offered.nu / offered.cores
+    return join.cores * per_core * terms.modelled_speeds.get(kind, 1.0)
 
 
 class ModelledTraining:

@@ -69,3 +69,10 @@ def test_an_objective_that_is_no_number_is_null_in_every_object(value: float) ->
     expected = {**ended, "objective": {"metric": "mse", "value": None, "reference": None}}
     assert json.loads(jsonlines.line(ended)) == expected
     assert json.loads(jsonlines.document(ended)) == expected
+
+
+def test_a_plain_document_is_the_same_document() -> None:
+    fields = {"schema": "x/1", "runs": [{"cost": "1.000000", "clock": 3, "objective": 0.1, "none": None}]}
+    assert jsonlines.plain_document(fields) == jsonlines.document(fields)
+    diverged = {"runs": [{"objective": math.nan}]}
+    assert jsonlines.plain_document(diverged) == jsonlines.document(diverged)

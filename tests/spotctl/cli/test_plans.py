@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
 
 from spotctl import session
 from spotctl.cli import workview
+from spotctl.control.events import InstancesRunning, JobStarted
 from spotctl.jobfile import load_job
-from spotctl.settings import LaunchOptions
+from spotctl.ledger import Ledger
+from spotctl.runs import Runs
+from spotctl.settings import LaunchOptions, Settings
 from tests.spotctl.cli.commandline import spotctl
 
 _ROW = "{},us-east-1,us-east-1a,c4.xlarge,Linux/UNIX,{}\n"
@@ -150,6 +154,31 @@ def test_a_clock_that_is_estimated_is_played_as_fast_as_this_computer_can(home: 
     assert "more slowly than prices pass at" in lines[0]
 
 
+def test_a_run_goes_on_with_the_work_and_the_speed_that_it_began_with(home: Path) -> None:
+    """Whatever its data would be estimated at now: else its own deadline might be refused."""
+    _ratings(home.parent, 9000)
+    (home.parent / "unsaid.yaml").write_text(_UNSAID)
+    spec, free = load_job(home.parent / "unsaid.yaml"), LaunchOptions(speed_named=False)
+    assert not session.goes_on(spec, free)
+    assert spotctl("launch", "unsaid.yaml", "--yes", "--world", "replay").exit_code == 0
+    (replayed,) = Runs(home / "replays").all()
+    left = Runs().create("unsaid")
+    recorded, ledger = replayed.ledger(), Ledger.at(left.ledger_path)
+    ledger.note("settings", Settings.of(spec, replace(free, speed=7.0)).text())
+    entries = list(takewhile(lambda entry: not isinstance(entry, InstancesRunning), recorded.entries()))
+    assert isinstance(entries[0], JobStarted)
+    began = replace(entries[0], terms=replace(entries[0].terms, core_seconds_per_clock=123.0))
+    for entry in (began, *entries[1:]):
+        ledger.append(entry)
+    ledger.commit()
+    for record in (recorded, ledger):
+        record.close()
+    assert session.goes_on(spec, free)
+    plan = session.plan_job(spec, free, check=False)
+    assert (plan.terms.core_seconds_per_clock, plan.work.source.value) == (123.0, "record")
+    assert session.paced(spec, free, plan).speed == 7.0
+
+
 _OF_COMMAND = (
     "engine: command\nrun: python train.py\nwork: {steps: 40, takes: 4h}\n"
     "resources: {spot: {instance_types: [c4.xlarge], zones: [us-east-1b]}}\n"
@@ -168,21 +197,22 @@ _OF_COMMAND = (
 def test_what_evictions_do_to_a_command_is_said_before_it_starts(
     said: str, told: tuple[str, ...], keeps: bool | None, home: Path
 ) -> None:
+    auction = ("--rules", "aws-2016")  # where the bundled market's prices evict
     (home.parent / "of.yaml").write_text(_OF_COMMAND + said)
-    shown = spotctl("plan", "of.yaml").stdout
+    shown = spotctl("plan", "of.yaml", *auction).stdout
     assert all(part in shown for part in told)
     assert told or "evictions," not in shown
-    found = json.loads(spotctl("plan", "of.yaml", "--json").stdout)["setbacks"]
+    found = json.loads(spotctl("plan", "of.yaml", *auction, "--json").stdout)["setbacks"]
     assert found["keeps_checkpoints"] is keeps
     assert found["too_short_lived"] is ("2h" in said)
     if keeps is False:
-        launched = spotctl("launch", "of.yaml", "--yes", "--world", "replay").stderr
+        launched = spotctl("launch", "of.yaml", "--yes", "--world", "replay", *auction).stderr
         assert all(part in launched for part in told)
 
 
 @pytest.mark.usefixtures("home")
 def test_a_finish_after_a_deadline_that_is_promised_is_explained() -> None:
-    late = spotctl("plan", str(EXAMPLES / "command_pytorch.yaml")).stdout
+    late = spotctl("plan", str(EXAMPLES / "command_pytorch.yaml"), "--rules", "aws-2016").stdout
     assert "after the start by spot machines alone; some on demand will keep the deadline" in late
     assert "5:00:00 is promised" in late
     assert "by spot machines alone" not in spotctl("plan", "nightly.yaml", "--deadline", "9h").stdout

@@ -32,7 +32,8 @@ LOST_S = 300
 
 
 def keeping(of: Terms | None = None, clocks: int = 4) -> Terms:
-    return replace(of or terms(AWS), keeps=Keeping(clocks, Seconds(0.0)))
+    """Its reliable machines are on demand, as every strategy but the default has them."""
+    return replace(of or terms(AWS), keeps=Keeping(clocks, Seconds(0.0)), strategy="proteus")
 
 
 def kept_at(core: Core, clock: int, at_s: int = 200) -> Core:

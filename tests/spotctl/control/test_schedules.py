@@ -178,11 +178,13 @@ class Checks:
         wanted = sum(1 for a in mine for i in state.of(a.name) if i.live)
         wanted += sum(a.count for a in mine if a.unanswered)
         assert wanted <= state.terms.reliable_count, "more reliable machines than the job has"
-        for on_demand in (False, True):  # while one takes over from the other there may be both
+        for on_demand in (False, True):  # while one takes over from the other there may be both, also of spot
             mine = [a for a in state.allocations.values() if a.on_demand is on_demand and not a.reliable]
             wanted = sum(1 for a in mine for i in state.of(a.name) if i.stays)
             wanted += sum(a.count for a in mine if a.unanswered)
-            assert wanted <= state.terms.limits.max_instances, "more machines than the job allows"
+            exchanged = 1 if on_demand or state.terms.strategy != "auto" else 2
+            most = exchanged * state.terms.limits.max_instances
+            assert wanted <= most, "more machines than the job allows"
         said = (x for x in entries if isinstance(x, e.MachineGivenUp | e.ControllerSilent))
         self._given_up |= {word.instance for word in said}
         useless = [i for i in state.live() if i.name in self._given_up and i.warned_at is None]
