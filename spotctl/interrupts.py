@@ -128,6 +128,11 @@ class Interrupts:
         heard = any(number in (signal.SIGINT, signal.SIGTERM) for number in self._heard)
         return self._stop_asked or heard or any(self._ledger.asks(self._given))
 
+    @property
+    def asks_taken(self) -> int:
+        """The number of the last request on record that was taken up."""
+        return self._given
+
     @contextmanager
     def caught(self) -> Iterator[None]:
         """While inside, SIGINT asks the watcher and SIGTERM is a graceful cancel.

@@ -93,6 +93,8 @@ class Finished:
     run: Run
     scoring: Scoring | Unscored | None = None
     scoring_limit_s: float = 0.0
+    asks_taken: int = 0
+    """The number of the last request that was answered; later ones end the scoring."""
 
     @property
     def to_score(self) -> bool:
@@ -116,9 +118,8 @@ class Finished:
     def _score(self, scoring: Scoring) -> Score | Unscored:
         ledger = self.run.ledger()
         try:
-            asked = max((number for number, _ in ledger.asks(after=0)), default=0)
             with held(self.run.scoring_lock):
-                return scoring.run(self.scoring_limit_s, lambda: any(ledger.asks(after=asked)))
+                return scoring.run(self.scoring_limit_s, lambda: any(ledger.asks(after=self.asks_taken)))
         finally:
             ledger.close()
 
@@ -259,7 +260,7 @@ def end(run: Run, ask: e.Ask, observer: Observer) -> Finished | None:
 def _end(run: Run, ask: e.Ask, observer: Observer) -> Finished | None:
     runs = Runs(run.folder.parents[2])
     state = run.state()
-    if state.closed is not None and is_held(run.scoring_lock):
+    if state.closed is not None and (run.is_live() or is_held(run.scoring_lock)):
         run.ask(ask)  # the run has ended, the scoring of its model does now
     _refuse_ended(run, state)
     run.ask(ask)
@@ -357,7 +358,7 @@ def _begin(
             raise
         with interrupts.caught():
             finished = _drive(opened.state, built, opened.ledger, observer, opened.run, signals)
-        return _unscored_if(interrupts.stop_asked, finished)
+        return _heeding(interrupts, finished)
     finally:
         opened.ledger.close()
 
@@ -378,7 +379,7 @@ def _resume(run: Run, settings: Settings, observer: Observer, signals: StopSigna
             time = PacedTime(down.until, settings.speed)
             built = opened.resumed_world(interrupts, time, down)
             finished = _drive(opened.state, built, ledger, observer, run, signals)
-        return _unscored_if(interrupts.stop_asked, finished)
+        return _heeding(interrupts, finished)
     finally:
         ledger.close()
 
@@ -404,11 +405,11 @@ def _drive(
     return Finished(final, state, run, built.scoring(state), limit_s(wall_s))
 
 
-def _unscored_if(stop_asked: bool, finished: Finished) -> Finished:
+def _heeding(interrupts: Interrupts, finished: Finished) -> Finished:
     """Whoever asks a run to end does not wait for a score: neither where the run had just ended by itself."""
-    if stop_asked and finished.scoring is not None:
+    if interrupts.stop_asked and finished.scoring is not None:
         return replace(finished, scoring=Unscored("the run was asked to end"))
-    return finished
+    return replace(finished, asks_taken=interrupts.asks_taken)
 
 
 def _down(run: Run, ledger: Ledger, settings: Settings) -> e.ControllerDown:

@@ -155,7 +155,7 @@ class Measured:
         """Runs the job to its end; the final object."""
         self._mark("begin")
         process = subprocess.Popen(
-            [sys.executable, "-m", "spotctl", "launch", "job.yaml", "--yes", "--json"],
+            [sys.executable, "-m", "spotctl", "launch", "job.yaml", "--yes", "--json", "--speed", "600"],
             cwd=self._folder,
             env={**os.environ, "SPOTCTL_HOME": str(self._folder / "home"), "PYTHONPATH": os.getcwd()},
             stdout=subprocess.PIPE,

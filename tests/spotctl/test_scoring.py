@@ -43,6 +43,7 @@ resources:
 local: {throttle: off}
 """
 SECONDS_TO_END = 5.0
+SPEED = ("--speed", "600")
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +51,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Scoring:
     """A model whose trusted solver never converges."""
     folder = tmp_path_factory.mktemp("trained")
     write_job(folder)
-    assert spotctl("launch", str(folder / "slow.yaml"), "--yes", home=folder / "home").exit_code == 0
+    assert spotctl("launch", str(folder / "slow.yaml"), "--yes", *SPEED, home=folder / "home").exit_code == 0
     (training,) = (folder / "home").glob("jobs/slow/*/training")
     return Scoring(training, str(folder / "ratings.csv"))
 
@@ -133,7 +134,7 @@ def test_a_run_whose_model_is_being_scored_is_over(
     write_job(tmp_path, more="")
     home = tmp_path / "home"
     process = subprocess.Popen(
-        [sys.executable, "-c", SPOTCTL, "launch", str(tmp_path / "slow.yaml"), "--yes", "--json"],
+        [sys.executable, "-c", SPOTCTL, "launch", str(tmp_path / "slow.yaml"), "--yes", "--json", *SPEED],
         env={**os.environ, "PYTHONPATH": str(ROOT), "SPOTCTL_HOME": str(home)},
         stdout=subprocess.PIPE,
         text=True,
