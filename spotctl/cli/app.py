@@ -19,7 +19,6 @@ import typer
 from typer.core import TyperGroup
 
 from spotctl.cli import advise, backtest, doctor, init, jobs, launch, prices, prune, queue, report
-from spotctl.cli.quickparams import lighten
 from spotctl.errors import SpotctlError
 
 _CTRL_C: Final = 130
@@ -31,6 +30,10 @@ class _Verbs(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Reads plain values of all verbs' options without what only unusual ones need."""
+        try:
+            from spotctl.cli.quickparams import lighten
+        except ImportError:  # another version of Typer, which reads all options itself
+            return super().parse_args(ctx, args)
         lighten(self, ctx)
         return super().parse_args(ctx, args)
 

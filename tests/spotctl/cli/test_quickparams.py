@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -70,3 +72,13 @@ def test_values_and_messages_are_those_of_typer(
     ours, theirs = (CliRunner().invoke(app, ["paint", *arguments]) for app in (quick, plain))
     assert (ours.exit_code, ours.output) == (theirs.exit_code, theirs.output)
     assert repr(quickly) == repr(plainly)
+
+
+def test_another_version_of_typer_reads_options_itself() -> None:
+    hidden = (
+        "import sys; sys.modules['spotctl.cli.quickparams'] = None; from spotctl.__main__ import main; main()"
+    )
+    command = [sys.executable, "-c", hidden, "report", "--by", "nothing"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert "Invalid value for '--by'" in result.stderr
