@@ -257,6 +257,8 @@ class RandomWorld:
                     yield e.TrainingResumed(at, self._clock, "checkpoints/before")
             self._joined.add(name)
             yield e.MachineJoined(at, name)
+            if len(self._joined) % 3 == 2:
+                yield e.ProgramBegan(at, name, self._kept)
             if self._stored_by is not None and self._chance(0.7):
                 self._after(self._delay(0, 300), self._fetch(name, self._stored_by))
             if self._chance(0.3):
