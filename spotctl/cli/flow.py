@@ -8,7 +8,7 @@ from contextlib import suppress
 import typer
 
 from pricing_data.units import micros
-from spotctl import session
+from spotctl import jobplan, session
 from spotctl.background import Front
 from spotctl.checks import describe_data
 from spotctl.cli import endview, jsonlines, planview, screen, setbackview, words, workview
@@ -27,7 +27,7 @@ def show_plan(spec: JobSpec, options: LaunchOptions, as_json: bool, *, measure: 
     """
     if measure and spec.command is not None:
         raise UsageError("--measure: a command has no clocks to try; its file says how long it takes (work)")
-    plan = session.plan_job(spec, options, measure=measure)
+    plan = jobplan.plan_job(spec, options, measure=measure)
     data = describe_data(spec)
     if as_json:
         screen.data(jsonlines.document({**planview.document(plan), "data": data}))
@@ -65,10 +65,10 @@ def _launch(
     front: Front | None,
     detach: bool,
 ) -> int:
-    goes_on = session.goes_on(spec, options)
-    plan = session.plan_job(spec, options, check=not goes_on)
+    goes_on = jobplan.goes_on(spec, options)
+    plan = jobplan.plan_job(spec, options, check=not goes_on)
     _refuse_infeasible(plan)
-    options = session.paced(spec, options, plan)
+    options = jobplan.paced(spec, options, plan)
     if ask:
         _ask(plan)
     else:
@@ -111,7 +111,7 @@ def _tell_end(finished: session.Finished, as_json: bool, interrupted: bool) -> N
         screen.show(endview.quality(final))
 
 
-def _refuse_infeasible(plan: session.JobPlan) -> None:
+def _refuse_infeasible(plan: jobplan.JobPlan) -> None:
     """A deadline is a promise; without one, what is expected to go wrong is not begun."""
     terms, ahead = plan.terms, plan.ahead
     if not math.isfinite(ahead.expected_s):
@@ -138,7 +138,7 @@ def _refuse_infeasible(plan: session.JobPlan) -> None:
         )
 
 
-def _ask(plan: session.JobPlan) -> None:
+def _ask(plan: jobplan.JobPlan) -> None:
     """Show what it is going to do and what that should cost; go on only if told to."""
     screen.canvas().print(planview.picture(plan))
     if not typer.confirm("Start it?", err=True):

@@ -29,9 +29,9 @@ from spotctl.cli.jsonlines import public
 from spotctl.control.deciding import ReliableAt
 from spotctl.control.luggage import dearest_move
 from spotctl.control.state import State
+from spotctl.jobplan import JobPlan
 from spotctl.report.final import baselines_document
 from spotctl.report.summary import MEANINGS
-from spotctl.session import JobPlan
 
 _Judged: TypeAlias = tuple[Weighed, Beta | None]
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from pricing_data.units import micros
 from spotctl.cli import words
-from spotctl.session import JobPlan
+from spotctl.jobplan import JobPlan
 from spotctl.setbacks import Setbacks, matters
 
 _HARDLY_EVER: Final = 1000

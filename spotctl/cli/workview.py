@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 from spotctl.checks import InputSize
 from spotctl.cli import words
 from spotctl.clockwork import ESTIMATES_WITHIN, WorkSource
+from spotctl.jobplan import JobPlan
 from spotctl.movable import BYTES_PER_VALUE
-from spotctl.session import JobPlan
 from spotctl.settings import DEFAULT_SPEED, LaunchOptions
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from spotctl import session
+from spotctl import jobplan
 from spotctl.cli import workview
 from spotctl.control.events import InstancesRunning, JobStarted
 from spotctl.jobfile import load_job
@@ -141,15 +141,15 @@ def test_a_clock_that_is_estimated_is_played_as_fast_as_this_computer_can(home: 
     (home.parent / "unsaid.yaml").write_text(_UNSAID)
     unsaid, nightly = load_job(home.parent / "unsaid.yaml"), load_job(home.parent / "nightly.yaml")
     free = LaunchOptions(speed_named=False)
-    plan = session.plan_job(unsaid, free)
-    chosen = session.paced(unsaid, free, plan)
+    plan = jobplan.plan_job(unsaid, free)
+    chosen = jobplan.paced(unsaid, free, plan)
     rate = plan.ahead.work / plan.ahead.expected_s
     assert 1 <= chosen.speed < 600
     slower = plan.work.slower_here(rate, chosen.speed)
     assert slower is not None
     assert chosen.speed == 1 or slower <= 1
-    assert session.paced(unsaid, replace(free, speed_named=True), plan).speed == 600
-    assert session.paced(nightly, free, session.plan_job(nightly, free)).speed == 600
+    assert jobplan.paced(unsaid, replace(free, speed_named=True), plan).speed == 600
+    assert jobplan.paced(nightly, free, jobplan.plan_job(nightly, free)).speed == 600
     lines = workview.told_of_speed(plan, LaunchOptions(speed=1e6))
     assert "more slowly than prices pass at" in lines[0]
 
@@ -159,7 +159,7 @@ def test_a_run_goes_on_with_the_work_and_the_speed_that_it_began_with(home: Path
     _ratings(home.parent, 9000)
     (home.parent / "unsaid.yaml").write_text(_UNSAID)
     spec, free = load_job(home.parent / "unsaid.yaml"), LaunchOptions(speed_named=False)
-    assert not session.goes_on(spec, free)
+    assert not jobplan.goes_on(spec, free)
     assert spotctl("launch", "unsaid.yaml", "--yes", "--world", "replay").exit_code == 0
     (replayed,) = Runs(home / "replays").all()
     left = Runs().create("unsaid")
@@ -173,10 +173,10 @@ def test_a_run_goes_on_with_the_work_and_the_speed_that_it_began_with(home: Path
     ledger.commit()
     for record in (recorded, ledger):
         record.close()
-    assert session.goes_on(spec, free)
-    plan = session.plan_job(spec, free, check=False)
+    assert jobplan.goes_on(spec, free)
+    plan = jobplan.plan_job(spec, free, check=False)
     assert (plan.terms.core_seconds_per_clock, plan.work.source.value) == (123.0, "record")
-    assert session.paced(spec, free, plan).speed == 7.0
+    assert jobplan.paced(spec, free, plan).speed == 7.0
 
 
 _OF_COMMAND = (
