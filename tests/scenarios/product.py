@@ -228,6 +228,11 @@ class Product:
         return self.output / self.run.id / "model.npz"
 
     def _find(self) -> Run | None:
+        """A run that had not asked for anything when its spotctl was killed is begun anew."""
+        if self._run is not None and not self._run.folder.exists():
+            if self._ledger is not None:
+                self._ledger.close()
+            self._run, self._ledger, self._rows = None, None, []
         if self._run is None:
             self._run = self._runs.find("scenario")
         return self._run

@@ -14,6 +14,7 @@ from spotctl.cli.live import LiveView
 from spotctl.cli.observers import Screen
 from spotctl.control import events as e
 from spotctl.history import run_status
+from spotctl.ledger import Ledger
 from spotctl.runs import Run
 from spotctl.timesource import wall_clock
 from tests.spotctl.cli.story import START, entries, state_after
@@ -22,11 +23,15 @@ from tests.spotctl.cli.test_live import drawn, line
 NO_PRICES = Recording("none", Semantics.POLLED, False, {}, {}, (), 0, 0, 0, 0, 0, 0, 0, START, START)
 
 
+def recorded_run(folder: Path) -> Run:
+    run = Run(folder / "movies" / "one")
+    run.folder.mkdir(parents=True)
+    Ledger.at(run.ledger_path).close()
+    return run
+
+
 def test_status_names_what_is_waited_for_on_machines_that_live(tmp_path: Path) -> None:
-    run, overdue = (
-        Run(tmp_path / "movies" / "one"),
-        Overdue("computing shards [3] in clock 7", 300.0, news=True),
-    )
+    run, overdue = recorded_run(tmp_path), Overdue("computing shards [3] in clock 7", 300.0, news=True)
     for machine in ("r1-0", "s1-0"):
         (run.machines / machine).mkdir(parents=True)
         Told(run.machines / machine, "worker").tell([overdue], wall_clock())
@@ -44,7 +49,7 @@ def test_a_person_is_told_for_how_long() -> None:
 
 
 def test_status_says_what_the_processes_of_a_failed_run_died_of(tmp_path: Path) -> None:
-    run = Run(tmp_path / "movies" / "one")
+    run = recorded_run(tmp_path)
     (run.machines / "r1-0").mkdir(parents=True)
     (run.machines / "r1-0" / "agent.log").write_text(gave_up("worker", 5))
     state = state_after(52)
