@@ -98,7 +98,6 @@ def test_a_program_that_ignores_the_warning_loses_what_came_after_its_newest_che
         reported = max(entry.clock for entry in job.all(e.Progressed) if entry.at < evicted_at)
         assert {back.to for back in job.all(e.RolledBack)} <= {second}
         assert final["clocks_redone"] >= reported - second
-        assert final["seconds_redone"] > 0 or final["clocks_redone"] == 0
 
 
 def test_a_program_that_keeps_and_says_nothing_is_known_to_have_run_for_nothing(tmp_path: Path) -> None:
