@@ -7,6 +7,7 @@ of each role. Without arguments: all three, small.
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import json
 import os
@@ -109,10 +110,14 @@ CASES: Final[Mapping[str, Case]] = {
 
 
 def main() -> None:
-    """Arguments: the name of a case, its rows, its clocks."""
-    name, rows, clocks = [*sys.argv[2:], "", "", ""][:3]
-    for case in [CASES[name]] if name else CASES.values():
-        measure(case, int(rows or case.rows), int(clocks or case.clocks))
+    """Measures one case, or each of them with few rows."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench data", description=main.__doc__)
+    parser.add_argument("case", nargs="?", choices=sorted(CASES))
+    parser.add_argument("rows", nargs="?", type=int, help="like 20000000")
+    parser.add_argument("clocks", nargs="?", type=int)
+    chosen = parser.parse_args(sys.argv[2:])
+    for case in [CASES[chosen.case]] if chosen.case else CASES.values():
+        measure(case, chosen.rows or case.rows, chosen.clocks or case.clocks)
 
 
 def measure(case: Case, rows: int, clocks: int) -> None:
