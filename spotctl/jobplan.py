@@ -116,18 +116,20 @@ def _begun(settings: Settings) -> Run | None:
 
 
 def paced(spec: JobSpec, options: LaunchOptions, plan: JobPlan) -> LaunchOptions:
-    """Returns ``options`` with the speed of the run that goes on; or, where a clock's work is estimated, with
-    one that this computer keeps pace with. A speed that was named stays.
+    """Returns ``options`` with the speed of the run that goes on; or, where this computer is known to compute
+    more slowly than prices would pass, with one that it keeps pace with. A speed that was named stays.
     """
     if options.speed_named or options.world is WorldKind.REPLAY:
         return options
     begun = _begun(Settings.of(spec, options))
     if begun is not None:
         return replace(options, speed=settings_of(begun).speed)
-    if plan.work.source is not WorkSource.ESTIMATED or not isfinite(plan.ahead.expected_s):
+    if not isfinite(plan.ahead.expected_s):
         return options
     slower = plan.work.slower_here(plan.ahead.work / plan.ahead.expected_s, options.speed)
-    return replace(options, speed=max(1.0, floor(options.speed / max(slower or 1.0, 1.0))))
+    if slower is None or slower <= 1.0:
+        return options
+    return replace(options, speed=max(1.0, floor(options.speed / slower)))
 
 
 def _baselines(terms: Terms, state: State, ahead: Plan) -> Baselines | None:

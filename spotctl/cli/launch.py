@@ -117,8 +117,8 @@ def launch(
         float | None,
         typer.Option(
             min=1.0,
-            help="Nominal seconds per real second; default: 600, or what this computer keeps pace with where "
-            "a clock's work is estimated.",
+            help="Nominal seconds per real second; default: 600, or less where this computer would not "
+            "keep pace.",
         ),
     ] = None,
     trace: TraceOption = None,

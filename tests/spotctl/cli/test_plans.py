@@ -135,7 +135,7 @@ def test_a_command_has_no_clocks_to_measure() -> None:
     assert "a command has no clocks to try" in refused.stderr
 
 
-def test_a_clock_that_is_estimated_is_played_as_fast_as_this_computer_can(home: Path) -> None:
+def test_clocks_are_played_as_fast_as_this_computer_can(home: Path) -> None:
     """Else the prices' time passes while little is done, and the bill is higher than planned."""
     _ratings(home.parent, 9000)
     (home.parent / "unsaid.yaml").write_text(_UNSAID)
@@ -150,6 +150,9 @@ def test_a_clock_that_is_estimated_is_played_as_fast_as_this_computer_can(home: 
     assert chosen.speed == 1 or slower <= 1
     assert jobplan.paced(unsaid, replace(free, speed_named=True), plan).speed == 600
     assert jobplan.paced(nightly, free, jobplan.plan_job(nightly, free)).speed == 600
+    (home.parent / "said.yaml").write_text(f"{_UNSAID}local: {{core_seconds_per_clock: 0.05}}\n")
+    said = load_job(home.parent / "said.yaml")
+    assert 1 <= jobplan.paced(said, free, jobplan.plan_job(said, free)).speed < 600
     lines = workview.told_of_speed(plan, LaunchOptions(speed=1e6))
     assert "more slowly than prices pass at" in lines[0]
 
