@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from bidbrain.model import Action
 from pricing_data.market import Market
-from pricing_data.units import Instant, MicroUsd, Usd, format_micros, micros
+from pricing_data.units import HOUR_S, Instant, MicroUsd, Usd, format_micros, micros
 from spotctl.cli.amounts import BASELINES as BASELINES
 from spotctl.cli.amounts import BESIDE as BESIDE
 from spotctl.cli.amounts import NOMINAL as NOMINAL
@@ -258,8 +258,12 @@ def _decided(state: State, entry: e.Decided) -> str | None:
     decision = entry.decision
     if decision.action not in (Action.RENEW, Action.TERMINATE) or decision.holding is None:
         return None  # an acquisition is told as the request that follows; holding is no news
-    verdict = "kept for another hour" if decision.action is Action.RENEW else "not kept"
-    return f"{verdict}: {_whole(state.allocations[decision.holding])}: {decision.why}"
+    allocation = state.allocations[decision.holding]
+    renewed = decision.action is Action.RENEW
+    if renewed and state.terms.rules_of(allocation.market).quantum_s < HOUR_S:
+        return None  # where seconds are billed, an hour's end is nothing to anybody
+    verdict = "kept for another hour" if renewed else "not kept"
+    return f"{verdict}: {_whole(allocation)}: {decision.why}"
 
 
 def _down(_: State, entry: e.ControllerDown) -> str:

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+from dataclasses import replace
 
+import pytest
+from msgspec import structs
+
+from bidbrain.model import Action, Decision
+from pricing_data.market import MarketRules
+from pricing_data.rules import AWS, AWS_2016
 from pricing_data.units import MicroUsd
 from spotctl.cli import words
 from spotctl.control import events as e
@@ -110,3 +116,12 @@ def test_the_story_is_long_enough_to_mean_something() -> None:
 @pytest.mark.parametrize(("parts", "said"), [("a", "a"), ("ab", "a and b"), ("abc", "a, b and c")])
 def test_lists_have_commas_and_one_and(parts: str, said: str) -> None:
     assert words.listed(list(parts)) == said
+
+
+@pytest.mark.parametrize(("rules", "told"), [(AWS_2016, True), (AWS, False)])
+def test_an_hour_is_kept_only_where_hours_are_billed(rules: MarketRules, told: bool) -> None:
+    state = state_after(20)
+    state = structs.replace(state, terms=replace(state.terms, rules=rules))
+    kept = Decision(state.now, Action.RENEW, 1.0, "It is cheap.", (), 2, holding="s1")
+    said = words.sentence(state, e.Decided(state.now, kept))
+    assert said == ("kept for another hour: 4 x c4.xlarge in us-east-1b (s1): It is cheap." if told else None)
