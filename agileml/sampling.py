@@ -34,7 +34,7 @@ _PLACES: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How large an input is. ``rows`` and ``values`` (numbers and words) are estimates unless ``exact``."""
+    """The size of an input. ``rows`` and ``values`` (numbers and words) are estimates unless ``exact``."""
 
     files: int
     size_bytes: int
@@ -44,7 +44,7 @@ class Counts:
     exact: bool
     rows_read: int
     distinct: Mapping[str, int]
-    """How many different whole numbers each column has, in the rows that were read."""
+    """Counts of different whole numbers by column, in the rows that were read."""
 
 
 class Sample(Table):
@@ -76,22 +76,22 @@ class Sample(Table):
         self._rows = sum(len(next(iter(batch.values()))) for batch in self._kept)
 
     def _names_source(self, look: Look) -> str:
-        """As many rows as are read at the most, and some more: a pass over all of them takes its time."""
+        """Looks for names in no more rows than may be read, and some: a pass over all of them takes long."""
         rows = self._most_values // max(1, len(look.assignment.columns)) + 2 * _BATCH_ROWS
         return f"(select * from {super()._names_source(look)} limit {rows})"
 
     def batches(self) -> Iterator[Arrays]:
-        """Those that were read."""
+        """Gives the rows that were read."""
         yield from self._kept
 
     def with_rows(self, rows: Arrays) -> Sample:
-        """These rows in place of those that were read."""
+        """Returns a sample of ``rows`` in place of those that were read."""
         other = copy(self)
         other._kept, other._rows = [rows], len(next(iter(rows.values())))
         return other
 
     def counts(self) -> Counts:
-        """Of the whole input, as far as what was read tells."""
+        """Counts the whole input, as far as what was read tells."""
         names = tuple(self._kept[0])
         integers = [name for name in names if self._kept[0][name].dtype.kind == "i"]
         distinct = {
@@ -103,7 +103,7 @@ class Sample(Table):
         return Counts(len(self._files), size, names, rows, values, exact, self.rows, distinct)
 
     def _rows_of_all(self) -> tuple[int, bool]:
-        """How many there are, and whether that is exact."""
+        """Returns how many rows there are, and whether that is exact."""
         looked_at = self._files[:: max(1, len(self._files) // _PLACES)]
         found = [self._rows_of(file) for file in looked_at]
         rows, all_known = sum(rows for rows, _ in found), all(known for _, known in found)

@@ -135,7 +135,7 @@ class LocalHost:
                 os.kill(group, signal.SIGTERM)
 
     def life(self, machine: str) -> Life | None:
-        """What the machine has recorded of its life; None where it has not got so far."""
+        """Returns what the machine recorded of its life; None where it has not got so far."""
         return Life.of(self._folder.machine(machine))
 
     def ended_at(self, machine: str) -> float | None:

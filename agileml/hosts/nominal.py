@@ -151,7 +151,7 @@ class ClockDriver:
 
 
 class Pacer:
-    """What a worker's clock shows: seconds of the computer, or of the nominal time that was released.
+    """Tells a worker the time: seconds of the computer, or of the nominal time that was released.
 
     ``free``: the machine has to finish something within a notice, or all time is held for the training. Its
     seconds are real ones then, and later it waits for as long as it has run ahead.
@@ -187,7 +187,7 @@ class Bound:
         self._cells: memoryview[float] | None = None
 
     def write(self, until: float) -> None:
-        """By its provider. Written in place: the machine has mapped it."""
+        """Writes when the provider takes the machine; in place, since the machine has mapped it."""
         with self._file.open("r+b" if self._file.exists() else "wb") as file:
             file.write(struct.pack("d", until))
 
@@ -201,7 +201,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """What a machine has recorded of itself, in nominal seconds. ``ended``: None where it could not say."""
+    """Holds what a machine recorded of itself, in nominal seconds. ``ended``: None where it could not say."""
 
     began: float
     seen: float
@@ -209,7 +209,7 @@ class Life:
 
     @classmethod
     def of(cls, machine: Path) -> Life | None:
-        """What is in the machine's folder; None where it never got so far."""
+        """Reads the machine's folder; None where it never got so far."""
         try:
             began, seen, ended = (float(word) for word in (machine / "life").read_text().split())
         except (FileNotFoundError, ValueError):
@@ -218,7 +218,7 @@ class Life:
 
 
 class MachineEnded(BaseException):
-    """Whoever provides the machine takes it now: raised in its agent by SIGTERM."""
+    """The provider takes the machine now: raised in its agent by SIGTERM."""
 
 
 def raise_ended(*_: object) -> NoReturn:

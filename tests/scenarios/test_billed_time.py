@@ -162,7 +162,7 @@ def test_unattended_machines_end_when_their_price_says_and_a_relaunch_buys_none_
 def test_while_spotctl_is_stopped_a_program_is_too(tmp_path: Path, campaign: bool) -> None:
     """It cannot be slowed down, so it stands still."""
     if not campaign:
-        pytest.skip("only with --campaign")
+        pytest.skip("only with --campaign: a program runs for half a minute; an elastic job is stopped above")
     with command(tmp_path, PAUSE="0.1") as job:
         job.launch()
         job.reach(2)
