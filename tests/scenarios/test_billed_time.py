@@ -159,10 +159,8 @@ def test_unattended_machines_end_when_their_price_says_and_a_relaunch_buys_none_
         check_truth(job)
 
 
-def test_while_spotctl_is_stopped_a_program_is_too(tmp_path: Path, campaign: bool) -> None:
+def test_while_spotctl_is_stopped_a_program_is_too(tmp_path: Path) -> None:
     """It cannot be slowed down, so it stands still."""
-    if not campaign:
-        pytest.skip("only with --campaign: a program runs for half a minute; an elastic job is stopped above")
     with command(tmp_path, PAUSE="0.1") as job:
         job.launch()
         job.reach(2)
