@@ -1,7 +1,7 @@
 """What work costs on footprints whose losses are replaced, for n decision points at once.
 
     n, m, a   decision points, markets, places of a footprint
-    H         the hour ahead
+    H         the time ahead: what the rest of the work takes all machines, from one hour to eight
     U, S, B   E[min(time to eviction, H)], P(no eviction within H), and seconds charged within H
     q         (1 - S) / U: evictions per second while it is up
     G         P (B / U) (1 + q notice): dollars per machine-hour while a machine is up, refunds deducted; what
@@ -34,6 +34,10 @@ from pricing_data.units import HOUR_S
 
 UNKNOWN_PER_S: Final = 0.05 / HOUR_S
 """A market that nobody watched is taken to lose machines once in twenty hours."""
+AHEAD_S: Final = (1.0 * HOUR_S, 8.0 * HOUR_S)
+"""Bounds of H. Young machines are lost more often than old ones: the next hour alone says how long a new one
+lasts, and not how often a footprint that is kept up loses one.
+"""
 GAP_S: Final = 120.0
 """A machine that is asked for works about two minutes later."""
 
@@ -108,9 +112,9 @@ def costs(setting: Setting, footprints: Footprints) -> Costs:
 def fresh_rates(setting: Setting, at: Moments, *, refunds: bool = True) -> Rates:
     """A new machine of every market, bid at its list price, (n, m); G is P without ``refunds``.
 
-    Where prices do not evict a bid says nothing, and all decision points ask the same.
+    Where prices do not evict a bid says nothing, and decision points with as much work left ask the same.
     """
-    shape = (1, len(setting.markets))
+    shape = (len(_ahead_s(setting, at)), len(setting.markets))
     delta = np.full(shape, setting.limits.bid_deltas[-1])
     if setting.rules.cleared_by_bid:
         shape = at.prices.shape
@@ -155,15 +159,23 @@ def footprint(setting: Setting, at: Moments, rates: Rates) -> Footprints:
     )
 
 
+def _ahead_s(setting: Setting, at: Moments) -> Floats:
+    """H: (n, 1), or (1, 1) where it is the same for all."""
+    limits = setting.limits
+    most = min(limits.max_instances * float(setting.cores.max()), limits.max_cores)
+    ahead_s: Floats = np.clip(at.work_left / most, *AHEAD_S)[:, None]
+    return ahead_s[:1] if (ahead_s == ahead_s[:1]).all() else ahead_s
+
+
 def _rates(
     setting: Setting, at: Moments, machines: tuple[Codes, Floats, Floats], price: Floats, *, refunds: bool
 ) -> Rates:
     """Of ``machines``: market, delta and age of each."""
     market, delta, age_s = machines
     rules = setting.rules
-    left_s = np.full(delta.shape, float(HOUR_S))
+    left_s = np.broadcast_to(_ahead_s(setting, at), delta.shape)
     if rules.max_lifetime_s is not None:
-        left_s = np.clip(rules.max_lifetime_s - age_s, 1.0, HOUR_S)
+        left_s = np.clip(rules.max_lifetime_s - age_s, 1.0, left_s)
     known = at.chances.known()
     watched = np.take_along_axis(np.broadcast_to(known, (len(market), known.shape[1])), market, axis=1)
 

@@ -37,6 +37,7 @@ from bidbrain.backtest.tier import Tier, TierEnds
 from bidbrain.batch import Chances, Codes, Held, Moments, Setting
 from bidbrain.schedule import DECISION_PERIOD_S, REFUSED_REST_S, RENEWAL_LEAD_S
 from bidbrain.strategies.base import NOTHING, Exchanging, Placing, Strategy
+from bidbrain.strategies.tier import MOST_TAKEN
 from pricing_data.units import HOUR_S
 
 Beliefs: TypeAlias = Callable[[Codes], Chances]
@@ -213,7 +214,7 @@ class _Batch:
         assert self._placing is not None
         assert self._job.restart is not None
         found = self._placing.place(self._setting, self._moments(rows), self._job.restart)
-        spot = ~self._tier.in_vain[rows]
+        spot = self._tier.in_vain[rows] < MOST_TAKEN
         return np.where(spot, found.market, NOTHING), np.where(spot, found.bid, np.inf), found.waits & spot
 
     def _join(self, among: Flags) -> Flags:
@@ -251,7 +252,7 @@ class _Batch:
         tier, every = self._tier, max(self._job.restart.clocks, 1)
         reached = np.maximum(self._progress.clocks(rows) - 1, 0) // every * every
         kept = np.maximum(tier.kept[rows], reached)
-        tier.in_vain[rows] = kept <= tier.began_from[rows]
+        tier.in_vain[rows] = np.where(kept <= tier.began_from[rows], tier.in_vain[rows] + 1, 0)
         tier.kept[rows], tier.began_from[rows] = kept, kept
         self._progress.restart(rows, kept)
 

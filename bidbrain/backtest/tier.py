@@ -4,8 +4,8 @@
     warned      a decision is taken; nobody else is told, as the training cannot move what they keep
     ended       everything else is released, work goes back to the newest checkpoint, they are asked for anew
 
-Mutable on purpose and private to the engine, as ``places.py``. After a restart that reached no newer
-checkpoint than the one before they are on demand (``spotctl.control.restarting``).
+Mutable on purpose and private to the engine, as ``places.py``. After ``MOST_TAKEN`` restarts in a row that
+reached no newer checkpoint they are on demand (``spotctl.control.restarting``).
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Tier:
     """Clock of the newest checkpoint."""
     began_from: Codes
     """Clock that training last began from; -1 before the first restart."""
-    in_vain: Flags
-    """Whether the last restart reached no newer checkpoint."""
+    in_vain: Codes
+    """Restarts in a row that reached no newer checkpoint."""
 
     @classmethod
     def empty(cls, jobs: int) -> Tier:
@@ -48,9 +48,8 @@ class Tier:
             return np.full(jobs, NEVER)
 
         zero, nowhere = np.zeros(jobs, np.int64), np.full(jobs, NOTHING)
-        in_vain = np.zeros(jobs, np.bool_)
         bids = np.full(jobs, np.inf)
-        return cls(nowhere, bids, never(), never(), never(), never(), never(), zero, zero - 1, in_vain)
+        return cls(nowhere, bids, never(), never(), never(), never(), never(), zero, zero - 1, zero.copy())
 
     def rows(self, chosen: Codes) -> Tier:
         """Copies of the entries at ``chosen``."""

@@ -2,9 +2,16 @@
 
     r      list price of one, dollars per hour
     G, q   of a spot machine in its place: dollars per hour while it is up, losses per second (``steady.py``)
-    C, V   of the largest footprint that the job would have now: dollars per hour, core-seconds per second
-    L      dollars that a loss costs: the work since the newest checkpoint again, at C, and the time until
-           machines work again, in which there are none to pay for but which counts as the job's time
+    C, V   of the largest footprint that the job would have now, the reliable machines on spot: dollars per
+           hour, core-seconds per second
+    T      seconds of work that can be lost: twice what a loss costs on the mean, as long as losses are rare
+    R      dollars that a loss costs beside work: the time until machines work again, in which there are none
+           to pay for but which counts as the job's time
+    L      dollars that a loss costs: (C / q) ((e^(qT) - 1) / qT - 1) + R
+
+Work that is lost with probability q a second takes (e^(qT) - 1) / q until T seconds of it are kept (Daly,
+FGCS 22, 2006, equation 13, without its restart): half of T is lost with each loss where losses are rare,
+and much more where they are as frequent as checkpoints.
 
 On spot they cost G + 3600 q L an hour, on demand r. The transient machines need no such choice: what they
 lose is in E, as the reliable ones keep the model. Refuses to choose for a job that keeps no checkpoints.
@@ -25,6 +32,11 @@ from pricing_data.units import HOUR_S
 
 WORTH: Final = 0.9
 """Spot must be expected to cost this share of the list price at most, losses included."""
+MOST_TAKEN: Final = 5
+"""After so many losses in a row that reached no newer checkpoint the next reliable machines are on demand."""
+_RARE: Final = 1e-6
+_SURE: Final = 30.0
+"""Bounds of qT: what is below loses half of T, and what is above never comes as far as a checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +83,10 @@ def place_tier(
     ``fair``: markets no dearer than on demand, (n, m), that are open, and that refused a moment ago.
     """
     offered, closed = fair
-    speed = np.maximum(largest.speed, setting.reliable.cores)
-    back_s = 2.0 * (restart.boot_s + setting.scaling.sigma_s)
-    redone_s = restart.redone(speed) / speed
-    loss = (largest.per_hour * redone_s + setting.reliable.price * back_s) / HOUR_S
-    every = fresh.paid + HOUR_S * fresh.losses * loss[:, None]
-    worth = WORTH * setting.reliable.price
+    reliable, losses = setting.reliable, HOUR_S * fresh.losses
+    loss = _loss(setting, fresh, largest, restart)
+    every = fresh.paid + losses * loss / reliable.count
+    worth = WORTH * reliable.price
     per_hour = np.where(offered, every, np.inf)
     best, rows = per_hour.argmin(axis=1), np.arange(len(per_hour))
     least = per_hour[rows, best]
@@ -85,8 +95,22 @@ def place_tier(
     return Placement(
         market=np.where(spot, best, NOTHING),
         bid=np.where(spot, setting.on_demand[best], np.inf),
-        per_hour=np.where(spot, least, setting.reliable.price),
-        loss=np.where(spot, loss, 0.0),
-        losses_per_hour=np.where(spot, HOUR_S * fresh.losses[rows, best], 0.0),
+        per_hour=np.where(spot, least, reliable.price),
+        loss=np.where(spot, loss[rows, best], 0.0),
+        losses_per_hour=np.where(spot, losses[rows, best], 0.0),
         waits=~spot & refusing,
     )
+
+
+def _loss(setting: Setting, fresh: Rates, largest: Costs, restart: Restart) -> Floats:
+    """L: (n, m)."""
+    reliable = setting.reliable
+    listed = reliable.count * reliable.price
+    others = (largest.per_hour - listed)[:, None]
+    speed = np.maximum(largest.speed, reliable.cores)
+    kept_h = (2.0 * restart.redone(speed) / speed)[:, None] / HOUR_S
+    chance = np.clip(HOUR_S * fresh.losses * kept_h, _RARE, _SURE)
+    again_h = kept_h * (np.expm1(chance) / chance - 1.0) / chance
+    loss: Floats = (others + reliable.count * fresh.paid) * again_h
+    loss += listed * 2.0 * (restart.boot_s + setting.scaling.sigma_s) / HOUR_S
+    return loss

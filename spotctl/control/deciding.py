@@ -21,7 +21,7 @@ from bidbrain.strategies.kept import Kept
 from bidbrain.strategies.leased import Leased, closed_outside
 from bidbrain.strategies.menu import DEFAULT, LIVE, kept
 from bidbrain.strategies.pledge import Pledge, look, promise
-from bidbrain.strategies.tier import Restart
+from bidbrain.strategies.tier import MOST_TAKEN, Restart
 from pricing_data.market import Market
 from pricing_data.units import HOUR_S, Seconds, Usd, UsdPerHour, later
 from spotctl.control import events as e
@@ -212,7 +212,8 @@ def reliable_at(state: State) -> ReliableAt | None:
     terms = state.terms
     on_demand = ReliableAt(terms.reliable.market, terms.reliable.on_demand)
     restart, wanted = restart_of(terms), LIVE[_name(terms)](_cores(state))
-    if restart is None or state.in_vain or not isinstance(wanted, Placing):
+    in_vain = state.taken_in_vain >= MOST_TAKEN
+    if restart is None or in_vain or not isinstance(wanted, Placing):
         return on_demand
     single = Single.of(replace(observation(state), footprint=()))
     found = wanted.place(single.setting, single.at, restart)

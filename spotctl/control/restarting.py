@@ -8,6 +8,8 @@ Rule 1: without a place for checkpoints nothing begins again: starting over from
 money, which is for that somebody to decide.
 Rule 2: it begins again as often as it comes further. ``MOST_IN_VAIN`` restarts in a row that reach no newer
 checkpoint are taken for a fault that no restart cures.
+Rule 3: a reliable machine on spot that the provider takes is no fault. After ``MOST_TAKEN`` of them in a row
+that reached no newer checkpoint the next ones are on demand (``deciding.reliable_at``).
 
 A command has no reliable machine: its supervisor does the same among its machines, without the core.
 """
@@ -18,6 +20,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from pricing_data.billing import End
 from spotctl.control.spending import sure
 from spotctl.control.state import Instance, Phase, State
 
@@ -31,11 +34,16 @@ def cannot_go_on(state: State, why: str) -> State:
     if state.budget is not None and sure(state) >= state.budget:
         return over(state, resumable(state, f"{why}, and its budget is spent"))
     known = state.kept_clock
-    in_vain = state.in_vain + 1 if state.restarts and known <= state.restarted_from else 0
+    further = not state.restarts or known > state.restarted_from
+    taken = _taken(state)
+    in_vain = 0 if further else state.in_vain + (not taken)
     if in_vain >= MOST_IN_VAIN:
         tried = f"it began {in_vain} times from clock {known} and reached no newer checkpoint"
         return over(state, resumable(state, f"{why}; {tried}"))
-    return replace(state, phase=Phase.RESTARTING, decide_from=None, in_vain=in_vain)
+    taken_in_vain = 0 if further else state.taken_in_vain + taken
+    return replace(
+        state, phase=Phase.RESTARTING, decide_from=None, in_vain=in_vain, taken_in_vain=taken_in_vain
+    )
 
 
 def over(state: State, why: str | None) -> State:
@@ -47,6 +55,13 @@ def lost_reliable(state: State) -> bool:
     """Whether a reliable machine that took part since training last began has gone by itself."""
     since = state.terms.start if state.restarted_at is None else state.restarted_at
     return any(_lost(state, instance) and (instance.ended_at or since) > since for instance in state.gone())
+
+
+def _taken(state: State) -> bool:
+    """Whether the provider took a reliable machine since the training last began."""
+    since = state.terms.start if state.restarted_at is None else state.restarted_at
+    mine = (i for i in state.gone() if state.is_reliable(i) and i.end is End.EVICTED)
+    return any((i.ended_at or since) > since for i in mine)
 
 
 def begun_again(state: State) -> State:
@@ -77,6 +92,7 @@ def resumed(state: State, clock: int, folder: str) -> State:
         clocks_redone=state.clocks_redone + max(0, state.clock - clock),
         restarted_from=clock,
         in_vain=0 if further else state.in_vain,
+        taken_in_vain=0 if further else state.taken_in_vain,
         checkpoint=(clock, folder) if folder else state.checkpoint,
     )
 

@@ -182,7 +182,9 @@ class State(Struct, frozen=True):
     restarted_from: int = 0
     """The clock that it began again from, the last time."""
     in_vain: int = 0
-    """Restarts in a row that reached no newer checkpoint."""
+    """Restarts in a row, after faults, that reached no newer checkpoint."""
+    taken_in_vain: int = 0
+    """The same where the provider took the reliable machines, which ran on spot."""
     checkpoint_at: Market | None = None
     """Where the newest checkpoint was written; None before the first."""
     checkpoint_bytes: int | None = None

@@ -18,8 +18,9 @@ DOUBLE = Market("aws", "us-east-1", "us-east-1b", "c4.2xlarge")
 
 @dataclass(frozen=True)
 class Told:
-    """A fitted model by decree: one beta for every horizon, evictions half-way through it.
+    """A fitted model by decree: one beta for every horizon of up to an hour, evictions half-way through it.
 
+    Beyond that each hour is like the first.
     ``betas`` by (market, delta) override ``beta``; markets of ``unknown`` have no history.
     """
 
@@ -33,13 +34,18 @@ class Told:
     def eviction_probability(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> float:
         if bid_delta < 0 or market in self.unknown:
             return 1.0
-        return self.betas.get((market, bid_delta), self.beta)
+        beta = self.betas.get((market, bid_delta), self.beta)
+        return 1.0 - (1.0 - beta) ** max(horizon_s / HOUR_S, 1.0)
 
     def expected_uptime(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> Seconds:
         if bid_delta < 0 or market in self.unknown:
             return Seconds(0)
-        beta = self.eviction_probability(market, bid_delta, age_s, horizon_s)
-        return Seconds(horizon_s * (1 - beta / 2))
+        beta = self.betas.get((market, bid_delta), self.beta)
+        within = min(horizon_s, HOUR_S) * (1 - beta / 2)
+        if horizon_s <= HOUR_S:
+            return Seconds(within)
+        hours = horizon_s / HOUR_S
+        return Seconds(within * (hours if beta == 0 else (1 - (1 - beta) ** hours) / beta))
 
     def median_time_to_eviction(self, market: Market, bid_delta: float, age_s: float) -> Seconds | None:
         return None

@@ -15,8 +15,9 @@ from bidbrain.strategies.auto import Auto
 from bidbrain.strategies.base import NOTHING
 from bidbrain.strategies.least_cost import BidBrain
 from bidbrain.strategies.tier import Restart
+from pricing_data.market import Market, MarketRules
 from pricing_data.rules import AWS, AWS_2016, GCP
-from pricing_data.units import Instant, Seconds, UsdPerHour
+from pricing_data.units import HOUR_S, Instant, Seconds, UsdPerHour
 from tests.bidbrain.build import DOUBLE, NOW, XLARGE, Told, holding, observe, offer
 
 AUTO = Auto()
@@ -105,11 +106,14 @@ def test_a_market_that_nobody_watched_is_no_reason_to_wait() -> None:
 
 def test_refunds_of_the_first_hour_make_a_restless_market_cheaper() -> None:
     observation = seen(offers=(offer(XLARGE, 0.05),), beta=0.4)
-    without, refunded = (
-        fresh_rates(*arrays(replace(observation, rules=rules))).paid[0, 0] for rules in (GCP, AWS)
-    )
-    assert without == pytest.approx(0.05, rel=0.02)
-    assert refunded < 0.8 * without
+    hour = replace(observation, work_left=8.0 * 4 * HOUR_S)
+
+    def paid(of: Observation, rules: MarketRules) -> float:
+        return float(fresh_rates(*arrays(replace(of, rules=rules))).paid[0, 0])
+
+    assert [paid(hour, GCP), paid(observation, GCP)] == pytest.approx([0.05, 0.05], rel=0.02)
+    assert paid(hour, AWS) < 0.8 * paid(hour, GCP)
+    assert paid(hour, AWS) < paid(observation, AWS) < paid(observation, GCP), "most machines outlive it"
 
 
 def test_where_hours_are_billed_it_decides_as_proteus_does() -> None:
@@ -154,3 +158,33 @@ def test_a_loss_costs_the_work_since_the_checkpoint_again() -> None:
     speed = RESTART.redone(np.array([0.0]))
     assert speed[0] == (10 + 1.5) * 2880
     assert seldom > 3 * often > 0
+
+
+def test_where_machines_are_lost_as_often_as_checkpoints_are_written_each_loss_costs_more() -> None:
+    dear = Reliable(1, UsdPerHour(2.0), 4)
+
+    def loss(beta: float) -> float:
+        observation = replace(seen(offers=(offer(XLARGE, 0.05),), beta=beta), reliable=dear)
+        return float(AUTO.place(*arrays(observation), RESTART).loss[0])
+
+    seldom, often = loss(0.01), loss(0.6)
+    assert often > 1.1 * seldom
+
+
+def test_machines_that_stay_longer_the_older_they_are_are_judged_by_the_whole_time_ahead() -> None:
+    class Settling(Told):
+        """Lost in the first hour or not at all."""
+
+        def survival(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> float:
+            return 1 - self.beta
+
+        def expected_uptime(
+            self, market: Market, bid_delta: float, age_s: float, horizon_s: float
+        ) -> Seconds:
+            first = min(horizon_s, float(HOUR_S)) * (1 - self.beta / 2)
+            return Seconds(first + (1 - self.beta) * max(horizon_s - HOUR_S, 0.0))
+
+    long = replace(seen(offers=(offer(XLARGE, 0.05),)), evictions=Settling(0.5))
+    short = replace(long, work_left=60.0)
+    losses = [float(fresh_rates(*arrays(of)).losses[0, 0]) * HOUR_S for of in (short, long)]
+    assert losses == pytest.approx([0.5 / 0.75, 0.5 / (0.75 + 3.5)], rel=0.01)

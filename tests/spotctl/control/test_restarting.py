@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import pytest
 
+from bidbrain.strategies.tier import MOST_TAKEN
 from pricing_data.billing import End
 from pricing_data.rules import AWS
 from pricing_data.units import HOUR_S, Instant, MicroUsd, Seconds
@@ -236,6 +237,16 @@ def test_those_that_come_further_go_on(said: str) -> None:
         else:  # it had written one that nobody was told of
             back(core, number + 1, LOST_S * number + 2, clock)
     assert (core.state.phase, core.state.in_vain) == (Phase.TRAINING, 0)
+
+
+def test_machines_that_the_provider_takes_are_no_fault_and_on_demand_follows_them_in_the_end() -> None:
+    core = kept_at(Core(replace(keeping(), strategy="auto")).training(), 4)
+    for number in range(1, MOST_TAKEN + 3):
+        assert core.state.allocations[f"r{number}"].on_demand == (number > MOST_TAKEN + 1)
+        core.tell(e.InstancesEnded(after(LOST_S * number), (f"r{number}-1",), End.EVICTED))
+        assert core.state.phase is Phase.RESTARTING
+        emptied(core, LOST_S * number + 1)
+        back(core, number + 1, LOST_S * number + 2, 4)
 
 
 def test_machines_that_are_lost_before_they_take_part_count_as_in_vain() -> None:
