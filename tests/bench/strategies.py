@@ -1,18 +1,21 @@
 """What each strategy's jobs cost on every recorded market and under every rule set, beside the clairvoyant's.
 
     python -m tests.bench strategies [--starts 200] [--seed 0] [--only NAME] [--rules NAME]
+    python -m tests.bench strategies --deadline 1.5 [--starts 40] ...   the default, kept within a deadline
 
 A row is a market, a job and a rule set: mean dollars per job from random starts of a window that no
 strategy saw before. What lies before the window trains beta, as for ``spotctl backtest``. "single" are all
 strategies but the default, "over" is how much the default costs above the best of them. Capacity is taken
 from probes where a market was probed: its clock is that of the prices (``tests/papers/_capacity.py``).
-Nothing is chosen on these.
+Nothing is chosen on these. With a deadline, so many times as long as the work takes on as many machines on
+demand, jobs are run one by one on the control core, as a launch runs them.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import math
 import os
 import sys
 import tempfile
@@ -30,6 +33,7 @@ from bidbrain.backtest.run import backtest
 from bidbrain.batch import Chances
 from bidbrain.strategies.menu import DEFAULT
 from pricing_data.units import Instant, format_instant, parse_instant
+from spotctl.backtest.kept import run_kept, why_refused
 from spotctl.backtest.menu import MENU
 from spotctl.backtest.prepare import BacktestOptions, Prepared, prepare
 from spotctl.jobfile import load_job
@@ -53,7 +57,7 @@ scaling: {{phi: 0.98, sigma: 15s, lambda: 15s}}
 local: {{core_seconds_per_clock: {clock}, boot: 60s}}
 checkpoint: {{store: {folder}/kept, every: 10}}
 output: {folder}/out
-"""
+{objective}"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,19 +209,29 @@ class Row:
         return self.costs[DEFAULT] / self.costs[self.best] - 1
 
 
-def rows(data: Path, starts: int, seed: int, only: str = "", rules: str = "") -> Iterator[Row]:
-    """Every case under every rule set."""
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """What is run."""
+
+    starts: int
+    seed: int
+    only: str = ""
+    """Part of an era or a name."""
+    rules: str = ""
+    """Empty: all."""
+    deadline: float = 0.0
+    """As a multiple of the time on demand; 0: none."""
+
+
+def cases(data: Path, drawn: Drawn) -> Iterator[tuple[Case, str, Prepared]]:
+    """Every case under every rule set that ``drawn`` asks for."""
     with tempfile.TemporaryDirectory() as folder:
         probes = Path(folder) / "probes.csv"
         write_probes(data, probes)
         for case in CASES:
             for name in RULES:
-                wanted = only in f"{case.era} {case.name}" and rules in ("", name)
-                if (
-                    wanted
-                    and (prepared := _prepared(case, name, data, Path(folder), (starts, seed))) is not None
-                ):
-                    yield _row(case, name, prepared)
+                if drawn.only in f"{case.era} {case.name}" and drawn.rules in ("", name):
+                    yield case, name, _prepared(case, name, data, Path(folder), drawn)
 
 
 def write_probes(data: Path, path: Path) -> None:
@@ -241,7 +255,9 @@ def write_probes(data: Path, path: Path) -> None:
                     out.writerow(row)
 
 
-def _prepared(case: Case, rules: str, data: Path, folder: Path, drawn: tuple[int, int]) -> Prepared | None:
+def _prepared(
+    case: Case, rules: str, data: Path, folder: Path, drawn: Drawn, objective: str = ""
+) -> Prepared:
     job = folder / "bench.yaml"
     job.write_text(
         JOB.format(
@@ -255,6 +271,7 @@ def _prepared(case: Case, rules: str, data: Path, folder: Path, drawn: tuple[int
             together=max(1, case.most // 3),
             clock=case.hours * 3600 / 200,
             folder=folder,
+            objective=objective,
         ),
         encoding="utf-8",
     )
@@ -264,10 +281,16 @@ def _prepared(case: Case, rules: str, data: Path, folder: Path, drawn: tuple[int
         availability=folder / "probes.csv" if case.probed else None,
         first=None if case.begins is None else parse_instant(case.begins),
         last=None if case.ends is None else parse_instant(case.ends),
-        starts=drawn[0],
-        seed=drawn[1],
+        starts=drawn.starts,
+        seed=drawn.seed,
     )
-    return prepare(load_job(job), options)
+    prepared = prepare(load_job(job), options)
+    if not drawn.deadline or objective:
+        return prepared
+    machines = np.array([float(case.most)])
+    on_demand_s = prepared.job.work / (prepared.cores * prepared.setting.scaling.efficiencies(machines)[0])
+    minutes = math.ceil(drawn.deadline * on_demand_s / 60)
+    return _prepared(case, rules, data, folder, drawn, f"objective: {{deadline: {minutes}m}}\n")
 
 
 def _always(chances: Chances) -> Beliefs:
@@ -300,6 +323,28 @@ def _row(case: Case, rules: str, prepared: Prepared) -> Row:
     )
 
 
+def _print_kept(data: Path, drawn: Drawn) -> None:
+    """The default within a deadline: what it costs, and how many jobs were late."""
+    began, jobs, late = time.perf_counter(), 0, 0
+    print(f"{DEFAULT} within {drawn.deadline:g} times the time on demand, seed {drawn.seed}")
+    print(f"{'market':24}{'rules':10}{'deadline':>10}{'jobs':>6}{'late':>6}{'mean $':>10}{'on demand $':>13}")
+    for case, rules, prepared in cases(data, drawn):
+        if why := why_refused(prepared):
+            print(f"{case.name:24}{rules:10}refused: {why}")
+            continue
+        kept = run_kept(prepared, (DEFAULT,), lambda *_: None)[DEFAULT]
+        strategy, chances = MENU["on-demand"](prepared.cores, prepared.checkpoints), _always(prepared.chances)
+        dear = backtest(strategy, prepared.setting, prepared.job, prepared.tape, chances, prepared.starts)
+        jobs, late = jobs + len(kept), late + int(kept.late.sum())
+        hours = (prepared.job.deadline_s or 0.0) / 3600
+        print(
+            f"{case.name:24}{rules:10}{hours:9.1f}h{len(kept):6}{int(kept.late.sum()):6}"
+            f"{kept.cost.mean():10.3f}{dear.outcomes.cost.mean():13.3f}",
+            flush=True,
+        )
+    print(f"{late} of {jobs} jobs late; {time.perf_counter() - began:.0f} s")
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench strategies", description=__doc__)
@@ -307,14 +352,20 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="part of an era or a name")
     parser.add_argument("--rules", default="", choices=("", *RULES))
+    parser.add_argument("--deadline", type=float, default=0.0, help="in times of the work on demand")
     said = parser.parse_args(sys.argv[2:])
     data = Path(os.environ.get("SPOTCTL_DATA", "../shared/data"))
+    drawn = Drawn(said.starts, said.seed, said.only, said.rules, said.deadline)
+    if drawn.deadline:
+        _print_kept(data, drawn)
+        return
     began, found = time.perf_counter(), []
     names = list(MENU)
     print(f"mean dollars per job, {said.starts} starts each, seed {said.seed}")
     print(f"{'market':24}{'rules':10}" + "".join(f"{name[:12]:>13}" for name in names), end="")
     print(f"{'clairvoyant':>13}{'no refunds':>12}  best single, default over it")
-    for row in rows(data, said.starts, said.seed, said.only, said.rules):
+    for case, rules, prepared in cases(data, drawn):
+        row = _row(case, rules, prepared)
         found.append(row)
         print(f"{row.case.name:24}{row.rules:10}" + "".join(f"{row.costs[n]:13.3f}" for n in names), end="")
         print(
