@@ -4,8 +4,8 @@
     ├── UsageError              2  the command line or a file is wrong; nothing was started
     │   ├── JobFileError        2  the same, with every problem of the file and where it stands
     │   └── JobError            2  a job asks for what prices, machines or the application do not have
-    ├── NothingToDo             3  already running, and --if-running said to leave it at that
-    ├── AlreadyRunning          8  the job runs already, and nobody said what to do then
+    ├── NothingToDo             3  it was done already, or somebody said no to it
+    ├── AlreadyRunning          8  the job or the queue runs already, and nobody said what to do then
     ├── DeadlineInfeasible      6  a deadline or a budget cannot be met, or was missed
     ├── LedgerError             1  the record of a run cannot be read or written
     ├── Interrupted             7  a person or a signal ended it; the message says what is left
@@ -78,13 +78,13 @@ class JobError(UsageError):
 
 
 class NothingToDo(SpotctlError):
-    """The job runs already."""
+    """What was asked for is done already, or somebody said no to it."""
 
     exit_code = 3
 
 
 class AlreadyRunning(SpotctlError):
-    """Another process runs the job; nothing was started."""
+    """Another process runs the job or the queue; nothing was started."""
 
     exit_code = 8
 

@@ -67,7 +67,7 @@ class Arrivals:
         """All of them, or none: for a queue that is to begin.
 
         Raises DeadlineInfeasible if a deadline cannot be promised that must be, UsageError if the quotas can
-        never hold a job, NothingToDo if one runs already, and whatever else speaks against one.
+        never hold a job, AlreadyRunning if one runs already, and whatever else speaks against one.
         """
         resolved = {}
         for member in members:

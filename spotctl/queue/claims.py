@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
-from spotctl.errors import NothingToDo
+from spotctl.errors import AlreadyRunning
 from spotctl.opening import Recorded, reopen, settings_of
 from spotctl.runs import JobLocked, Run, Runs
 
@@ -31,12 +31,12 @@ class Claims:
         return self._all.enter_context(ExitStack())
 
     def on(self, job: str) -> ExitStack:
-        """The claim on a job: nobody else runs it. Raises NothingToDo where another process does."""
+        """The claim on a job: nobody else runs it. Raises AlreadyRunning where another process does."""
         claim = self.new()
         try:
             claim.enter_context(self.runs.lock(job))
         except JobLocked:
-            raise NothingToDo(f"{job} is running already, by another process") from None
+            raise AlreadyRunning(f"{job} is running already, by another process") from None
         return claim
 
 

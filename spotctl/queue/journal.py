@@ -24,7 +24,7 @@ from bidbrain.lease import Lease
 from pricing_data.units import Instant, MicroUsd
 from spotctl.codec import from_json, to_json
 from spotctl.command.mailbox import Inbox, Outbox
-from spotctl.errors import LedgerError, NothingToDo
+from spotctl.errors import AlreadyRunning, LedgerError
 from spotctl.ledger import sync_folder
 from spotctl.queue.requests import Asked, Request, Requests
 from spotctl.runs import JobLocked, default_root, held, is_held
@@ -308,8 +308,9 @@ class QueueFolder:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Be the one process that runs the queue. Raises NothingToDo where another one does, and LedgerError
-        where nothing can be kept.
+        """Be the one process that runs the queue. Raises AlreadyRunning where another one does.
+
+        LedgerError where nothing can be kept.
         """
         with self._kept():
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -318,7 +319,7 @@ class QueueFolder:
             try:
                 stack.enter_context(held(self._folder / "lock"))
             except JobLocked:
-                raise NothingToDo(f"the queue {self.name} runs already; nothing was started") from None
+                raise AlreadyRunning(f"the queue {self.name} runs already; nothing was started") from None
             yield
 
     @property

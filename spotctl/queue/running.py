@@ -46,7 +46,7 @@ def run_queue(settings: QueueSettings, observer: Observer, start: Instant | None
     """Run a queue to its end, going on with its last run where that was never closed; its final object.
 
     A new run begins at ``start``, as its plan showed; None: as ``start_of`` says.
-    Raises NothingToDo where another process runs it, DeadlineInfeasible where it is not begun.
+    Raises AlreadyRunning where another process runs it, DeadlineInfeasible where it is not begun.
     """
     folder = _folder(settings)
     with folder.lock():
@@ -132,7 +132,7 @@ def go_on_with(
 ) -> dict[str, Any]:
     """Run a queue from where another process left it to its end; its final object.
 
-    Raises NothingToDo where another process runs one of its jobs: before any of them goes on.
+    Raises AlreadyRunning where another process runs one of its jobs: before any of them goes on.
     """
     with closing(j.Journal(run)) as journal, Claims(runs_of(settings.options.world)) as claims:
         record = journal.record

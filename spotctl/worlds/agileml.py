@@ -15,6 +15,7 @@ from agileml import commands as c
 from agileml import events as a
 from agileml.hosts.client import TrainingClient
 from agileml.hosts.stored import CheckpointError
+from agileml.stopping import Settling
 from agileml.telemetry import MachineGivenUp, ObjectiveAt, Upward
 from pricing_data.units import Instant
 from spotctl.control import events as e
@@ -87,7 +88,8 @@ class AgileMLTraining:
     then the job has failed.
 
     ``heard``: the facts on record that ``client`` is not to be told again; nothing they report is waited for.
-    ``end_checkpoints(clock)``: the job is over; returns why its checkpoints stay although they should not.
+    ``end_checkpoints()``: the job's work is done, at its last clock or as its objective has settled; returns
+    why its checkpoints stay although they should not.
     ``resumed``: clock and folder of the checkpoint that training begins with, unless that is on record.
     ``again(number)``: prepares the job's folder for the restart of that number and says what to go on with;
     raises CheckpointError. ``told``: how many commands were for attempts that are over.
@@ -100,7 +102,7 @@ class AgileMLTraining:
         speed: float,
         keep: Callable[[str], str],
         heard: Iterable[e.Fact] = (),
-        end_checkpoints: Callable[[int], str] = lambda _: "",
+        end_checkpoints: Callable[[], str] = lambda: "",
         resumed: tuple[int, str] | None = None,
         again: Callable[[int], Again] = _never,
         told: int = 0,
@@ -117,11 +119,14 @@ class AgileMLTraining:
         self._told = told
         self._again = again
         self._end_checkpoints = end_checkpoints
+        self._settling = Settling(terms.stop.objective_delta)
+        self._settled = False
         self._resumed = resumed
         self._silent: str | None = None
         """The controller's machine, where that hangs and it is still to be said."""
         self._called_silent: set[str] = set()
         for fact in heard:
+            self._settles(fact)
             if isinstance(fact, e.Progressed) and fact.clock == terms.stop.clocks:
                 self._await_end(_LAST_CLOCK, fact.at)
             elif isinstance(fact, e.RolledBack):
@@ -146,10 +151,19 @@ class AgileMLTraining:
         if self._silent is not None:
             facts.append(e.ControllerSilent(now, self._silent))
             self._silent = None
-        for clock in [fact.clock for fact in facts if isinstance(fact, e.TrainingFinished)]:
-            why = self._end_checkpoints(clock)
-            facts += [e.CheckpointFailed(now, clock, why)] if why else []
+        for fact in tuple(facts):
+            self._settles(fact)
+            if isinstance(fact, e.TrainingFinished) and self._is_work_done(fact.clock):
+                why = self._end_checkpoints()
+                facts += [e.CheckpointFailed(now, fact.clock, why)] if why else []
         return tuple(facts)
+
+    def _settles(self, fact: e.Fact) -> None:
+        if isinstance(fact, e.ObjectiveReported):
+            self._settled = self._settling.settled_with(fact.value) or self._settled
+
+    def _is_work_done(self, clock: int) -> bool:
+        return self._settled or clock == self._terms.stop.clocks
 
     def next_change(self, after: Instant) -> Instant | None:
         return None
@@ -177,6 +191,7 @@ class AgileMLTraining:
         self._news.clear()
         self._effects.clear()
         self._over, self._silent = False, None
+        self._settling, self._settled = Settling(self._terms.stop.objective_delta), False
         try:
             client, self._resumed = self._again(number)
         except CheckpointError as error:

@@ -186,10 +186,10 @@ class _AgileML:
         setup = folder.job().setup
         return TrainingClient(self.run.training), (setup.start, setup.resume)
 
-    def _end_checkpoints(self, clock: int) -> str:
-        """Those of a job that reached its last clock are of no more use: its next run begins anew."""
+    def _end_checkpoints(self) -> str:
+        """Those of a job whose work is done are of no more use: its next run begins anew."""
         spec = self.settings.spec
-        if spec.checkpoint is None or clock != spec.stop.clocks:
+        if spec.checkpoint is None:
             return ""
         try:
             forget(place_of(spec))

