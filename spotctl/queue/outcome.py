@@ -11,7 +11,7 @@ from spotctl.queue.journal import Left, Record
 from spotctl.queue.spec import QueueSettings
 
 SCHEMA: Final = "spotctl.queue/1"
-_WORST_FIRST: Final = (1, 2, 4, 5, 6, 7, 3)
+_WORST_FIRST: Final = (1, 2, 4, 5, 6, 7, 8, 3)
 
 
 def outcome(
@@ -56,7 +56,7 @@ def outcome(
 def exit_code(record: Record) -> int:
     """The worst of the jobs'; who was removed ended as was asked."""
     codes = {left.exit_code for left in record.left.values() if not left.removed}
-    return next((code for code in _WORST_FIRST if code in codes), 0)
+    return min(codes - {0}, key=_WORST_FIRST.index, default=0)
 
 
 def _job(left: Left, record: Record, final: dict[str, Any] | None) -> dict[str, Any]:
