@@ -25,12 +25,15 @@ from bidbrain.strategies.mttf import typical_mttf_s
 from bidbrain.strategies.recovery import Checkpointing
 from pricing_data.units import HOUR_S, Instant, format_instant
 from spotctl.backtest.sources import recorded
+from spotctl.checks import check_job
+from spotctl.clockwork import ClockWork, find_clock_work
 from spotctl.config import JobSpec
 from spotctl.control.deciding import restart_of
 from spotctl.control.learning import estimator_of
 from spotctl.control.terms import Terms
 from spotctl.errors import JobError, UsageError
 from spotctl.resolve import PriceOptions, Resolved, resolve
+from spotctl.settings import LaunchOptions, Settings, WorldKind
 
 CHECKPOINT_S: Final = 120.0
 """Time of one checkpoint, and of a restart from one, where strategies checkpoint."""
@@ -67,6 +70,8 @@ class Prepared:
     chances: Chances
     """What was known of evictions when the window began."""
     checkpoints: Checkpointing
+    clock_work: ClockWork
+    """What a clock is taken for."""
     cores: float
     """Of all machines that the job may hold, in the type that is cheapest on demand."""
     starts: Codes
@@ -78,7 +83,10 @@ class Prepared:
 
 
 def prepare(spec: JobSpec, options: BacktestOptions) -> Prepared:
-    """Raises UsageError where job, prices and window do not fit together."""
+    """Raises UsageError where job, prices and window do not fit together.
+
+    JobError where the input is looked at, for the work of a clock, and is not what its application reads.
+    """
     if spec.command is not None:
         raise JobError(
             "engine",
@@ -90,6 +98,8 @@ def prepare(spec: JobSpec, options: BacktestOptions) -> Prepared:
     clocks = terms.stop.clocks
     if clocks is None:
         raise JobError("stop.clocks", "a backtest must know how much work the job is; name its clocks")
+    clock_work = _clock_work(spec, terms, options)
+    terms = replace(terms, core_seconds_per_clock=clock_work.core_seconds)
     last = _last(resolved, options)
     terms = replace(
         terms, spot=tuple(t for t in terms.spot if resolved.trace.price(t.market, last) is not None)
@@ -117,9 +127,18 @@ def prepare(spec: JobSpec, options: BacktestOptions) -> Prepared:
         checkpoints=Checkpointing.young(
             CHECKPOINT_S, typical_mttf_s(setting, fitted, known, terms.start), CHECKPOINT_S
         ),
+        clock_work=clock_work,
         cores=cores,
         starts=_starts(options, job, setting, tape, cores),
     )
+
+
+def _clock_work(spec: JobSpec, terms: Terms, options: BacktestOptions) -> ClockWork:
+    """As a launch finds it: the input is looked at where the job file does not say it."""
+    if spec.local.core_seconds_per_clock is not None:
+        return find_clock_work(spec, terms, None)
+    settings = Settings.of(spec, LaunchOptions(world=WorldKind.REPLAY, seed=options.seed))
+    return find_clock_work(spec, terms, check_job(settings, terms))
 
 
 def _chances(fitted: FittedMarkets, setting: Setting) -> Chances:

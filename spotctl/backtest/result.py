@@ -18,6 +18,7 @@ from pricing_data.units import Instant
 from spotctl.backtest.kept import Told, run_kept, starts_of, why_refused
 from spotctl.backtest.menu import BASELINE, MENU, alone, row, within
 from spotctl.backtest.prepare import BacktestOptions, Prepared
+from spotctl.clockwork import ClockWork
 from spotctl.report.baselines import Baselines, find_baselines
 
 _ORACLE_STARTS: Final = 200
@@ -61,6 +62,8 @@ class BacktestResult:
     """The least that knowing all prices could cost (``bidbrain.backtest.oracle``), refunds included."""
     oracle_paid: Summary
     """The same without refunds."""
+    clock_work: ClockWork
+    """What a clock of the job was taken for."""
     refused: str
     """Why a launch would refuse the job; empty where it would not."""
     elapsed_s: float
@@ -99,6 +102,7 @@ def run_backtest(
         strategies=results,
         oracle=free,
         oracle_paid=paid,
+        clock_work=prepared.clock_work,
         refused=why_refused(prepared),
         elapsed_s=elapsed_s,
         baselines=_baselines(prepared, results),

@@ -16,6 +16,7 @@ from pricing_data.units import HOUR_S, format_instant, format_micros, micros
 from spotctl.backtest.kept import Told
 from spotctl.backtest.result import BacktestResult, StrategyResult
 from spotctl.cli import amounts, screen
+from spotctl.clockwork import ESTIMATES_WITHIN, ClockWork, WorkSource
 from spotctl.report.final import baselines_document
 from spotctl.report.summary import AS_FAST, MEANINGS
 
@@ -48,10 +49,20 @@ def picture(result: BacktestResult) -> RenderableType:
         *_on_demand(result),
         f"least possible, all prices known: ${result.oracle_paid.mean:.4f} a job without refunds; "
         f"with refunds at least ${result.oracle.mean:.4f}",
+        *_work(result.clock_work),
         f"{result.label}; rules {result.rules}; seed {result.seed}; {result.elapsed_s:.1f} s",
     )
     title = Text(f"{result.job}: {result.starts} starts from {first} to {last}", style="bold")
     return Group(title, table, Text(""), *(Text(note, style="dim") for note in notes))
+
+
+def _work(clock: ClockWork) -> Iterator[str]:
+    """What all sums rest on, where the job file does not say it."""
+    size = f"{clock.core_seconds:.3g} core-seconds"
+    if clock.source is WorkSource.ESTIMATED:
+        yield f"a clock is estimated at {size} by its input, right within a factor of {ESTIMATES_WITHIN:g}"
+    elif clock.source is WorkSource.ASSUMED:
+        yield f"a clock is taken for {size}, as local.core_seconds_per_clock is not set"
 
 
 def _kept(result: BacktestResult) -> Iterator[str]:
@@ -129,6 +140,8 @@ def document(result: BacktestResult) -> dict[str, Any]:
             for strategy in result.strategies
         },
         "oracle": {"cost": _dollars(result.oracle), "cost_without_refunds": _dollars(result.oracle_paid)},
+        "core_seconds_per_clock": result.clock_work.core_seconds,
+        "work_source": result.clock_work.source.value,
         "refused": result.refused or None,
         "elapsed_seconds": result.elapsed_s,
     }

@@ -55,6 +55,19 @@ def test_json_has_every_promised_field() -> None:
     assert answer["strategies"]["standard"]["baselines"]["cheapest"] == ways["cheapest"]
 
 
+def test_where_the_job_file_does_not_say_a_clocks_work_the_input_does_as_in_a_plan(tmp_path: Path) -> None:
+    text = JOB.read_text(encoding="utf-8").replace("data/", f"{JOB.parent}/data/")
+    job = tmp_path / "silent.yaml"
+    job.write_text("".join(line for line in text.splitlines(True) if not line.startswith("local:")))
+    asked = [str(job), "--json"]
+    plan = json.loads(CliRunner().invoke(app, ["plan", *asked]).stdout)
+    answer = json.loads(CliRunner().invoke(app, ["backtest", *asked, "--starts", "5"]).stdout)
+    assert answer["work_source"] == plan["work_source"] == "estimated"
+    assert answer["core_seconds_per_clock"] == plan["core_seconds_per_clock"]
+    shown = CliRunner().invoke(app, ["backtest", str(job), "--starts", "5"]).stdout
+    assert "right within a factor of 3" in shown
+
+
 def test_the_same_seed_is_the_same_backtest() -> None:
     first, second, other = (
         json.loads(invoke("--starts", "10", "--json", "--seed", seed, "--strategies", "proteus").stdout)
