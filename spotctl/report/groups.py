@@ -91,8 +91,9 @@ def day(began: float) -> str:
 
 
 def time_zone(at: float) -> str:
-    """This computer's time zone at a moment of the wall clock, like "CET, UTC+0100"."""
-    return dt.datetime.fromtimestamp(at).astimezone().strftime("%Z, UTC%z")
+    """This computer's time zone at a moment of the wall clock, like "CET, UTC+0100", or "UTC"."""
+    zone = dt.datetime.fromtimestamp(at).astimezone().strftime("%Z, UTC%z")
+    return zone.removesuffix(", UTC+0000") if zone.startswith("UTC,") else zone
 
 
 def _grouped_parts(runs: Runs, key: Callable[[MarketSums], str]) -> tuple[Group, ...]:
