@@ -115,7 +115,10 @@ def _refuse_infeasible(plan: jobplan.JobPlan) -> None:
     """A deadline is a promise; without one, what is expected to go wrong is not begun."""
     terms, ahead = plan.terms, plan.ahead
     if not math.isfinite(ahead.expected_s):
-        raise DeadlineInfeasible(f"{terms.job} would never be done with the machines it may use")
+        raise DeadlineInfeasible(
+            f"{terms.job} would not be done in a hundred years with the machines it may use; look at how "
+            "much work it is (stop, local.core_seconds_per_clock or work)"
+        )
     if plan.promise is not None:
         if not plan.promise.holds:
             raise DeadlineInfeasible(

@@ -330,7 +330,8 @@ def _against(weighed: Weighed, least: float) -> str:
 def _expected(plan: JobPlan) -> list[RenderableType]:
     ahead, terms = plan.ahead, plan.terms
     if not math.isfinite(ahead.expected_s):
-        return [Text("This footprint would never finish the job.", style="bold")]
+        undone = Text("This footprint would not finish the job in a hundred years.", style="bold")
+        return [undone, *(Text(line) for line in workview.lines(plan))]
     whole = "" if terms.stop.foreseen else f" of one {words.unit(terms)}; nobody can say how many it takes"
     lasting = words.span(ahead.expected_s)
     lines = [
