@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,7 @@ from spotctl.errors import LedgerError, SpotctlError, UsageError
 from spotctl.inputs import CLAIM, InputStore, claim_of
 from spotctl.opening import settings_of
 from spotctl.queue.journal import QueueFolder
-from spotctl.runs import Run, Runs, is_held
+from spotctl.runs import JobLocked, Run, Runs, is_held
 from spotctl.timesource import wall_clock
 
 _DAY_S: Final = 86400
@@ -221,10 +222,12 @@ def _loses(run: Run) -> str:
 
 
 def _remove_run(run: Run | None) -> bool:
-    """Removes a record, its ledger first, so that nobody finds half of one."""
+    """Removes a record, its ledger first, so that nobody finds half of one; with the last one its job."""
     assert run is not None
     if _is_needed(run):
         return False
     run.ledger_path.unlink(missing_ok=True)
     shutil.rmtree(run.folder)
+    with suppress(JobLocked), Runs(run.folder.parents[2]).lock(run.name):
+        pass  # whoever lets go of the lock removes the folder of a job without runs
     return True
