@@ -212,6 +212,12 @@ WRONG: dict[str, tuple[str, str, Called, str]] = {
     "no such name": ("a.csv", "user,item,value\n1,2,3\n", {"usr": "user"}, "no usr (did you mean user?)"),
     "no such column": ("a.csv", "user,item,value\n1,2,3\n", {"user": "who"}, "and no {user: who}"),
     "no others": ("a.csv", "user,item,value\n1,2,3\n", {"others": ("x",)}, "the application reads no others"),
+    "no such header": (
+        "a.csv",
+        "userId,movieId,rating,time\n1,2,3,4\n",
+        {"user": "nope"},
+        "has the columns userId, movieId, rating, time, and no {user: nope}",
+    ),
     "no place": ("a.csv", "1,2,3\n", {"user": "7"}, "has 3 columns without names"),
     "a missing name": ("a.csv", "user,item,value\nx,2,3\n,2,3\n", {}, "row 2, column user: found nothing"),
 }
