@@ -103,7 +103,8 @@ def _baselines(final: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _rental(way: Mapping[str, Any]) -> str:
     machines = f"{way['instances']} x {way['instance_type']} in {words.span(way['seconds'])}"
-    return f"${way['cost']} for the same work by {machines}"
+    late = "" if way["keeps_deadline"] else ", after the deadline"
+    return f"${way['cost']} for the same work by {machines}{late}"
 
 
 def _planned(final: Mapping[str, Any]) -> list[tuple[str, str]]:

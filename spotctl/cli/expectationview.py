@@ -102,10 +102,12 @@ def _on_demand(plan: JobPlan) -> list[str]:
     """Both ways to do the same on demand, named."""
     if plan.baselines is None:
         return []
+    found = plan.baselines
     return [
         f"{'':17}{words.money(way.cost)} is {MEANINGS[name]}: {way.machines} x "
         f"{way.market.instance_type} in {words.span(way.seconds)}"
-        for name, way in plan.baselines.named.items()
+        + ("" if found.keeps_deadline(way) else ", after the deadline")
+        for name, way in found.named.items()
     ]
 
 
