@@ -8,7 +8,7 @@ from spotctl.checks import InputSize
 from spotctl.cli import words
 from spotctl.clockwork import ESTIMATES_WITHIN, WorkSource
 from spotctl.jobplan import JobPlan
-from spotctl.movable import BYTES_PER_VALUE
+from spotctl.modelsize import BYTES_PER_VALUE
 from spotctl.settings import DEFAULT_SPEED, LaunchOptions
 
 if TYPE_CHECKING:
