@@ -112,12 +112,15 @@ class Naming:
     def of_text(self, file: str, lines: Sequence[str]) -> TextLayout:
         """Tells how a text file that begins with ``lines`` is written.
 
-        Raises ColumnsError where its first line looks like a header of which the application knows nothing.
+        Raises ColumnsError where its first line looks like a header of which the application knows nothing,
+        or should be one, as the job names columns by more than their places, and has none of these.
         """
         records = {delimiter: first_record(lines, delimiter) for delimiter in _DELIMITERS}
         for delimiter, names in records.items():
             if self._is_header(names):
                 return TextLayout(delimiter, True, tuple(names))
+        if not all(column.isdecimal() for column in self._called.values()):
+            self.of_names(file, max(records.values(), key=len))  # the job names a column of a header
         fitting = {d: names for d, names in records.items() if self._may_be_rows(names)}
         delimiter = max(fitting or [","], key=lambda d: len(records[d]))
         names = records[delimiter]

@@ -1,8 +1,8 @@
 """A part of an input, read in bounded time, and what it says of the whole: for whoever plans a job.
 
 An input of at most ``MOST_VALUES`` values is read whole, and its counts are exact. Of a larger one the first
-rows are read; how many rows there are follows from the files' own headers (Parquet, NumPy) or, of CSV, from
-the bytes that lines take in places spread over the files. This module refuses to know what rows mean.
+rows are read; how many rows there are follows from the files' own headers (Parquet, NumPy, docword) or, of
+other text, from the bytes that rows take in places spread over the files. It refuses to know what rows mean.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 
-from agileml.app import ApplicationError, Arrays, Called, Columns
+from agileml.app import ApplicationError, Arrays, Called, Columns, Kind
+from agileml.arrays import array_header
 from agileml.looking import Look
 from agileml.naming import NONE_CALLED
+from agileml.sources import Format
 from agileml.tables import Table
 
 MOST_VALUES: Final = 1_000_000
@@ -44,7 +46,7 @@ class Counts:
     exact: bool
     rows_read: int
     distinct: Mapping[str, int]
-    """Counts of different whole numbers by column, in the rows that were read."""
+    """Counts of different keys by key column, in the rows that were read."""
 
 
 class Sample(Table):
@@ -93,9 +95,10 @@ class Sample(Table):
     def counts(self) -> Counts:
         """Counts the whole input, as far as what was read tells."""
         names = tuple(self._kept[0])
-        integers = [name for name in names if self._kept[0][name].dtype.kind == "i"]
         distinct = {
-            name: len(np.unique(np.concatenate([batch[name] for batch in self._kept]))) for name in integers
+            name: len(np.unique(np.concatenate([batch[name] for batch in self._kept])))
+            for name in names
+            if self._kind(name) is Kind.KEY
         }
         size = self._size(self._files)
         rows, exact = (self.rows, True) if self._whole else self._rows_of_all()
@@ -121,12 +124,15 @@ class Sample(Table):
             return self._rows_of_parquet(file), True
         if name.endswith(".npy"):
             with self._filesystem.open(file, "rb") as raw:
-                return _rows_of_npy(raw), True
+                return array_header(raw)[0][0], True
         if name.endswith(".npz"):
             with self._filesystem.open(file, "rb") as raw, ZipFile(raw) as archive:
-                return _rows_of_npy(archive.open(archive.namelist()[0])), True
-        size = self._size([file])
-        return round(size / self._bytes_per_line(file, size)), False
+                return array_header(archive.open(archive.namelist()[0]))[0][0], True
+        look, size = self._input.look(file), self._size([file])
+        if look.docword is not None:
+            return look.docword.rows, True
+        mark = b":" if look.format is Format.SVMLIGHT else b"\n"
+        return round(size / self._bytes_per(mark, file, size)), False
 
     def _rows_of_parquet(self, file: str) -> int:
         connection = self._connect()
@@ -139,19 +145,19 @@ class Sample(Table):
             connection.close()
         return int(found[0]) if found else 0
 
-    def _bytes_per_line(self, file: str, size: int) -> float:
-        """Bytes of the file, compressed as it is, for each line."""
+    def _bytes_per(self, mark: bytes, file: str, size: int) -> float:
+        """Bytes of the file, compressed as it is, for each ``mark``: a row ends with one, or has one."""
         with self._filesystem.open(file, "rb") as raw:
             if file.lower().endswith(".gz"):
                 packed = raw.read(4 * _BLOCK)
                 text = zlib.decompressobj(wbits=31).decompress(packed)
-                return len(packed) / max(text.count(b"\n"), 1)
-            read = lines = 0
+                return len(packed) / max(text.count(mark), 1)
+            read = rows = 0
             for place in range(_PLACES):
                 raw.seek(place * max(0, size - _BLOCK) // max(1, _PLACES - 1))
                 block = raw.read(_BLOCK)
-                read, lines = read + len(block), lines + block.count(b"\n")
-        return read / max(lines, 1)
+                read, rows = read + len(block), rows + block.count(mark)
+        return read / max(rows, 1)
 
 
 def _values(column: npt.NDArray[Any]) -> int:
@@ -159,10 +165,3 @@ def _values(column: npt.NDArray[Any]) -> int:
     if column.dtype.hasobject:
         return sum(text.count(" ") + 1 for text in column.tolist())
     return int(column.size)
-
-
-def _rows_of_npy(raw: Any) -> int:
-    version = np.lib.format.read_magic(raw)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, _, _ = read(raw)
-    return int(shape[0]) if shape else 0

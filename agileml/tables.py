@@ -341,6 +341,8 @@ def _whole(file: str, head: Docword, batches: Iterator[Mapping[str, Any]]) -> It
         beyond = batch["word"].max()
         if beyond > head.words:
             raise ApplicationError(f"{file}: found word {beyond}, and line 2 says {head.words} words")
+        if batch["word"].min() < 1:
+            raise ApplicationError(f"{file}: found word {batch['word'].min()}, expected words from 1")
         yield batch
     if rows != head.rows:
         raise ApplicationError(f"{file}: found {rows} rows, and line 3 says {head.rows}")

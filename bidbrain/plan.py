@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -25,10 +25,13 @@ from bidbrain.work import mean_left
 from pricing_data.billing import billed_s
 from pricing_data.units import HOUR_S, Instant, Seconds, Usd, UsdPerHour
 
+ENDLESS_S: Final = 100 * 365 * 24 * HOUR_S
+"""Longer ones are slips of the keyboard, and soon later than a date can say."""
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Expectations for one job. All infinite where the footprint would do no work."""
+    """Expectations for one job. Cost and time are infinite where it would not be done in a hundred years."""
 
     work: float
     """Core-seconds."""
@@ -73,13 +76,16 @@ def plan_ahead(
     if math.isfinite(most_s):
         work = min(work, done / window_s * max(most_s - sigma_s, 0.0))
     expected_s = work / done * window_s + sigma_s if done > 0 else math.inf
+    if expected_s > ENDLESS_S:
+        expected_s = math.inf
+    ends = math.isfinite(expected_s)
     evicted = float((1.0 - transient.survival).sum())
     paid_s = partial(billed_s, observation.rules) if whole else float
     return Plan(
         work=work,
-        expected_cost=Usd(charge / window_s * paid_s(expected_s) if done > 0 else math.inf),
+        expected_cost=Usd(charge / window_s * paid_s(expected_s) if ends else math.inf),
         expected_s=Seconds(expected_s),
-        expected_evictions=evicted / window_s * expected_s if evicted else 0.0,
+        expected_evictions=evicted / window_s * expected_s if evicted and ends else 0.0,
         decisions=decisions,
     )
 

@@ -33,7 +33,7 @@ from spotctl.config import Command, JobSpec
 from spotctl.control.terms import Terms
 from spotctl.errors import JobError
 from spotctl.models import check_output
-from spotctl.movable import BYTES_PER_VALUE, memory_of_computer, refuse_immovable, refuse_too_large
+from spotctl.modelsize import BYTES_PER_VALUE, memory_of_computer, refuse_immovable, refuse_too_large
 from spotctl.settings import Settings, WorldKind
 
 if TYPE_CHECKING:

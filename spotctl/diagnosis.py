@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from agileml.hosts import marked
-from spotctl.movable import memory_of_computer
+from spotctl.modelsize import memory_of_computer
 from spotctl.orphans import orphans
 from spotctl.runs import Runs
 from spotctl.timesource import wall_clock

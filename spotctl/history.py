@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from spotctl import background
 from spotctl.errors import SpotctlError
@@ -22,7 +22,11 @@ from spotctl.runs import Run
 from spotctl.timesource import wall_clock
 
 if TYPE_CHECKING:
+    from agileml.hosts.doing import Wait
     from spotctl.control.state import State
+
+UNATTENDED: Final = "unattended"
+"""A run that has not ended, and that no process drives."""
 
 
 def summaries(runs: Iterable[Run]) -> tuple[dict[Run, RunSummary], list[str]]:
@@ -66,31 +70,39 @@ def fold_summary(run: Run) -> RunSummary:
 
 def run_status(run: Run, state: State) -> dict[str, Any]:
     """Returns a run's object of ``status --json``, with what its processes say while it goes on."""
-    from agileml.hosts.doing import waits
     from spotctl.report.status import status_document
 
-    live = {instance.name for instance in state.live()}
     overdue = [
         {
             "instance": wait.machine,
             "process": wait.process,
             "what": wait.what,
-            "real_seconds": round(max(0.0, wall_clock() - wait.since), 3),
+            "real_seconds": round(waited_s(wait), 3),
         }
-        for wait in (waits(run.machines) if live else ())
-        if wait.machine in live
+        for wait in waits_of(run, state)
     ]
     document = status_document(state, run.ledger_path, standing(run, state), died_of(run, state), overdue)
     return {**document, "background": background.noted(run) or None}
 
 
+def waits_of(run: Run, state: State) -> tuple[Wait, ...]:
+    """Returns what processes of its machines take longer over than ever, as they say themselves."""
+    from agileml.hosts.doing import waits
+
+    live = {instance.name for instance in state.live()}
+    return tuple(wait for wait in waits(run.machines) if wait.machine in live) if live else ()
+
+
+def waited_s(wait: Wait) -> float:
+    """Returns for how many seconds of the wall clock it has been waited."""
+    return max(0.0, wall_clock() - wait.since)
+
+
 def standing(run: Run, state: State) -> str:
-    """In a word or two: what became of the run, or what it is doing."""
+    """In a word: what became of the run, or what it is doing."""
     if state.closed is not None:
         return state.closed.outcome.value
-    if not run.is_live():
-        return "unattended"
-    return f"{state.phase.value}, detached" if background.noted(run) else state.phase.value
+    return state.phase.value if run.is_live() else UNATTENDED
 
 
 def died_of(run: Run, state: State) -> str | None:

@@ -66,6 +66,11 @@ _MOST_MACHINES: Final = 10_000
 """At once; a plan weighs every number of them. More are slips of the keyboard."""
 _MOST_PARTS: Final = 1_000_000
 """Into which a model or an input is cut; every part is known by name to every process."""
+_MOST_CLOCKS: Final = 999_999_999
+_MOST_WORK: Final = 1e12
+"""Of one clock, in core-seconds: the work of thirty thousand cores for a year."""
+_LONGEST_S: Final = 1e9
+"""Thirty years."""
 _PARTITIONS_PER_MACHINE: Final = 0.5
 _SHARDS_PER_WORKER: Final = 4
 
@@ -214,7 +219,7 @@ def _column(node: yaml.Node) -> str | tuple[str, ...]:
 def _stop(section: Section) -> Stop:
     with section:
         stop = Stop(
-            section.get("clocks", whole(1), None),
+            section.get("clocks", whole(1, _MOST_CLOCKS), None),
             _seconds(section),
             _converged(section) if section.has("converged") else None,
         )
@@ -223,7 +228,7 @@ def _stop(section: Section) -> Stop:
 
 
 def _seconds(section: Section) -> Seconds | None:
-    seconds = section.get("seconds", _above_zero, None)
+    seconds = section.get("seconds", _at_most(_LONGEST_S), None)
     return None if seconds is None else Seconds(seconds)
 
 
@@ -337,7 +342,7 @@ def _local(section: Section) -> Local:
     with section:
         return Local(
             section.get("throttle", switch("on", "off"), default.throttle),
-            section.get("core_seconds_per_clock", _above_zero, default.core_seconds_per_clock),
+            section.get("core_seconds_per_clock", _at_most(_MOST_WORK), default.core_seconds_per_clock),
             section.get("boot", duration(), default.boot),
             section.get("progress", one_of("measured", "modelled"), default.progress),
             own_keys(section.section("speeds"), _above_zero, INSTANCE_TYPE, "an instance type"),
@@ -347,6 +352,12 @@ def _local(section: Section) -> Local:
 # ---- readers of this file's own kinds of value ---------------------------------------------------
 
 _above_zero: Final = number("a number above 0", lambda value: value > 0)
+
+
+def _at_most(most: float) -> Reader[float]:
+    return number(f"a number above 0 and at most {most:g}", lambda value: 0 < value <= most)
+
+
 _PLACE: Final = word("a folder or a URL")
 
 

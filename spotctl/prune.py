@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,7 @@ from spotctl.errors import LedgerError, SpotctlError, UsageError
 from spotctl.inputs import CLAIM, InputStore, claim_of
 from spotctl.opening import settings_of
 from spotctl.queue.journal import QueueFolder
-from spotctl.runs import Run, Runs, is_held
+from spotctl.runs import JobLocked, Run, Runs, is_held
 from spotctl.timesource import wall_clock
 
 _DAY_S: Final = 86400
@@ -109,8 +110,7 @@ def _unneeded_inputs(every: Iterable[Runs], keep: Keep | None, old: Iterable[Fre
                 or (keep is not None and keep.seconds is None and kept.key in recent)
             ):
                 continue
-            days = int((wall_clock() - kept.used_at) / _DAY_S)
-            why = f"no run uses it; last used {'today' if days < 1 else f'{days} days ago'}"
+            why = f"no run uses it; last used {_ago(wall_clock() - kept.used_at)}"
             yield Freed("input", kept.data, kept.size_bytes, why, "", key=kept.key)
         for folder in store.remains():
             why = "left by a process that was killed"
@@ -175,12 +175,18 @@ def _why_old(run: Run, place: int, keep: Keep, queues: dict[str, bool]) -> str:
         return ""
     if run.machines.is_dir() and LocalHost(run.training).leftovers():
         return ""
-    return f"{place} newer runs" if keep.runs is not None else f"ended {int(age_s / _DAY_S)} days ago"
+    return f"ended {_ago(age_s)}"
+
+
+def _ago(seconds: float) -> str:
+    """ "3 days ago"."""
+    days = int(seconds / _DAY_S)
+    return "less than a day ago" if days < 1 else f"{days} day{'s' if days > 1 else ''} ago"
 
 
 def _is_needed(run: Run) -> bool:
     """Whether it may be gone on with, or somebody works with it now. One that cannot be read may be."""
-    if is_busy(run):
+    if is_held(run.scoring_lock):
         return True
     try:
         ledger = run.ledger()
@@ -192,11 +198,6 @@ def _is_needed(run: Run) -> bool:
         return True
     finally:
         ledger.close()
-
-
-def is_busy(run: Run) -> bool:
-    """Whether a process works with it although it has ended: its model is being scored, say."""
-    return is_held(run.folder / "scoring")
 
 
 def _of_unfinished_queue(run: Run, queues: dict[str, bool]) -> bool:
@@ -221,10 +222,12 @@ def _loses(run: Run) -> str:
 
 
 def _remove_run(run: Run | None) -> bool:
-    """Removes a record, its ledger first, so that nobody finds half of one."""
+    """Removes a record, its ledger first, so that nobody finds half of one; with the last one its job."""
     assert run is not None
     if _is_needed(run):
         return False
     run.ledger_path.unlink(missing_ok=True)
     shutil.rmtree(run.folder)
+    with suppress(JobLocked), Runs(run.folder.parents[2]).lock(run.name):
+        pass  # whoever lets go of the lock removes the folder of a job without runs
     return True

@@ -3,9 +3,9 @@
 h    per second   hazard of the first purchase, from its eviction probability within an hour
 x    seconds      from the start of a machine to the end of the work, undisturbed
 1/h               expected life between evictions
-e^(h x) - 1       expected evictions of a program that keeps nothing and begins anew each time
-(e^(h x) - 1)/h   and the machine time that it takes (a renewal argument: Ross, Introduction to
-                  Probability Models, section 2.8)
+e^(h x) - 1       expected evictions of a program that keeps nothing and begins anew each time: a try is not
+                  evicted with probability e^(-h x), so e^(h x) tries are expected, the last one whole
+(e^(h x) - 1)/h   and the machine time that it takes: evictions come at rate h while a machine is held
 """
 
 from __future__ import annotations

@@ -40,7 +40,6 @@ class LaunchOptions:
     """False: a slower one may be taken where this computer would not keep pace."""
     prices: PriceOptions = field(default_factory=PriceOptions)
     if_running: IfRunning = IfRunning.FAIL
-    name: str | None = None
     deadline: Seconds | None = None
     budget: MicroUsd | None = None
     seed: int | None = None
@@ -65,7 +64,7 @@ class Settings:
             deadline=spec.objective.deadline if options.deadline is None else options.deadline,
             budget=spec.objective.budget if options.budget is None else options.budget,
         )
-        spec = replace(spec, name=options.name or spec.name, objective=objective)
+        spec = replace(spec, objective=objective)
         seed = spec.seed if options.seed is None else options.seed
         return cls(spec, options.world, options.speed, options.prices, seed)
 

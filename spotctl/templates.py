@@ -23,7 +23,7 @@ resources:
     max_instances: 8                      # the most machines at once
     max_per_allocation: 4                 # machines that are bought, and taken away, together
 # objective: {deadline: 6h, budget: 5.00} # a deadline is promised, or the launch is refused
-local: {core_seconds_per_clock: 600}      # how long a clock takes one core; spotctl plan rests on it
+# local: {core_seconds_per_clock: 600}    # where the estimate of spotctl plan is not the work of a clock
 output: models                            # models/latest/model.npz is the newest
 """
 _ELASTIC: Final[dict[str, str]] = {
@@ -50,7 +50,7 @@ stop: {clocks: 100}
 """,
 }
 _COMMAND: Final = """\
-run: $data
+run: $command
 workdir: .                                # copied to the machine
 # setup: pip install -r requirements.txt  # once on every machine
 # secrets: [HF_TOKEN]                     # of your environment; in no file, record or log
@@ -65,15 +65,15 @@ output: results                           # results/latest has the last checkpoi
 """
 
 
-def job_file(kind: str, what: str, folder: Path) -> str:
-    """Returns the text of a job file. ``what``: its data, or the command of a program.
+def job_file(kind: str, what: str, file: Path) -> str:
+    """Returns the text of the job file that is to be ``file``.
 
-    Data that is there is named as the job file in ``folder`` will find it.
+    ``what``: its data, or the command of a program. Data that is there is named as ``file`` will find it.
     """
-    head = _HEAD.substitute(file="job.yaml")
+    head = _HEAD.substitute(file=file.name)
     if kind == "command":
-        return head + Template(_COMMAND).substitute(data=_scalar(what))
-    return head + Template(_ELASTIC[kind]).substitute(data=_scalar(_seen_from(folder, what))) + _MACHINES
+        return head + Template(_COMMAND).substitute(command=_scalar(what))
+    return head + Template(_ELASTIC[kind]).substitute(data=_scalar(_seen_from(file.parent, what))) + _MACHINES
 
 
 def _seen_from(folder: Path, data: str) -> str:

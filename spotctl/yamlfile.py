@@ -34,6 +34,7 @@ _UNTAGGED: Final = frozenset(
 )
 """What YAML guesses of plain scalars; every other tag was written by somebody."""
 _WHOLE: Final = re.compile(r"[-+]?\d{1,18}")
+_TOO_LONG: Final = re.compile(r"[-+]?\d{19,}")
 _LONGEST_S: Final = 10 * 365 * 86400
 """Longer ones are slips of the keyboard, and later than a date can say."""
 _SIZE: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?) ?([KMGT]?)(i?)B")
@@ -284,6 +285,8 @@ def whole(least: int, most: int | None = None) -> Reader[int]:
     def read(node: yaml.Node) -> int:
         expected = f"a whole number of at least {least}" + ("" if most is None else f" and at most {most}")
         text = _scalar(node, expected)
+        if _TOO_LONG.fullmatch(text) is not None:
+            raise Mismatch(node, f"found {shown(node)}, expected {expected} with at most 18 digits")
         fits = _WHOLE.fullmatch(text) is not None and least <= int(text)
         if not fits or (most is not None and int(text) > most):
             raise Mismatch(node, f"found {shown(node)}, expected {expected}")

@@ -1,7 +1,8 @@
 """Documents as bags of words: rows of document, word and count, for the topic model of ``lda.py``.
 
 The counts say all that collapsed Gibbs sampling needs: words of a document may come in any order. Documents
-and words are whole numbers or names; a pair of them is on one row, or else on rows that are added up.
+and words are whole numbers or names; a pair of them is on one row, or else on rows that are added up. Rows of
+one document should lie together: in how many documents a word is, is counted batch after batch.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agileml.app import ApplicationError, Arrays, Columns, Kind
+from agileml.apps.tally import Tally
 
 if TYPE_CHECKING:
     from agileml.tables import Table
@@ -29,34 +31,6 @@ COLUMNS: Final = Columns(
 )
 
 
-class Tally:
-    """Sums weights by key, in memory that follows the number of different keys."""
-
-    def __init__(self) -> None:
-        self._keys: list[Ints] = [np.empty(0, np.int64)]
-        self._sums: list[Ints] = [np.empty(0, np.int64)]
-        self._waiting = 0
-
-    def add(self, keys: Ints, weights: Ints) -> None:
-        """Adds a weight to each key. Merges only when as much is waiting as is known: n log n in all."""
-        self._keys.append(keys)
-        self._sums.append(weights)
-        self._waiting += len(keys)
-        if self._waiting > len(self._keys[0]) + 1_000_000:
-            self._merge()
-
-    def sums(self) -> tuple[Ints, Ints]:
-        """Returns the keys, sorted, and their sums."""
-        self._merge()
-        return self._keys[0], self._sums[0]
-
-    def _merge(self) -> None:
-        keys, place = np.unique(np.concatenate(self._keys), return_inverse=True)
-        weights = np.concatenate(self._sums)
-        sums = np.bincount(place, weights=weights, minlength=len(keys)).astype(np.int64)
-        self._keys, self._sums, self._waiting = [keys], [sums], 0
-
-
 @dataclass(frozen=True, slots=True)
 class Words:
     """All words of an input: their keys, sorted, how often each occurs, and in how many documents."""
@@ -67,18 +41,54 @@ class Words:
 
 
 def count_words(table: Table) -> tuple[Words, Ints]:
-    """Returns the words of ``table``, and its documents' keys, sorted. Raises ApplicationError."""
-    often, documents, within = Tally(), Tally(), Tally()
+    """Returns the words of ``table``, and its documents' keys, sorted.
+
+    Raises ApplicationError where a count is below zero.
+    """
+    often, documents, within, pairs = Tally(), Tally(), Tally(), _Pairs()
     for batch in table.batches():
         wrong = np.flatnonzero(batch["count"] < 0)
         if len(wrong):
             found = batch["count"][wrong[0]]
             raise ApplicationError(f"{table.location}: found the count {found}, expected 0 or more")
         often.add(batch["word"], batch["count"])
-        within.add(batch["word"], (batch["count"] > 0).astype(np.int64))
-        documents.add(batch["doc"], batch["count"])
+        there = batch["count"] > 0
+        within.add(pairs.words_of_new(batch["doc"][there], batch["word"][there]))
+        documents.add(batch["doc"])
     keys, counts = often.sums()
-    return Words(keys, counts, within.sums()[1]), documents.sums()[0]
+    in_documents = np.zeros(len(keys), np.int64)
+    found, documents_of = within.sums()
+    in_documents[np.searchsorted(keys, found)] = documents_of
+    return Words(keys, counts, in_documents), documents.sums()[0]
+
+
+class _Pairs:
+    """Finds the pairs of a document and a word that are new, batch after batch.
+
+    It remembers the words of the document that the last batch ended with. So a pair counts once where the
+    rows of its document lie together, else once for each batch that has it.
+    """
+
+    def __init__(self) -> None:
+        self._document = 0
+        self._words: Ints = np.empty(0, np.int64)
+
+    def words_of_new(self, document: Ints, word: Ints) -> Ints:
+        """Returns the word of each pair that is new; ``document`` and ``word`` have one a row."""
+        if not len(document):
+            return word
+        order = np.lexsort((word, document))
+        documents, words = document[order], word[order]
+        first = np.ones(len(order), np.bool_)
+        first[1:] = (documents[1:] != documents[:-1]) | (words[1:] != words[:-1])
+        documents, words = documents[first], words[first]
+        known = (documents == self._document) & np.isin(words, self._words)
+        last = int(document[-1])
+        of_last = words[documents == last]
+        self._words = np.union1d(self._words, of_last) if last == self._document else of_last
+        self._document = last
+        new: Ints = words[~known]
+        return new
 
 
 def measure_documents(table: Table, documents: Ints, words: Ints) -> Ints:

@@ -29,6 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agileml.app import ApplicationError, Arrays, Columns, Kind, Outcome, Survey
+from agileml.apps.tally import Tally
 from agileml.messages import Matrix, Patch, Rows
 from agileml.partition import Shape
 
@@ -76,13 +77,13 @@ class MatrixFactorization:
 
     def survey(self, table: Table, shards: int) -> Survey:
         """Shards are ranges of users with about equally many ratings."""
-        people, things, total = _Tally(), _Tally(), 0.0
+        people, things, total = Tally(), Tally(), 0.0
         for batch in table.batches():
             people.add(batch["user"])
             things.add(batch["item"])
             total += float(batch["value"].sum())
         count = table.rows
-        (users, user_ratings), (items, item_ratings) = people.result(), things.result()
+        (users, user_ratings), (items, item_ratings) = people.sums(), things.sums()
         ends = np.searchsorted(np.cumsum(user_ratings), np.arange(1, shards) * count / shards)
         return Survey(
             Shape(len(users) + len(items) + self.rank, self.rank),
@@ -219,40 +220,6 @@ def _compiled_passes() -> type[Passes]:
             f"compiled: true needs Numba ({error}); pip install 'spotctl[fast]' wherever the job runs"
         ) from error
     return Compiled
-
-
-class _Tally:
-    """Counts how often each id was seen."""
-
-    def __init__(self) -> None:
-        self._ids: Ints = np.empty(0, np.int64)
-        self._counts: Ints = np.empty(0, np.int64)
-        self._waiting: list[tuple[Ints, Ints]] = []
-        self._ids_waiting = 0
-
-    def add(self, seen: Ints) -> None:
-        """Counts some more. What waits is merged when it is as much as there is: each id few times, so that
-        many batches of many ids take little longer than one."""
-        ids, counts = np.unique(seen, return_counts=True)
-        self._waiting.append((ids, counts))
-        self._ids_waiting += len(ids)
-        if self._ids_waiting > len(self._ids):
-            self._merge()
-
-    def result(self) -> tuple[Ints, Ints]:
-        """Returns all ids, sorted, and the count of each."""
-        self._merge()
-        return self._ids, self._counts
-
-    def _merge(self) -> None:
-        if not self._waiting:
-            return
-        ids = np.concatenate([self._ids, *(ids for ids, _ in self._waiting)])
-        counts = np.concatenate([self._counts, *(counts for _, counts in self._waiting)])
-        order = np.argsort(ids, kind="stable")
-        self._ids, firsts = np.unique(ids[order], return_index=True)
-        self._counts = np.add.reduceat(counts[order], firsts)
-        self._waiting, self._ids_waiting = [], 0
 
 
 def _cut_shard(

@@ -13,8 +13,9 @@ NOMINAL: Final = "nominal: what these machines would have cost at the trace's pr
 """Said wherever money of local runs is summed up."""
 
 BASELINES: Final = (
-    "as fast: the same work as fast, on demand; cheapest: the cheapest way on demand, within the deadline; "
-    "both by the same rules, of any type and count that the job allows. saved: beside the cheaper of the two"
+    "as fast: the same work as fast, on demand; cheapest: the cheapest way on demand, within the deadline "
+    "where any keeps it; both by the same rules, of any type and count that the job allows. saved: beside "
+    "the cheaper of the two"
 )
 """What is meant by machines on demand, where a run's own machines are not named."""
 

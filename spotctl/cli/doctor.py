@@ -17,7 +17,7 @@ def doctor(form: options.FormatOption = options.Format.TABLE, as_json: options.J
 
     What it has, what is missing, and what to do about it. Exits with 1 where no job would run.
     """
-    from spotctl.cli import jsonlines
+    from spotctl.cli import amounts, jsonlines
     from spotctl.diagnosis import Verdict, diagnose
     from spotctl.runs import default_root
 
@@ -33,6 +33,7 @@ def doctor(form: options.FormatOption = options.Format.TABLE, as_json: options.J
         for one in found:
             advice = f"  -> {one.advice}" if one.advice else ""
             screen.data(f"{one.verdict.value:<5} {one.what}: {one.found}{advice}")
-        screen.note(f"{len(failed)} things to mend before a job can run" if failed else "jobs can run here")
+        mend = f"{amounts.counted(len(failed), 'thing')} to mend before a job can run"
+        screen.note(mend if failed else "jobs can run here")
     if failed:
         raise typer.Exit(1)

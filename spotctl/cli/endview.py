@@ -78,13 +78,11 @@ def _speeds(measured: Mapping[str, Any] | None) -> list[tuple[str, str]]:
 
 
 def _took(final: Mapping[str, Any]) -> str:
-    """Training goes on while nominal time is held for real machines, so long holds flatter the bill."""
+    """Nominal time is held until real machines are ready, and nothing is billed meanwhile."""
     most = "at most " if final["ended_at_latest"] else ""
     took = f"{most}{words.span(final['sim_seconds'])} of the prices' time, {final['wall_seconds']:.1f} s here"
     held = final["held_seconds"]
-    return (
-        f"{took}, {held:.1f} s of them held for machines to be ready while training went on" if held else took
-    )
+    return f"{took}, {held:.1f} s of them held for machines to be ready" if held else took
 
 
 def _left(instances: int) -> str:
@@ -105,7 +103,8 @@ def _baselines(final: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _rental(way: Mapping[str, Any]) -> str:
     machines = f"{way['instances']} x {way['instance_type']} in {words.span(way['seconds'])}"
-    return f"${way['cost']} for the same work by {machines}"
+    late = "" if way["keeps_deadline"] else ", after the deadline"
+    return f"${way['cost']} for the same work by {machines}{late}"
 
 
 def _planned(final: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -11,7 +11,7 @@ from pricing_data.units import micros
 from spotctl import jobplan, session
 from spotctl.background import Front
 from spotctl.checks import describe_data
-from spotctl.cli import endview, jsonlines, planview, screen, setbackview, words, workview
+from spotctl.cli import endview, expectationview, jsonlines, planview, screen, setbackview, words, workview
 from spotctl.cli.observers import JsonLines, LogLines, Screen
 from spotctl.config import JobSpec
 from spotctl.errors import DeadlineInfeasible, NothingToDo, UsageError
@@ -70,7 +70,7 @@ def _launch(
     _refuse_infeasible(plan)
     options = jobplan.paced(spec, options, plan)
     if ask:
-        _ask(plan)
+        _ask(plan, None if goes_on else describe_data(spec))
     else:
         told = [] if goes_on else planview.start_told(plan)
         screen.note(*planview.set_aside(plan), *told, *setbackview.warnings(plan))
@@ -115,11 +115,14 @@ def _refuse_infeasible(plan: jobplan.JobPlan) -> None:
     """A deadline is a promise; without one, what is expected to go wrong is not begun."""
     terms, ahead = plan.terms, plan.ahead
     if not math.isfinite(ahead.expected_s):
-        raise DeadlineInfeasible(f"{terms.job} would never be done with the machines it may use")
+        raise DeadlineInfeasible(
+            f"{terms.job} would not be done in a hundred years with the machines it may use; look at how "
+            "much work it is (stop, local.core_seconds_per_clock or work)"
+        )
     if plan.promise is not None:
         if not plan.promise.holds:
             raise DeadlineInfeasible(
-                f"{terms.job}: nothing was started. {planview.unkept(plan, plan.promise)}"
+                f"{terms.job}: nothing was started. {expectationview.unkept(plan, plan.promise)}"
             )
         return
     if terms.deadline_s is not None and ahead.expected_s > terms.deadline_s:
@@ -138,9 +141,9 @@ def _refuse_infeasible(plan: jobplan.JobPlan) -> None:
         )
 
 
-def _ask(plan: jobplan.JobPlan) -> None:
-    """Show what it is going to do and what that should cost; go on only if told to."""
-    screen.canvas().print(planview.picture(plan))
+def _ask(plan: jobplan.JobPlan, data: str | None) -> None:
+    """Show what it is going to do and what that should cost; go on only if told to. ``data``: its input."""
+    screen.canvas().print(planview.picture(plan, data))
     if not typer.confirm("Start it?", err=True):
         raise NothingToDo("not started")
 

@@ -56,12 +56,12 @@ def init(
         if data is not None:
             raise UsageError("--data: a program finds its data itself; leave it out with --app command")
         run = run or _answer("Its command line?", "--run", "python train.py")
-        text = job_file(kind.value, run, file.parent)
+        text = job_file(kind.value, run, file)
     else:
         if run is not None:
             raise UsageError(f"--run: belongs to --app command, and this is {kind.value}")
         data = data or _answer("The training data, a file or a URL?", "--data", "data.csv")
-        text = job_file(kind.value, data, file.parent)
+        text = job_file(kind.value, data, file)
     try:
         file.write_text(text, encoding="utf-8")
     except OSError as error:

@@ -123,15 +123,15 @@ def down(
     """
     if (job is None) == (not everything):
         raise UsageError("down: expected the name of a job, or --all")
-    from spotctl.cli import runview
     from spotctl.control.events import Ask
+    from spotctl.history import summaries
 
     runs = _runs()
     if job is not None:
         _end(_find(runs, job), Ask.DOWN)
         return
-    states, failures = runview.readable(runs.all())
-    chosen = [run for run, state in states.items() if state.closed is None]
+    known, failures = summaries(runs.all())
+    chosen = [run for run, summary in known.items() if summary.outcome is None]
     for run in chosen:
         try:
             _end(run, Ask.DOWN)
@@ -201,7 +201,7 @@ def gc(
 
     Whatever left them there: a crash, a killed process, an ended run.
     """
-    from spotctl.cli import jsonlines
+    from spotctl.cli import amounts, jsonlines
     from spotctl.cli.observers import LogLines
     from spotctl.orphans import orphans, take_down
 
@@ -219,7 +219,7 @@ def gc(
         how = "is left" if dry_run else "ended"
         for row in rows:
             screen.data(f"{row['job']}: {row['machine']} of run {row['run']} {how}")
-        screen.note(f"{len(rows)} machines without a job")
+        screen.note(f"{amounts.counted(len(rows), 'machine')} without a job")
     if failures:
         raise SpotctlError("\n".join(failures))
 

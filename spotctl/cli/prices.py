@@ -159,17 +159,17 @@ def status(
     Markets, rows, span and age by cloud, region and source; findings with examples; gaps; which source is
     believed where several speak of one market.
     """
-    from spotctl.cli import jsonlines, statusview
+    from spotctl.cli import jsonlines, storeview
     from spotctl.prices.standing import standing
 
     with _uncollected(), _opened() as store:
         found = standing(store, _now(), tuple(map(str, clouds or ())), tuple(regions or ()))
     if options.wants_json(form, as_json):
-        screen.data(jsonlines.document(statusview.document(found, _now())))
-    elif statusview.is_empty(found):
-        screen.note(statusview.NOTHING)
+        screen.data(jsonlines.document(storeview.document(found, _now())))
+    elif storeview.is_empty(found):
+        screen.note(storeview.NOTHING)
     else:
-        screen.show(statusview.picture(found, _now()))
+        screen.show(storeview.picture(found, _now()))
 
 
 @group.command(epilog="Example: spotctl prices show c5.xlarge p3.2xlarge@us-east-1c")

@@ -256,7 +256,7 @@ def ended(final: Mapping[str, Any]) -> RenderableType:
     against = "" if saved is None else f"{beside}: {words.savings(saved)}{rest_of}"
     total = f"${cost['total']} = ${cost['spot']} spot + ${cost['on_demand']} on-demand{against}"
     held = final["held_seconds"]
-    waited = f", {held:.1f} s held for machines to be ready while training went on" if held else ""
+    waited = f", {held:.1f} s held for machines to be ready" if held else ""
     took = f"{words.span(final['sim_seconds'])} of the prices' time, {final['rounds']} rounds{waited}"
     left = final["instances_left"]
     rest = f"; {left} MACHINES LEFT, `spotctl gc` ends them" if left else ""

@@ -11,13 +11,13 @@ from pricing_data.units import HOUR_S, MicroUsd, format_micros
 from spotctl.cli import amounts, jsonlines
 from spotctl.cli.rows import Rows
 from spotctl.report.by import By
-from spotctl.report.groups import Group, Runs, grouped, time_zone, total
+from spotctl.report.groups import Group, Summaries, grouped, time_zone, total
 from spotctl.report.summary import MONEY
 
 _RUNS_NAMED: Final = 5
 
 
-def table(runs: Runs, by: By) -> Rows:
+def table(runs: Summaries, by: By) -> Rows:
     """For people: hours, and dollars to the last digit so that rows add up, with the total below."""
     whole = total(runs)
     titles = ("runs", "spot h", "free h", "on-demand h", "spot", "on-demand", "egress", "total", "refunded")
@@ -34,7 +34,7 @@ def table(runs: Runs, by: By) -> Rows:
     )
 
 
-def _zone(runs: Runs, by: By) -> list[str]:
+def _zone(runs: Summaries, by: By) -> list[str]:
     """Which days are meant."""
     zone = _time_zone(runs)
     if by not in (By.DAY, By.MONTH) or zone is None:
@@ -42,7 +42,7 @@ def _zone(runs: Runs, by: By) -> list[str]:
     return [f"{by.value}s are those on which runs began, in the time zone of this computer ({zone})"]
 
 
-def _time_zone(runs: Runs) -> str | None:
+def _time_zone(runs: Summaries) -> str | None:
     """In which the newest run began."""
     return time_zone(max(run.began for run in runs.values())) if runs else None
 
@@ -67,12 +67,12 @@ def _open(whole: Group) -> list[str]:
     return [f"{have} not ended: the bill is as of the last entry on record; `spotctl status` shows which"]
 
 
-def plain_table(runs: Runs, by: By) -> str:
+def plain_table(runs: Summaries, by: By) -> str:
     """``table`` as text."""
     return table(runs, by).text()
 
 
-def rows_csv(runs: Runs, by: By) -> str:
+def rows_csv(runs: Summaries, by: By) -> str:
     """One line a group, no total: whoever reads it can add."""
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(_fields(total(runs), by)), lineterminator="\n")
@@ -81,7 +81,7 @@ def rows_csv(runs: Runs, by: By) -> str:
     return text.getvalue().rstrip("\n")
 
 
-def document(runs: Runs, by: By) -> str:
+def document(runs: Summaries, by: By) -> str:
     """One JSON object."""
     rows = [_fields(group, by) for group in grouped(runs, by)]
     whole = total(runs)

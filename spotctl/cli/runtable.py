@@ -8,6 +8,7 @@ from typing import Any, Final
 from pricing_data.units import MicroUsd
 from spotctl.cli import amounts
 from spotctl.cli.rows import Rows
+from spotctl.history import UNATTENDED
 from spotctl.report.summary import RunSummary
 from spotctl.runs import Run, replays
 
@@ -40,13 +41,19 @@ def exit_code(summary: RunSummary) -> int:
     return _UNATTENDED if code is None else int(code)
 
 
+def _doing(found: Mapping[str, Any]) -> str:
+    """What it does or came to, and whether that is without a terminal."""
+    goes_on = found["exit_code"] is None and found["state"] != UNATTENDED
+    return f"{found['state']}, detached" if found["background"] and goes_on else str(found["state"])
+
+
 def _cells(run: Run, summary: RunSummary) -> tuple[str, ...]:
     found = summary.status
     savings, objective = found["savings_fraction"], found["objective"]
     return (
         run.name,
         run.id,
-        found["state"],
+        _doing(found),
         str(found["stage"]),
         str(sum(len(allocation["instances"]) for allocation in found["footprint"])),
         summary.progress,

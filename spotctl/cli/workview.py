@@ -8,7 +8,7 @@ from spotctl.checks import InputSize
 from spotctl.cli import words
 from spotctl.clockwork import ESTIMATES_WITHIN, WorkSource
 from spotctl.jobplan import JobPlan
-from spotctl.movable import BYTES_PER_VALUE
+from spotctl.modelsize import BYTES_PER_VALUE
 from spotctl.settings import DEFAULT_SPEED, LaunchOptions
 
 if TYPE_CHECKING:
@@ -57,7 +57,10 @@ def told_of_speed(plan: JobPlan, options: LaunchOptions) -> list[str]:
 
 
 def _chosen(plan: JobPlan, speed: float) -> str:
-    return f"{plan.terms.job}: --speed {speed:g}, as fast as this computer computes what is planned"
+    """Why it is not the usual speed, where nobody named one."""
+    began = plan.work.source is WorkSource.RECORDED
+    why = "at which its run began" if began else "as fast as this computer computes what is planned"
+    return f"{plan.terms.job}: --speed {speed:g}, {why}"
 
 
 def _data(size: InputSize | None) -> list[str]:

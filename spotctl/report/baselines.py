@@ -28,10 +28,14 @@ class Baselines:
     as_fast: Rental | None
     """None where no machines on demand that the job allows are as fast."""
     cheapest: Rental
-    in_time: bool
-    """Whether ``cheapest`` keeps the deadline; no machines on demand do where it is False."""
+    deadline_s: float
+    """From the request; infinite where there is none."""
     pace: float
     """Work done per work that the run's machines would have done at nominal speed."""
+
+    def keeps_deadline(self, rental: Rental) -> bool:
+        """Whether a way is done within the deadline; where ``cheapest`` is not, no machines on demand are."""
+        return rental.finish_s <= self.deadline_s
 
     @property
     def headline(self) -> str:
@@ -92,7 +96,7 @@ def find_baselines(
     cheapest = cheapest_rental(types, work) if in_time is None else in_time
     if cheapest is None:
         return None
-    return Baselines(cheapest_rental(types, work, took_s), cheapest, in_time is not None, pace)
+    return Baselines(cheapest_rental(types, work, took_s), cheapest, deadline_s, pace)
 
 
 def _machine_types(terms: Terms, speeds: Mapping[str, float], *, whole: bool) -> tuple[MachineType, ...]:

@@ -154,6 +154,7 @@ def _rental(found: Baselines, name: str, money: Account | None) -> dict[str, Any
         "seconds": rental.seconds,
         "hours": round(rental.seconds / HOUR_S, 3),
         "finish_seconds": rental.finish_s,
+        "keeps_deadline": found.keeps_deadline(rental),
         "cost": format_micros(rental.cost),
         "savings_fraction": None if share is None else round(share, 6),
     }

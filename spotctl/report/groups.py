@@ -66,11 +66,11 @@ class Group:
         return None if not self.baseline else 1 - (self.total - self.uncompared) / self.baseline
 
 
-Runs: TypeAlias = Mapping[str, RunSummary]
+Summaries: TypeAlias = Mapping[str, RunSummary]
 """By the name under which a run is shown."""
 
 
-def grouped(runs: Runs, by: By) -> tuple[Group, ...]:
+def grouped(runs: Summaries, by: By) -> tuple[Group, ...]:
     """Returns one group for each key that occurs, in order."""
     if by in _PARTS:
         return _grouped_parts(runs, _PARTS[by])
@@ -80,7 +80,7 @@ def grouped(runs: Runs, by: By) -> tuple[Group, ...]:
     return tuple(_group(key, whole[key]) for key in sorted(whole))
 
 
-def total(runs: Runs) -> Group:
+def total(runs: Summaries) -> Group:
     """Returns everything in one group."""
     return _group("total", runs)
 
@@ -91,11 +91,12 @@ def day(began: float) -> str:
 
 
 def time_zone(at: float) -> str:
-    """This computer's time zone at a moment of the wall clock, like "CET, UTC+0100"."""
-    return dt.datetime.fromtimestamp(at).astimezone().strftime("%Z, UTC%z")
+    """This computer's time zone at a moment of the wall clock, like "CET, UTC+0100", or "UTC"."""
+    zone = dt.datetime.fromtimestamp(at).astimezone().strftime("%Z, UTC%z")
+    return zone.removesuffix(", UTC+0000") if zone.startswith("UTC,") else zone
 
 
-def _grouped_parts(runs: Runs, key: Callable[[MarketSums], str]) -> tuple[Group, ...]:
+def _grouped_parts(runs: Summaries, key: Callable[[MarketSums], str]) -> tuple[Group, ...]:
     parts: dict[str, list[MarketSums]] = {}
     held: dict[str, dict[str, RunSummary]] = {}
     for name, run in runs.items():
@@ -105,7 +106,7 @@ def _grouped_parts(runs: Runs, key: Callable[[MarketSums], str]) -> tuple[Group,
     return tuple(_summed(key, parts[key], held[key]) for key in sorted(parts))
 
 
-def _group(key: str, runs: Runs) -> Group:
+def _group(key: str, runs: Summaries) -> Group:
     """Of whole runs. One that cost nothing is missing in no comparison."""
     of_all = _summed(key, [sums for run in runs.values() for sums in run.markets], runs)
     compared = [run for run in runs.values() if run.compared]
@@ -127,7 +128,7 @@ def _sum_if_any(amounts: Iterable[int | None]) -> MicroUsd | None:
     return MicroUsd(sum(known)) if known else None
 
 
-def _summed(key: str, parts: list[MarketSums], runs: Runs) -> Group:
+def _summed(key: str, parts: list[MarketSums], runs: Summaries) -> Group:
     def summed(name: str) -> int:
         return sum(getattr(part, name) for part in parts)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from pricing_data.billing import MICROS_PER_USD
+from pricing_data.units import HOUR_S
 from spotctl.control.state import State
 from spotctl.control.terms import Expectation
 from spotctl.report.fold import Account, ended_at
@@ -37,7 +39,7 @@ def why_it_differs(state: State, money: Account) -> list[str]:
         *_machines(state, plan),
         *_away(state),
     ]
-    return found or ["other machines were bought and let go than those that the plan held all along"]
+    return found or ["nothing stands out: prices, pace, machines and evictions were each near the plan's"]
 
 
 def _apart(actual: float, planned: float) -> float:
@@ -58,7 +60,7 @@ def _refunds(money: Account, plan: Expectation) -> Iterator[str]:
 
 
 def _prices(state: State, money: Account) -> Iterator[str]:
-    """Spot prices that were charged, beside those of the same markets at the start."""
+    """What spot machines were charged, beside the same seconds at the prices of the start."""
     charged = at_start = 0.0
     for bill in money.bills:
         if bill.on_demand:
@@ -66,8 +68,8 @@ def _prices(state: State, money: Account) -> Iterator[str]:
         price = state.history.price(bill.market, state.terms.start)
         for charge in bill.charges if price is not None else ():
             assert price is not None
-            charged += charge.price * (charge.end - charge.start)
-            at_start += price * (charge.end - charge.start)
+            charged += charge.amount + charge.refunded
+            at_start += price * MICROS_PER_USD * (charge.end - charge.start) / HOUR_S
     if at_start and _apart(charged, at_start) > _NOTEWORTHY:
         moved = charged / at_start - 1
         yield f"spot prices were {abs(moved):.0%} {'higher' if moved > 0 else 'lower'} than at the start"
@@ -91,6 +93,8 @@ def _redone(state: State) -> Iterator[str]:
     if state.clocks_redone:
         steps = "clock" if state.terms.checkpoints is None else "step"
         yield f"{state.clocks_redone} {steps}{'s' if state.clocks_redone > 1 else ''} computed twice"
+    if state.seconds_redone:
+        yield f"its program ran {state.seconds_redone / 60:.0f} minutes for nothing and began again"
 
 
 def _machines(state: State, plan: Expectation) -> Iterator[str]:

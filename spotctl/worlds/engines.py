@@ -25,7 +25,7 @@ from spotctl.control.state import State
 from spotctl.control.terms import Terms
 from spotctl.errors import JobError
 from spotctl.models import keep_checkpoint, keep_model
-from spotctl.movable import BYTES_PER_VALUE, refuse_immovable, refuse_too_large
+from spotctl.modelsize import BYTES_PER_VALUE, refuse_immovable, refuse_too_large
 from spotctl.report.final import Unscored
 from spotctl.runs import Run
 from spotctl.scoring import Scoring

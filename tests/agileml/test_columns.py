@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from agileml.app import Application, ApplicationError, Called, Columns, ColumnsError, Kind
+from agileml.apps import bags
 from agileml.apps.lda import LatentDirichletAllocation
 from agileml.apps.mf import MatrixFactorization
 from agileml.apps.mlr import LogisticRegression
@@ -168,6 +170,29 @@ def test_a_bag_and_its_text_keep_the_same_words_as_often(tmp_path: Path) -> None
     assert often[0] == often[1]
 
 
+def test_a_word_is_in_a_document_once_however_many_rows_say_so(tmp_path: Path) -> None:
+    """Of words in at most 22 of 40 documents; nearly all occur more often than that."""
+    app = replace(LDA, share=0.55)
+    counted = "".join(f"{d},{w},{n}\n" for d, w, n in COUNTS)
+    one_by_one = "".join(f"{d},{w},1\n" * n for d, w, n in COUNTS)
+    expected = train(app, write(tmp_path, "counted.csv", f"doc,word,count\n{counted}"))
+    found = train(app, write(tmp_path, "tokens.csv", f"doc,word,count\n{one_by_one}"))
+    assert found[1]["words"].tolist() == expected[1]["words"].tolist()
+    assert found[0] == expected[0]
+
+
+def test_a_document_that_goes_on_in_the_next_batches_has_its_words_once(tmp_path: Path) -> None:
+    rows = "".join(f"{document},{word},1\n" for document in (0, 1) for word in (3, 5) for _ in range(3000))
+    table = Table(
+        write(tmp_path, "long.csv", f"doc,word,count\n{rows}5,7,0\n"), bags.COLUMNS, batch_rows=2048
+    )
+    words, documents = bags.count_words(table)
+    assert words.keys.tolist() == [3, 5, 7]
+    assert words.often.tolist() == [6000, 6000, 0]
+    assert words.documents.tolist() == [2, 2, 0]
+    assert documents.tolist() == [0, 1, 5]
+
+
 # ---- what is read is said ------------------------------------------------------------------------
 
 
@@ -187,6 +212,12 @@ WRONG: dict[str, tuple[str, str, Called, str]] = {
     "no such name": ("a.csv", "user,item,value\n1,2,3\n", {"usr": "user"}, "no usr (did you mean user?)"),
     "no such column": ("a.csv", "user,item,value\n1,2,3\n", {"user": "who"}, "and no {user: who}"),
     "no others": ("a.csv", "user,item,value\n1,2,3\n", {"others": ("x",)}, "the application reads no others"),
+    "no such header": (
+        "a.csv",
+        "userId,movieId,rating,time\n1,2,3,4\n",
+        {"user": "nope"},
+        "has the columns userId, movieId, rating, time, and no {user: nope}",
+    ),
     "no place": ("a.csv", "1,2,3\n", {"user": "7"}, "has 3 columns without names"),
     "a missing name": ("a.csv", "user,item,value\nx,2,3\n,2,3\n", {}, "row 2, column user: found nothing"),
 }
@@ -208,7 +239,11 @@ def test_a_class_column_that_nobody_named_is_asked_for(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("tail", "told"),
-    [("1 1 2\n", "found 1 rows, and line 3 says 2"), ("1 1 2\n2 9 1\n", "found word 9, and line 2 says 5")],
+    [
+        ("1 1 2\n", "found 1 rows, and line 3 says 2"),
+        ("1 1 2\n2 9 1\n", "found word 9, and line 2 says 5"),
+        ("1 0 2\n2 4 1\n", "found word 0, expected words from 1"),
+    ],
 )
 def test_a_docword_file_that_is_cut_short_or_wrong_is_refused(tail: str, told: str, tmp_path: Path) -> None:
     source = write(tmp_path, "docword.a.txt", f"2\n5\n2\n{tail}")

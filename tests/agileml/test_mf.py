@@ -21,7 +21,8 @@ from agileml.app import (
 from agileml.apps import planted
 from agileml.apps.als import sweep_als
 from agileml.apps.compiled import Compiled
-from agileml.apps.mf import MatrixFactorization, Vectorized, _Coded, _cut_shard, _order, _Tally
+from agileml.apps.mf import MatrixFactorization, Vectorized, _Coded, _cut_shard, _order
+from agileml.apps.tally import Tally
 from agileml.cutting import cut_input
 from agileml.input import Input
 from agileml.messages import Patch
@@ -188,11 +189,11 @@ def test_ids_seen_in_many_batches_are_counted_once_each() -> None:
     """Each batch merged with all before it takes a minute here; the ids lie anywhere, below zero too."""
     rng = np.random.default_rng(3)
     seen = rng.integers(-(2**62), 2**62, size=300_000)[rng.integers(300_000, size=(2_000, 500))]
-    tally = _Tally()
+    tally = Tally()
     began = time.process_time()
     for batch in seen:
         tally.add(batch)
-    ids, counts = tally.result()
+    ids, counts = tally.sums()
     assert time.process_time() - began < 10.0
     expected = np.unique(seen, return_counts=True)
     assert np.array_equal(ids, expected[0])

@@ -10,10 +10,11 @@ import pandas as pd
 import pytest
 
 from agileml.app import Columns, Kind
+from agileml.apps import bags
 from agileml.sampling import Sample
 from agileml.tables import Table
 
-RATINGS = Columns({"user": Kind.INTEGER, "item": Kind.INTEGER, "value": Kind.NUMBER})
+RATINGS = Columns({"user": Kind.KEY, "item": Kind.KEY, "value": Kind.NUMBER})
 ROWS = 300_000
 
 
@@ -53,6 +54,22 @@ def test_a_small_input_is_counted_to_the_last_row_of_the_last_file(tmp_path: Pat
     counts = Sample(tmp_path, RATINGS).counts()
     assert (counts.files, counts.rows, counts.rows_read, counts.values, counts.exact) == (2, 3, 3, 9, True)
     assert counts.distinct == {"user": 2, "item": 2}
+
+
+@pytest.mark.parametrize("name", ["docword.a.txt", "a.svmlight", "a.svmlight.gz"])
+def test_the_rows_of_a_large_bag_of_words_are_its_pairs_and_not_its_lines(name: str, tmp_path: Path) -> None:
+    documents, words = 3000, 50
+    if name.startswith("docword"):
+        lines = [f"{doc} {word} 3" for doc in range(1, documents + 1) for word in range(1, words + 1)]
+        text = "\n".join((str(documents), str(words), str(documents * words), *lines, ""))
+    else:
+        text = ("1 " + " ".join(f"{word}:3" for word in range(1, words + 1)) + "\n") * documents
+    (tmp_path / name).write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    counts = Sample(tmp_path / name, bags.COLUMNS, most_values=60_000).counts()
+    assert counts.exact is name.startswith("docword")
+    assert counts.rows == pytest.approx(documents * words, rel=0.0 if counts.exact else 0.05)
+    assert counts.values == 3 * counts.rows
+    assert counts.distinct.keys() == {"doc", "word"}, "counts are no keys"
 
 
 def test_words_of_a_text_are_counted(tmp_path: Path) -> None:

@@ -37,6 +37,8 @@ def test_init_writes_a_job_that_can_be_planned(app: str, home: Path) -> None:
     planned = spotctl("plan", file)
     assert planned.exit_code == 0, planned.output
     assert "reads d.csv (with a header)" in planned.stdout
+    assert "a clock is estimated at" in planned.stdout, "its work follows from the data"
+    assert "spotctl plan new.yaml" in Path(file).read_text()
 
 
 @pytest.mark.usefixtures("home")

@@ -59,6 +59,14 @@ def test_both_baselines_are_named_and_what_was_saved_is_beside_the_cheaper() -> 
     assert saved in shown
 
 
+def test_a_baseline_that_keeps_no_deadline_says_so() -> None:
+    state = state_after(52)
+    assert "after the deadline" not in lines(final())
+    late = structs.replace(state, terms=replace(state.terms, deadline_s=Seconds(60)))
+    shown = lines(final_object(late, Path("ledger.db"), 8.0, 0))
+    assert shown.count(", after the deadline") == 2
+
+
 def test_refunds_are_told_where_there_were_any() -> None:
     ended = final()
     for amount, told in (("0.000000", False), ("0.336400", True)):

@@ -179,7 +179,9 @@ def test_a_run_goes_on_with_the_work_and_the_speed_that_it_began_with(home: Path
     assert jobplan.goes_on(spec, free)
     plan = jobplan.plan_job(spec, free, check=False)
     assert (plan.terms.core_seconds_per_clock, plan.work.source.value) == (123.0, "record")
-    assert jobplan.paced(spec, free, plan).speed == 7.0
+    paced = jobplan.paced(spec, free, plan)
+    assert paced.speed == 7.0
+    assert workview.told_of_speed(plan, paced) == ["unsaid: --speed 7, at which its run began"]
 
 
 _OF_COMMAND = (

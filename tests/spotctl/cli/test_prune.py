@@ -74,6 +74,13 @@ def test_without_keep_no_record_is_touched(history: Runs) -> None:
     assert len(history.all()) == 13
 
 
+def test_nothing_is_left_of_a_job_whose_last_record_went(history: Runs, home: Path) -> None:
+    shutil.rmtree(history.all()[0].folder)
+    (home / "jobs" / "nightly" / "lock").touch()
+    pruned("--keep", "0", "--yes")
+    assert not (home / "jobs").exists(), "else the shell would complete its name"
+
+
 def test_a_run_of_an_unfinished_queue_stays(history: Runs, home: Path) -> None:
     run: Run = history.all()[5]
     with closing(sqlite3.connect(run.ledger_path)) as database, database as ledger:
@@ -93,7 +100,7 @@ def test_people_are_asked_and_scripts_have_to_say_yes() -> None:
     assert "add --yes" in refused.stderr
     listed = spotctl("prune", "--keep", "5", "--dry-run")
     assert listed.stdout.count("record of nightly/") == 7
-    assert "7 newer runs" not in listed.stderr
+    assert listed.stdout.count(": ended less than a day ago") == 7
     assert "in all" in listed.stderr
 
 

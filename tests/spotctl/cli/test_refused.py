@@ -59,6 +59,16 @@ BAD = {
         "checkpoint.store: ",
     ),
     "a machine that nobody sells": (JOB.replace("c4.xlarge", "c9.huge"), 2, "resources.spot: no market"),
+    "more work than a date can say": (
+        JOB.replace("{clocks: 24}", "{clocks: 999999999}"),
+        6,
+        "would not be done in a hundred years",
+    ),
+    "more work than a number can say": (
+        JOB.replace("core_seconds_per_clock: 2880", "core_seconds_per_clock: 1e308"),
+        2,
+        "core_seconds_per_clock: found '1e308', expected a number above 0 and at most 1e+12",
+    ),
     "a deadline too short": (JOB + "objective: {deadline: 3m}\n", 6, "No deadline below"),
     "a budget too small": (JOB + "objective: {budget: 0.0001}\n", 6, "more than its budget of $0.0001"),
     "a strategy that needs a deadline": (JOB + "objective: {strategy: greedy}\n", 2, "objective.strategy: "),

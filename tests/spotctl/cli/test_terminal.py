@@ -150,6 +150,7 @@ def test_the_plan_is_shown_before_the_question_and_no_starts_nothing(
     terminal: Terminal, tmp_path: Path
 ) -> None:
     assert "expected cost" in terminal.shown
+    assert "reads ratings.csv (without a header" in terminal.shown
     assert terminal.type("n\n").end() == 3
     assert "not started" in terminal.shown
     assert not (tmp_path / "home").exists()

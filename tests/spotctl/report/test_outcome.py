@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
+from pricing_data.rules import RULES
 from pricing_data.units import HOUR_S, MicroUsd, Seconds
 from spotctl.control import events as e
 from spotctl.control.evolve import evolve
@@ -69,10 +70,26 @@ def test_spot_prices_that_moved_are_a_reason() -> None:
     assert not any("at the start" in reason for reason in reasons(steady, plan))
 
 
+def test_prices_that_moved_within_an_hour_are_a_reason_where_seconds_are_billed() -> None:
+    """From 0.035 to 0.07 after five minutes: of less than an hour, no charge begins at the new price."""
+    of = terms(RULES["aws"], clocks=30)
+    state, _ = replay(of, scripted_trace(*((n, 300, 0.07) for n in range(3))))
+    assert took_s(state) < HOUR_S
+    plan = Expectation(MicroUsd(1_000), Seconds(float(took_s(state))), 0.0, 9)
+    assert any("higher than at the start" in reason for reason in reasons(state, plan))
+
+
+def test_what_a_program_ran_for_nothing_is_a_reason() -> None:
+    lost = structs.replace(STORY, seconds_redone=5400)
+    said = "its program ran 90 minutes for nothing and began again"
+    assert said in reasons(lost, replace(AS_IT_WAS, cost=MicroUsd(100_000)))
+
+
 def test_where_no_single_reason_stands_out_something_is_said_all_the_same() -> None:
     state, _ = replay(terms(clocks=30), scripted_trace())
     assert state.training_started_at is not None
     assert state.training_over_at is not None
     machines = round(sum(state.worked.values()) / (state.training_over_at - state.training_started_at))
     plan = Expectation(MicroUsd(1_000), Seconds(float(took_s(state))), 0.0, machines)
-    assert len(reasons(state, plan)) == 1
+    (said,) = reasons(state, plan)
+    assert said.startswith("nothing stands out")

@@ -13,7 +13,7 @@ from spotctl.checks import check_job
 from spotctl.config import JobSpec
 from spotctl.errors import JobError, UsageError
 from spotctl.jobfile import load_job
-from spotctl.movable import BYTES_PER_VALUE, memory_of_computer, refuse_too_large
+from spotctl.modelsize import BYTES_PER_VALUE, memory_of_computer, refuse_too_large
 from spotctl.settings import LaunchOptions, Settings, WorldKind
 from tests.scenarios.product import ROOT
 from tests.spotctl.build import terms
