@@ -35,7 +35,7 @@ class Told:
         if bid_delta < 0 or market in self.unknown:
             return 1.0
         beta = self.betas.get((market, bid_delta), self.beta)
-        return 1.0 - (1.0 - beta) ** max(horizon_s / HOUR_S, 1.0)
+        return 1.0 - float((1.0 - beta) ** max(horizon_s / HOUR_S, 1.0))
 
     def expected_uptime(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> Seconds:
         if bid_delta < 0 or market in self.unknown:
