@@ -45,6 +45,8 @@ def run(settings: QueueSettings, as_json: bool, *, ask: bool) -> int:
             screen.canvas().print(queueview.plan(found, settings))
             if not typer.confirm("Start it?", err=True):
                 raise NothingToDo("not started")
+        else:
+            screen.note(*queueview.too_fast(found, settings))
     with JsonLines() if as_json else LogLines() as watcher:
         final = run_queue(settings, watcher, start)
     if as_json:

@@ -13,16 +13,36 @@ from bidbrain.lease import Lease
 from bidbrain.policies.menu import MENU
 from bidbrain.throughputs import Estimate, Source
 from pricing_data.units import format_instant, format_micros
-from spotctl.cli import words
+from spotctl.cli import words, workview
 from spotctl.queue.planning import QueuePlan
 from spotctl.queue.spec import QueueSettings
 from spotctl.queue.standing import Row, Standing, Status
+from spotctl.settings import WorldKind
 
 
 def _again(found: QueuePlan, settings: QueueSettings) -> str:
     """How a start that follows from the clock is had again; nothing where it was named."""
     named = settings.options.prices.start is not None
     return "" if named else f"; again with --trace-start {format_instant(found.start)}"
+
+
+def too_fast(found: QueuePlan, settings: QueueSettings) -> list[str]:
+    """Says of which jobs bills would be too high, as prices pass faster than this computer computes."""
+    if settings.options.world is not WorldKind.LOCAL:
+        return []
+    jobs = {name: times for name, times in found.slower.items() if times > workview.SLOWER}
+    if not jobs:
+        return []
+    speed, most = settings.options.speed, max(jobs.values())
+    told = (
+        f"{', '.join(jobs)}: this computer computes up to {most:,.3g} times more slowly than prices pass at"
+    )
+    keeps = f"--speed {int(speed / most)} keeps pace" if speed >= most else "--speed 1 comes nearest"
+    return [
+        told,
+        f"  --speed {speed:g}, with all machines that a job may have: runs last longer, and cost more;",
+        f"  {keeps}, and a larger local.core_seconds_per_clock has it play a job that it can",
+    ]
 
 
 def plan(found: QueuePlan, settings: QueueSettings) -> RenderableType:
@@ -37,6 +57,7 @@ def plan(found: QueuePlan, settings: QueueSettings) -> RenderableType:
         f"machines at once: {_quotas(found, settings)}",
         f"speeds by type: the catalogue's ± {' or '.join(sorted(sure))}, until each job shows its own",
     ]
+    about += too_fast(found, settings)
     if found.unused:
         about.append(f"No job of this queue may use {', '.join(found.unused)}: the quota means nothing.")
     about += [
@@ -89,6 +110,7 @@ def plan_object(found: QueuePlan, settings: QueueSettings) -> dict[str, Any]:
                 "first_lease": None if (lease := found.first.leases.get(name)) is None else lease.count,
                 "markets": [] if lease is None else [str(market) for market in lease.markets],
                 "rates": _rates(found.rates[name]),
+                "slower_here": found.slower.get(name),
             }
             for name, one in found.admission.judged.items()
         ],

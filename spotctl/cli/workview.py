@@ -14,7 +14,7 @@ from spotctl.settings import DEFAULT_SPEED, LaunchOptions
 if TYPE_CHECKING:
     from agileml.sampling import Counts
 
-_SLOWER: Final = 1.5
+SLOWER: Final = 1.5
 """Times that this computer may be slower than prices pass before a bill is said to suffer."""
 _NOTICEABLE_S: Final = 120.0
 """By which a run has to last longer for it to be said."""
@@ -43,7 +43,7 @@ def told_of_speed(plan: JobPlan, options: LaunchOptions) -> list[str]:
     ahead, speed = plan.ahead, options.speed
     told = [] if options.speed_named or speed == DEFAULT_SPEED else [_chosen(plan, speed)]
     slower = plan.work.slower_here(ahead.work / ahead.expected_s, speed) if ahead.expected_s > 0 else None
-    if slower is None or slower < _SLOWER or (slower - 1) * ahead.expected_s < _NOTICEABLE_S:
+    if slower is None or slower < SLOWER or (slower - 1) * ahead.expected_s < _NOTICEABLE_S:
         return told
     larger = plan.work.core_seconds * slower
     remedy = f"--speed {int(speed / slower)} keeps pace" if speed / slower >= 1 else ""

@@ -45,6 +45,11 @@ class QueuePlan:
     """Of each quota, what is not kept for promises: machines that leases can be of."""
     unused: tuple[str, ...]
     """Quotas of machines that no job may use."""
+    slower: Mapping[str, float]
+    """By job that would begin at once, how many times more slowly than prices pass this computer computes.
+
+    With all machines that the job may have; nothing of a job whose work on this computer nobody knows.
+    """
 
 
 def plan_queue(settings: QueueSettings) -> QueuePlan:
@@ -59,16 +64,19 @@ def plan_queue(settings: QueueSettings) -> QueuePlan:
     settled = starting_at(settings, start)
     pools = Pools(settings.spec.quotas)
     members = {member.name: member for member in in_order(asked)}
-    resolved = {}
+    resolved, slower = {}, {}
     for name, member in members.items():
         if not member.after:
             with about(name):
                 resolved[name] = resolve(member.spec, settled.options.prices, "plan", 0)
                 terms = resolved[name].terms
                 size = check_job(settled.of(member), terms)
-                work = find_clock_work(member.spec, terms, size).core_seconds
-                terms = replace(terms, core_seconds_per_clock=work)
+                work = find_clock_work(member.spec, terms, size)
+                terms = replace(terms, core_seconds_per_clock=work.core_seconds)
                 resolved[name] = replace(resolved[name], terms=terms)
+                most = terms.most_machines * max(t.nu for t in (*terms.spot, terms.reliable))
+                if (times := work.slower_here(most, settled.options.speed)) is not None:
+                    slower[name] = times
     states = {name: opening_state(of) for name, of in resolved.items()}
     ready = [members[name] for name in states]
     weighed = admission(ready, states, pools, {}, settings.spec.budget)
@@ -95,6 +103,7 @@ def plan_queue(settings: QueueSettings) -> QueuePlan:
         rates={name: rates(state) for name, state in states.items()},
         leasable={pool: count - kept[pool] for pool, count in pools.limits.items()},
         unused=() if waiting else tuple(pool for pool in pools.limits if pool not in usable),
+        slower=slower,
     )
 
 

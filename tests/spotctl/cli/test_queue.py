@@ -15,7 +15,7 @@ from spotctl.queue.journal import QueueFolder, root_of
 from spotctl.runs import Runs
 from spotctl.settings import WorldKind
 from tests.scenarios.market import START, write_prices
-from tests.spotctl.cli.commandline import FINAL_KEYS, spotctl
+from tests.spotctl.cli.commandline import FINAL_KEYS, JOB, spotctl
 from tests.spotctl.queue.build import command, elastic
 
 QUEUE = """\
@@ -60,6 +60,19 @@ def test_json_is_a_line_for_each_event_and_the_outcome_last(home: Path) -> None:
     for job in final["jobs"]:
         assert set(job) >= FINAL_KEYS
         assert Path(job["ledger"]).is_relative_to(home)
+
+
+def test_a_speed_that_this_computer_does_not_keep_pace_with_is_said_beforehand(home: Path) -> None:
+    """A job whose clock is as small as its data makes it, beside one whose file says more."""
+    small = JOB.replace("local: {core_seconds_per_clock: 2880}", "")
+    (home.parent / "small.yaml").write_text(small.replace("nightly", "small"))
+    (home.parent / "large.yaml").write_text(JOB)
+    Path("day.yaml").write_text("jobs: [{job: small.yaml}, {job: large.yaml}]\n")
+    planned = spotctl("queue", "run", "day.yaml", "--dry-run")
+    assert "small: this computer computes up to" in planned.stdout, planned.output
+    assert "--speed 600, with all machines that a job may have: runs last longer" in planned.stdout
+    replayed = spotctl("queue", "run", "day.yaml", "--dry-run", "--world", "replay")
+    assert "this computer" not in replayed.stdout
 
 
 def test_without_a_named_start_all_jobs_start_together_as_the_clock_says(
