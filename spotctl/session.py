@@ -135,12 +135,15 @@ def _end(run: Run, ask: e.Ask, observer: Observer) -> Finished | None:
     run.ask(ask)
     try:
         with runs.lock(run.name):
+            forgotten = NothingToDo(f"{run.name} had not asked for any machine yet; its run is forgotten")
+            if not run.ledger_path.exists():  # the process that was asked has seen to it
+                raise forgotten
             state = run.state()
             if state.closed is not None:
                 return None  # the process that was asked is done with it already
             if not has_begun(run):
                 run.discard()
-                raise NothingToDo(f"{run.name} had not asked for any machine yet; its run is forgotten")
+                raise forgotten
             return _resume(run, settings_of(run), observer, StopSignals())
     except JobLocked:
         return None

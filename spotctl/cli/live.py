@@ -161,6 +161,8 @@ def _facts(view: LiveView) -> RenderableType:
 
 def _stage(state: State) -> str:
     doing = _PHASES.get(state.phase)
+    if state.phase is Phase.STARTING and not state.allocations:
+        return "getting its input ready"
     if state.terms.checkpoints is not None and doing is None:
         return "a program that checkpoints" if any(state.at_work()) else "waiting for a machine"
     return doing if doing else f"{state.stage}: {words.STAGES[state.stage]}"

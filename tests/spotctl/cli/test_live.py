@@ -71,6 +71,10 @@ def test_before_and_after_training_the_stage_line_says_what_goes_on(minutes: flo
     assert line(drawn(view(minutes)), "stage").endswith(said)
 
 
+def test_before_any_machine_is_asked_for_it_reads_and_cuts_its_input() -> None:
+    assert line(drawn(LiveView(beginning(), START, "")), "stage").endswith("getting its input ready")
+
+
 def test_the_newest_events_are_below_with_their_time() -> None:
     happened = tuple((at(n), f"event {n}") for n in range(12))
     lines = drawn(view(20, happened))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -137,6 +140,28 @@ def test_what_only_the_whole_input_shows_is_refused_when_it_is_cut_and_leaves_no
         sorted(file for file in folder.rglob("*") if folder / "home" not in (file, *file.parents)) == before
     )
     assert not (folder / "home" / "jobs").exists(), "what was read of prices and of the input is kept there"
+
+
+@pytest.mark.parametrize("verb", ["cancel", "down"])
+def test_a_launch_that_ends_before_it_began_as_it_was_asked_to_is_no_error(verb: str, folder: Path) -> None:
+    """Whoever asked finds its record gone, or is told to wait for it."""
+    run = _killed_while_cutting(load_job(folder / "nightly.yaml"))
+    with ThreadPoolExecutor(1) as asking:
+        with Runs().lock("nightly"):
+            answer = asking.submit(_ask_to_end, verb, folder)
+            ledger = run.ledger()
+            while not any(ledger.asks(after=0)):
+                assert not answer.done(), answer.result()
+            ledger.close()
+            run.discard()
+        told = answer.result()
+    assert told.returncode in (0, 3), told.stderr
+    assert "its run is forgotten" in told.stderr or "asked to; " in told.stderr
+
+
+def _ask_to_end(verb: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "spotctl", verb, "nightly"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
 def _killed_while_cutting(spec: JobSpec) -> Run:
