@@ -173,13 +173,14 @@ def _acquire(
 ) -> Decision:
     assert best.bid_delta is not None
     bid = bid_at(price, best.bid_delta)
+    instead = "" if math.isinf(now.cost_per_work) else f" instead of {_core_hour(now)}"
     return Decision(
         at=observation.now,
         action=Action.ACQUIRE,
         cost_per_work_now=now.cost_per_work,
         why=(
             f"With {best.count} x {best.market} (price ${price:.4f}, bid ${bid:.4f}) for an hour, "
-            f"a core-hour costs {_core_hour(best)} instead of {_core_hour(now)}; "
+            f"a core-hour costs {_core_hour(best)}{instead}; "
             f"{best.beta:.1%} chance of eviction within it."
         ),
         weighed=(now, *(replace(option, chosen=option is best) for option in weighed)),

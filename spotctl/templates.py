@@ -15,13 +15,14 @@ _HEAD: Final = Template("""\
 """)
 _MACHINES: Final = """\
 resources:
-  reliable: {instance_type: m4.xlarge}    # one machine on demand, which keeps the model
+  reliable: {instance_type: m4.xlarge}    # one machine that keeps the model
   spot:
     clouds: [aws]
     regions: [us-east-1]
     instance_types: [c4.xlarge, m4.xlarge]
     max_instances: 8                      # the most machines at once
     max_per_allocation: 4                 # machines that are bought, and taken away, together
+checkpoint: {store: checkpoints, every: 10}  # clocks; with it that one machine may run on spot too
 # objective: {deadline: 6h, budget: 5.00} # a deadline is promised, or the launch is refused
 # local: {core_seconds_per_clock: 600}    # where the estimate of spotctl plan is not the work of a clock
 output: models                            # models/latest/model.npz is the newest

@@ -57,13 +57,15 @@ def acquire(
         replace(option, chosen=True) if option.market == market else option
         for option in _weighed(observation, compared)
     )
-    now = _core_hour(float(compared.now.cost_per_work[0]))
+    now = float(compared.now.cost_per_work[0])
+    instead = "" if math.isinf(now) else f" instead of {_core_hour(now)}"
     best = min((w.cost_per_work for w in weighed), default=None)
     what = f"{count} x {market} at ${price:.4f} an hour each, never more than ${bid:.4f}"
     why = "in the place of dearer ones, which go when these run"
     if best is not None:
-        why = f"with all that are wanted there a core-hour costs {_core_hour(best)} instead of {now}"
-    why = f"{what}: {why}. {_risk(observation, losses)}"
+        why = f"with all that are wanted there a core-hour costs {_core_hour(best)}{instead}"
+    known = any(holding.market == market for holding in observation.footprint)
+    why = f"{what}: {why}." + ("" if known else f" {_risk(observation, losses)}")
     decision = _bare(observation, compared, Action.ACQUIRE, why)
     weighed = (_as_it_is(compared), *weighed)
     return replace(

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bidbrain.backtest.outcomes import Interval, Summary
+from bidbrain.strategies.menu import LIVE
 from pricing_data.units import HOUR_S, format_instant, format_micros, micros
 from spotctl.backtest.kept import Told
 from spotctl.backtest.result import BacktestResult, StrategyResult
@@ -46,6 +47,7 @@ def picture(result: BacktestResult) -> RenderableType:
         table.add_row(*_row(strategy))
     notes = (
         *_kept(result),
+        *_for_comparison(result),
         *_on_demand(result),
         f"least possible, all prices known: ${result.oracle_paid.mean:.4f} a job without refunds; "
         f"with refunds at least ${result.oracle.mean:.4f}",
@@ -75,6 +77,13 @@ def _kept(result: BacktestResult) -> Iterator[str]:
         yield f"a launch would be refused: {result.refused}"
     elif any(strategy.deadline_misses for strategy in result.strategies if not strategy.kept):
         yield "late: strategies alone; a run has a safety net that would buy machines on demand in time"
+
+
+def _for_comparison(result: BacktestResult) -> Iterator[str]:
+    """Which rows are none that a user could have."""
+    names = [s.name for s in result.strategies if not s.kept and s.name not in LIVE]
+    if names:
+        yield f"only to compare with, as no job can be launched with them: {', '.join(names)}"
 
 
 def _on_demand(result: BacktestResult) -> Iterator[str]:

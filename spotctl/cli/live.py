@@ -16,7 +16,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from pricing_data.units import Instant, format_instant, later
+from pricing_data.units import HOUR_S, Instant, format_instant, later
 from spotctl.cli import words
 from spotctl.control.lifecycle import Life
 from spotctl.control.state import Allocation, Instance, Phase, State
@@ -87,7 +87,8 @@ def _footprint(view: LiveView) -> RenderableType:
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
     for title in ("", "market"):
         table.add_column(title, no_wrap=True)
-    for title in ("n", "bid", "price", "hour left", "risk"):
+    by_the_hour = view.state.terms.rules.quantum_s >= HOUR_S
+    for title in ("n", "bid", "price", "hour left" if by_the_hour else "runs for", "risk"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("state")
     for allocation in view.state.allocations.values():
@@ -111,17 +112,26 @@ def _row(view: LiveView, allocation: Allocation) -> tuple[Text, ...]:
         if allocation.bid is None
         else state.history.price(allocation.market, view.now)
     )
-    billed = any(instance.running_at is not None for instance in live)
     return (
         Text(allocation.name),
         Text(str(allocation.market)),
         Text(str(len(live) or allocation.count)),
         Text("-" if allocation.bid is None else words.price(allocation.bid)),
         Text("?" if now is None else words.price(now)),
-        Text(words.span(state.hour_ends(allocation) - view.now) if billed else "-"),
+        Text(_billing(view, allocation, live)),
         Text("-" if allocation.beta is None else f"{allocation.beta:.3f}"),
         _standing(allocation, live),
     )
+
+
+def _billing(view: LiveView, allocation: Allocation, live: list[Instance]) -> str:
+    """What is left of the hour that is paid for; how long it runs where seconds are billed."""
+    state, began = view.state, [i.running_at for i in live if i.running_at is not None]
+    if not began:
+        return "-"
+    if state.terms.rules.quantum_s >= HOUR_S:
+        return words.span(state.hour_ends(allocation) - view.now)
+    return words.span(view.now - min(began))
 
 
 def _standing(allocation: Allocation, live: list[Instance]) -> Text:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, Final
 
 from rich.console import Group, RenderableType
@@ -11,10 +12,11 @@ from rich.text import Text
 
 from pricing_data.quality import Finding
 from pricing_data.traces import Recording
-from pricing_data.units import UsdPerHour, format_instant
+from pricing_data.units import Seconds, UsdPerHour, format_instant
 from spotctl.cli import candidateview, expectationview, setbackview, words, workview
 from spotctl.cli.jsonlines import public
-from spotctl.control.deciding import ReliableAt
+from spotctl.control.deciding import ReliableAt, may_be_on_spot
+from spotctl.control.terms import Keeping, Terms
 from spotctl.jobplan import JobPlan
 
 _MARKETS_NAMED: Final = 5
@@ -68,11 +70,18 @@ def _reliable(plan: JobPlan) -> list[str]:
         return ["wait for a market that has a machine to keep the model: on demand it would cost more"]
     machines = words.machines(terms.reliable_count, at.market)
     if at.bid is None:
-        return [f"{machines}, on-demand at {_rate(at.price)}"]
+        return [f"{machines}, on-demand at {_rate(at.price)}{_may_be_cheaper(terms)}"]
     return [
         f"{machines}, on spot at {_rate(at.price)} (on demand ${words.price(terms.reliable.on_demand)}), to "
         f"keep the model. {_reliable_risk(at)}"
     ]
+
+
+def _may_be_cheaper(terms: Terms) -> str:
+    """What a job without checkpoints could do about its dearest machine."""
+    if terms.keeps is not None or not may_be_on_spot(replace(terms, keeps=Keeping(10, Seconds(0.0)))):
+        return ""
+    return "; with checkpoint: {store: FOLDER, every: 10} it may run on spot"
 
 
 def _reliable_risk(at: ReliableAt) -> str:
