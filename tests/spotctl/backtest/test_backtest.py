@@ -66,6 +66,8 @@ def test_where_the_job_file_does_not_say_a_clocks_work_the_input_does_as_in_a_pl
     assert answer["core_seconds_per_clock"] == plan["core_seconds_per_clock"]
     shown = CliRunner().invoke(app, ["backtest", str(job), "--starts", "5"]).stdout
     assert "right within a factor of 3" in shown
+    compared = "no job can be launched with them: standard, failover, bidbrain-checkpoints"
+    assert compared in " ".join(shown.split())
 
 
 def test_the_same_seed_is_the_same_backtest() -> None:

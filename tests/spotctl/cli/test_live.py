@@ -9,8 +9,10 @@ import pytest
 from msgspec import structs
 from rich.console import Console
 
+from pricing_data.rules import AWS
 from pricing_data.units import Instant
 from spotctl.cli.live import LiveView
+from spotctl.cli.words import span
 from spotctl.control.state import State
 from spotctl.control.terms import Stop
 from tests.spotctl.cli.story import START, at, beginning, state_after
@@ -43,6 +45,16 @@ def test_the_footprint_shows_every_allocation_that_has_machines() -> None:
     assert spot == "s1 c4.xlarge@us-east-1b 4 0.052 0.31 0:30:00 - 4 warned, gone 14:34"
     assert "on-demand" in line(lines, "r1")
     assert not [text for text in drawn(view(50)) if "s1" in text.split()], "it was evicted at 14:34"
+
+
+def test_where_seconds_are_billed_it_says_how_long_machines_run_instead_of_what_is_left_of_an_hour() -> None:
+    state = state_after(33)
+    by_the_second = structs.replace(state, terms=replace(state.terms, rules=AWS))
+    lines = drawn(LiveView(by_the_second, at(33), ""))
+    assert "runs for" in line(lines, "market")
+    assert "hour left" in line(drawn(view(33)), "market")
+    running = [i.running_at for i in state.of("s1") if i.running_at is not None]
+    assert span(at(33) - min(running)) in line(lines, "s1")
 
 
 def test_machines_that_were_asked_for_are_shown_before_they_exist() -> None:

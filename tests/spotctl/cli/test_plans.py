@@ -116,6 +116,18 @@ def test_a_plan_looks_at_the_data_and_a_launch_rests_on_what_it_says(home: Path)
     assert "the job file says 2880" in said
 
 
+def test_a_plan_says_what_a_checkpoint_would_save_where_it_would(home: Path) -> None:
+    _ratings(home.parent, 900)
+    cheaper = "with checkpoint: {store: FOLDER, every: 10} it may run on spot"
+    without, kept = _UNSAID, _UNSAID + "checkpoint: {store: kept, every: 10}\n"
+    papers = _UNSAID + "strategy: proteus\n"
+    for text, said in ((without, True), (kept, False), (papers, False)):
+        (home.parent / "unsaid.yaml").write_text(text)
+        shown = " ".join(spotctl("plan", "unsaid.yaml").stdout.split())
+        assert (cheaper in shown) == said, text
+        assert ("to keep the model" in shown) == (text is kept), "it runs on spot"
+
+
 @pytest.mark.usefixtures("home")
 def test_only_the_first_rows_of_a_large_input_are_read() -> None:
     _ratings(Path(), 450_000)
