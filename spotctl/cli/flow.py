@@ -28,11 +28,11 @@ def show_plan(spec: JobSpec, options: LaunchOptions, as_json: bool, *, measure: 
     if measure and spec.command is not None:
         raise UsageError("--measure: a command has no clocks to try; its file says how long it takes (work)")
     plan = jobplan.plan_job(spec, options, measure=measure)
-    data = describe_data(spec)
+    data, speed = describe_data(spec), jobplan.paced(spec, options, plan).speed
     if as_json:
-        screen.data(jsonlines.document({**planview.document(plan), "data": data}))
+        screen.data(jsonlines.document({**planview.document(plan), "data": data, "speed": speed}))
     else:
-        screen.show(planview.picture(plan, data))
+        screen.show(planview.picture(plan, data, speed))
     _refuse_infeasible(plan)
 
 
@@ -70,7 +70,7 @@ def _launch(
     _refuse_infeasible(plan)
     options = jobplan.paced(spec, options, plan)
     if ask:
-        _ask(plan, None if goes_on else describe_data(spec))
+        _ask(plan, None if goes_on else describe_data(spec), options.speed)
     else:
         told = [] if goes_on else planview.start_told(plan)
         screen.note(*planview.set_aside(plan), *told, *setbackview.warnings(plan))
@@ -141,9 +141,9 @@ def _refuse_infeasible(plan: jobplan.JobPlan) -> None:
         )
 
 
-def _ask(plan: jobplan.JobPlan, data: str | None) -> None:
+def _ask(plan: jobplan.JobPlan, data: str | None, speed: float) -> None:
     """Show what it is going to do and what that should cost; go on only if told to. ``data``: its input."""
-    screen.canvas().print(planview.picture(plan, data))
+    screen.canvas().print(planview.picture(plan, data, speed))
     if not typer.confirm("Start it?", err=True):
         raise NothingToDo("not started")
 

@@ -193,6 +193,7 @@ def plan(
     from spotctl.settings import LaunchOptions
 
     chosen = LaunchOptions(
+        speed_named=False,
         prices=prices(trace, trace_market, trace_start, rules, availability),
         deadline=options.duration("--deadline", deadline),
         budget=options.dollars("--budget", budget),

@@ -22,10 +22,10 @@ from spotctl.jobplan import JobPlan
 _MARKETS_NAMED: Final = 5
 
 
-def picture(plan: JobPlan, data: str | None = None) -> RenderableType:
+def picture(plan: JobPlan, data: str | None, speed: float) -> RenderableType:
     """For people: what would be bought, the alternatives to the first purchase, what to expect.
 
-    ``data``: which columns of the input are read as what.
+    ``data``: which columns of the input are read as what. ``speed``: at which a launch would go.
     """
     terms = plan.terms
     warnings = (*set_aside(plan), *candidateview.unknowns(plan), *setbackview.warnings(plan))
@@ -40,15 +40,16 @@ def picture(plan: JobPlan, data: str | None = None) -> RenderableType:
         _steps(plan),
         *candidateview.picture(plan),
         Text(""),
-        *_expected(plan),
+        *_expected(plan, speed),
     )
 
 
-def _expected(plan: JobPlan) -> list[Text]:
+def _expected(plan: JobPlan, speed: float) -> list[Text]:
     told = expectationview.cost_and_finish(plan)
     if not math.isfinite(plan.ahead.expected_s):
         return [*(Text(line, style="bold") for line in told), *(Text(line) for line in workview.lines(plan))]
-    return [Text(line) for line in (*told, *workview.lines(plan), *expectationview.limits(plan))]
+    here = workview.real_time(plan, speed)
+    return [Text(line) for line in (*told, *here, *workview.lines(plan), *expectationview.limits(plan))]
 
 
 def _steps(plan: JobPlan) -> Table:

@@ -26,6 +26,15 @@ def lines(plan: JobPlan) -> list[str]:
     return [*_data(plan.size), *_work(plan), *_gains(plan)]
 
 
+def real_time(plan: JobPlan, speed: float) -> list[str]:
+    """Returns how long a launch would take here; nothing of a program, which takes its own time."""
+    if plan.work.source is WorkSource.RECORDED or not plan.terms.reliable_count:
+        return []
+    return [
+        f"on this computer {words.span(plan.ahead.expected_s / speed)} and some seconds, at --speed {speed:g}"
+    ]
+
+
 def fields(plan: JobPlan) -> dict[str, Any]:
     """Returns the same for programs."""
     size, work = plan.size, plan.work

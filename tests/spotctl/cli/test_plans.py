@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from spotctl import jobplan
-from spotctl.cli import workview
+from spotctl.cli import words, workview
 from spotctl.control.events import InstancesRunning, JobStarted
 from spotctl.jobfile import load_job
 from spotctl.ledger import Ledger
@@ -165,6 +165,9 @@ def test_clocks_are_played_as_fast_as_this_computer_can(home: Path) -> None:
     (home.parent / "said.yaml").write_text(f"{_UNSAID}local: {{core_seconds_per_clock: 0.05}}\n")
     said = load_job(home.parent / "said.yaml")
     assert 1 <= jobplan.paced(said, free, jobplan.plan_job(said, free)).speed < 600
+    real = f"on this computer {words.span(plan.ahead.expected_s / chosen.speed)} and some seconds"
+    assert f"{real}, at --speed {chosen.speed:g}" in spotctl("plan", "unsaid.yaml").stdout
+    assert json.loads(spotctl("plan", "unsaid.yaml", "--json").stdout)["speed"] == chosen.speed
     lines = workview.told_of_speed(plan, LaunchOptions(speed=1e6))
     assert "more slowly than prices pass at" in lines[0]
 
