@@ -17,7 +17,9 @@ from typing import Final
 
 import pytest
 
+from agileml.hosts.nominal import lapses_at
 from pricing_data.billing import End
+from pricing_data.units import Instant, format_instant
 from spotctl.control import events as e
 from spotctl.report.fold import account, work_possible
 from tests.scenarios.command import command
@@ -157,6 +159,83 @@ def test_unattended_machines_end_when_their_price_says_and_a_relaunch_buys_none_
         assert {entry.allocation for entry in job.all(e.Acquire)} == bought
         assert down.over_at is not None
         check_truth(job)
+
+
+@pytest.mark.parametrize("keeps", [True, False], ids=["with checkpoints", "without"])
+def test_machines_that_nobody_drives_end_with_their_lease(keeps: bool, tmp_path: Path) -> None:
+    """After the usual hour. Who launches again goes on from the checkpoint, or is told why it cannot be."""
+    with product(tmp_path) as job:
+        with_the_usual_lease(job)
+        if keeps:
+            with (tmp_path / "scenario.yaml").open("a") as file:
+                file.write(f"checkpoint: {{store: {tmp_path}/states, every: 4}}\n")
+        job.launch()
+        job.reach_stage(2)
+        if keeps:
+            job.wait(lambda entry: isinstance(entry, e.Checkpointed))
+        lapsed_at, lived = leave_to_the_lease(job)
+        assert set(job.transient) | {"r1-1"} <= lived.keys()
+        clock = job.clock
+        job.launch()
+        final = job.end()
+        check_the_lease(job, lapsed_at, lived)
+        if keeps:
+            assert (final["state"], final["exit_code"], final["clocks"]) == ("done", 0, CLOCKS)
+            assert [entry.number for entry in job.all(e.TellRestart)] == [1]
+            job.check_model(CLOCKS)
+        else:
+            assert (final["state"], final["exit_code"], final["model"]) == ("failed", 1, None)
+            assert final["why"].endswith("spotctl was away for longer than its lease (local.lease)")
+            assert final["clocks"] >= clock
+        job.check_record(final)
+        check_truth(job)
+
+
+def test_a_program_that_nobody_drives_ends_with_the_lease_of_its_machine(tmp_path: Path) -> None:
+    """What it did since its newest checkpoint is done again, on another machine."""
+    with command(tmp_path, PAUSE="0.1") as job:
+        with_the_usual_lease(job)
+        job.launch()
+        job.reach(12)
+        lapsed_at, lived = leave_to_the_lease(job)
+        job.launch()
+        job.check_done()
+        assert job.log().count("begins after") == 2
+        assert "attempt 2 begins after step 0" not in job.log()
+        check_the_lease(job, lapsed_at, lived)
+
+
+def with_the_usual_lease(job: Product) -> None:
+    file = job.folder / "scenario.yaml"
+    file.write_text(file.read_text().replace(", lease: 10d", ""))
+
+
+def leave_to_the_lease(job: Product) -> tuple[float, dict[str, float]]:
+    """Kill spotctl and wait until its machines have ended: when the lease ran out, and each recorded its end."""
+    job.kill_spotctl()
+    there = job.host.leftovers()
+    assert there
+    assert "ends itself by" in job.command("status", "scenario").stdout
+    wait_until(job, lambda: not job.processes())
+    job.check_nothing_left()
+    lapsed_at = lapses_at(job.run.training)
+    assert lapsed_at is not None
+    lives = {name: job.host.life(name) for name in there}
+    lived = {name: life.ended for name, life in lives.items() if life is not None and life.ended is not None}
+    assert lived == pytest.approx(dict.fromkeys(there, lapsed_at), abs=0.001), "all ended with the lease"
+    (shown,) = json.loads(job.command("status", "--json").stdout)["runs"]
+    assert shown["state"] == "unattended"
+    assert shown["lease_ends"] == format_instant(Instant(int(lapsed_at)))
+    return lapsed_at, lived
+
+
+def check_the_lease(job: Product, lapsed_at: float, lived: dict[str, float]) -> None:
+    (down,) = job.all(e.ControllerDown)
+    assert down.lapsed_at == int(lapsed_at)
+    instances = job.run.state().instances
+    for name, ended in lived.items():
+        assert (instances[name].ended_at, instances[name].end) == (int(ended), End.FAILED)
+    assert "ended themselves" in job.command("logs", "scenario").stdout
 
 
 def test_while_spotctl_is_stopped_a_program_is_too(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ retries: 3
 resources: {spot: {cpus: 4+, clouds: [aws], max_instances: 1}}
 objective: {strategy: greedy, deadline: 8h}
 scaling: {sigma: 90s}
-local: {boot: 30s, progress: modelled}
+local: {boot: 30s, lease: 2h, progress: modelled}
 output: results
 """
 MINIMAL = "engine: command\nrun: python train.py\n"
