@@ -70,6 +70,7 @@ def test_every_key_of_a_complete_file_is_in_the_spec(folder: Path) -> None:
         str(folder / "results"),
     )
     assert (spec.spot.max_instances, spec.spot.max_per_allocation) == (1, 1)
+    assert spec.local.lease == Seconds(7200.0)
 
 
 def test_a_command_is_all_that_must_be_said(folder: Path) -> None:
