@@ -271,7 +271,7 @@ def _down(_: State, entry: e.ControllerDown) -> str:
     away += f", from {moment(entry.at)} to {moment(entry.until)}"
     if entry.lapsed_at is None:
         return f"{away}; its machines are billed meanwhile"
-    return f"{away}; its machines ended themselves {moment(entry.lapsed_at)}, when their lease ran out"
+    return f"{away}; its machines ended themselves at {moment(entry.lapsed_at)}, when their lease ran out"
 
 
 def _asked(_: State, entry: e.Asked) -> str:

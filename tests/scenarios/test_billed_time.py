@@ -24,7 +24,7 @@ from spotctl.control import events as e
 from spotctl.report.fold import account, work_possible
 from tests.scenarios.command import command
 from tests.scenarios.market import QUIET, SPIKE, ZONES, Step
-from tests.scenarios.product import CLOCKS, SPEED, Product, product
+from tests.scenarios.product import CLOCKS, PROMPT, SPEED, Product, product
 
 pytestmark = pytest.mark.process
 
@@ -287,6 +287,61 @@ def test_neither_ctrl_z_nor_a_closed_terminal_ends_a_run(tmp_path: Path) -> None
         assert job.command("cancel", "scenario").returncode == 0
         assert job.wait_until_closed().exit_code == 7
         assert job.model.exists()
+        check_truth(job)
+
+
+def test_fg_shows_a_run_again_that_went_on_behind_its_stopped_view(tmp_path: Path) -> None:
+    with product(tmp_path, clocks=120) as job:
+        job.launch_at_shell()
+        job.reach_stage(2)
+        job.wait_for_screen("footprint")
+        job.press("\x1a")
+        job.wait_for_screen("Stopped")
+        job.wait_for_screen(PROMPT, 2)
+        time.sleep(0.5)
+        shown, views = len(job.screen), job.screen.count("footprint")
+        before = nominal(job)
+        job.reach(job.clock + 4)
+        assert nominal(job) > before, "machines cost money: whoever lets them go is not stopped with the view"
+        assert len(job.screen) == shown, "the terminal is the shell's"
+        job.press("fg\n")
+        job.wait_for_screen("footprint", views + 2)
+        assert job.wait_until_closed().exit_code == 0
+        job.wait_for_screen(PROMPT, 3)
+        job.press("echo its exit code was $?\n")
+        job.wait_for_screen("its exit code was 0")
+        assert "the work is done" in job.screen
+        check_truth(job)
+
+
+def test_a_run_that_ends_behind_its_stopped_view_has_its_exit_code(tmp_path: Path) -> None:
+    with product(tmp_path) as job:
+        job.launch_at_shell()
+        job.reach_stage(2)
+        job.press("\x1a")
+        job.wait_for_screen(PROMPT, 2)
+        assert job.wait_until_closed().exit_code == 0
+        job.press("fg\n")
+        job.wait_for_screen(PROMPT, 3)
+        job.press("echo its exit code was $?\n")
+        job.wait_for_screen("its exit code was 0")
+        check_truth(job)
+
+
+def test_a_run_goes_on_without_a_terminal_when_the_process_in_front_is_killed(tmp_path: Path) -> None:
+    with product(tmp_path) as job:
+        job.launch_at_shell()
+        job.reach_stage(2)
+        os.kill(job.front(), signal.SIGKILL)
+        job.wait_for_screen("Killed")
+        job.wait_for_screen(PROMPT, 2)
+        wait_until(job, lambda: "detached" in job.command("status").stdout)
+        shown = len(job.screen)
+        assert "none, as the process in front of it was killed" in job.command("status", "scenario").stdout
+        assert job.wait_until_closed().exit_code == 0
+        assert len(job.screen) == shown, "the terminal is the shell's"
+        assert "the work is done" in (job.run.folder / "launch.log").read_text()
+        assert job.all(e.ControllerDown) == [], "it was never without a driver"
         check_truth(job)
 
 
