@@ -250,6 +250,7 @@ class Lifetime:
         self._bound = Bound(folder / "machines" / machine)
         self._record: int | None = None
         self._recorded_at = -math.inf
+        self._moved_at = time.monotonic()
         if self._clock is not None:
             self._began = self._clock.now()
             self._record = os.open(folder / "machines" / machine / "life", os.O_WRONLY | os.O_CREAT, 0o644)
@@ -273,6 +274,17 @@ class Lifetime:
     def stalled(self) -> bool:
         """Returns whether nominal time stands still because the driver does."""
         return self._clock is not None and self._clock.stalled()
+
+    def stood_s(self) -> float:
+        """Returns for how many real seconds nominal time has stood still; 0 where training is waited for.
+
+        Somebody drives then, and thinks, waits for a machine or is stopped. To be asked often: what happened
+        between two questions is not seen.
+        """
+        now, clock = time.monotonic(), self._clock
+        if clock is None or clock.awaited or not clock.stands():
+            self._moved_at = now
+        return now - self._moved_at
 
     def end(self) -> None:
         """Records that nothing of the machine computes any more."""

@@ -245,7 +245,7 @@ def test_while_spotctl_is_stopped_a_program_is_too(tmp_path: Path) -> None:
         job.reach(2)
         os.kill(driver := job.driver(), signal.SIGSTOP)
         (progress,) = job.run.training.rglob("said.jsonl")
-        time.sleep(2.0)
+        time.sleep(LENT_S + 0.5)
         stood = progress.stat().st_size
         time.sleep(1.5)
         assert progress.stat().st_size == stood
