@@ -13,6 +13,7 @@ from agileml.hosts.nominal import ClockDriver, NominalClock
 from pricing_data.billing import End
 from pricing_data.units import Instant
 from spotctl.control import events as e
+from spotctl.control.lifecycle import Life
 from spotctl.control.state import State
 from spotctl.control.terms import Terms
 from spotctl.errors import Interrupted
@@ -79,7 +80,9 @@ def resumed_local_world(
     parts = _Parts.of(settings, resolved, run, asks, time, entries)
     restore(parts.market, state)
     seen = last_seen(run, parts.host, state, absence)
-    end_as_seen(parts.market, seen, {name for name in seen if parts.host.ended_at(name) is not None})
+    recorded = {name for name in seen if parts.host.ended_at(name) is not None}
+    released = {instance.name for instance in state.live() if instance.life is Life.ENDING}
+    end_as_seen(parts.market, seen, recorded, released)
     tell_again(parts.training, entries)
     parts.training.poll(0.0)  # a training that has ended says so before its machines are found gone
     if settings.spec.local.progress == "measured":  # else the model knows its own moments
@@ -146,12 +149,15 @@ def last_seen(run: Run, host: LocalHost, state: State, absence: Absence) -> Mapp
 
 
 def end_as_seen(
-    market: SimulatedProvider, seen: Mapping[str, Instant], recorded: Container[str] = ()
+    market: SimulatedProvider,
+    seen: Mapping[str, Instant],
+    recorded: Container[str] = (),
+    released: Container[str] = (),
 ) -> None:
     """Machines that died are billed until they were last seen, but for those that were taken before now.
 
     Those of ``recorded`` said themselves when they ended: if that was before they would have been taken, they
-    were not.
+    were not. Those of ``released`` were being let go; others died by themselves.
     """
     for report in market.describe():
         name, taken_at = report.instance, report.ended_at
@@ -159,7 +165,7 @@ def end_as_seen(
             continue
         before = taken_at is not None and name in recorded and seen[name] < taken_at
         if report.standing is not Standing.ENDED or before:
-            market.end(name, seen[name], End.FAILED)
+            market.end(name, seen[name], End.RELEASED if name in released else End.FAILED)
 
 
 @dataclass(frozen=True, slots=True)

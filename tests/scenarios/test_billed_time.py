@@ -142,7 +142,7 @@ def test_unattended_machines_end_when_their_price_says_and_a_relaunch_buys_none_
     tmp_path: Path,
 ) -> None:
     """The second zone is taken at 3120, the first at 6120: nobody is there who would take them."""
-    with product(tmp_path, SPIKES, clocks=14) as job:
+    with product(tmp_path, SPIKES, clocks=20) as job:
         begin(job)
         job.kill_driver()
         bought = {entry.allocation for entry in job.all(e.Acquire)}

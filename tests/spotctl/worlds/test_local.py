@@ -84,15 +84,17 @@ def test_machines_that_recorded_their_end_were_not_taken_later() -> None:
     """Their lease ran out first: no refund, and not a second more on the bill."""
     now = Instant(START + 100_000)
     market = SimulatedProvider(scripted_trace((1, 500, 1.5)), AWS_2016, 60, lambda: now)
-    names = ("s1-1", "s2-1", "s3-1")
+    names = ("s1-1", "s2-1", "s3-1", "s4-1")
     for name in names:
         market.restore(Order(name.removesuffix("-1"), MARKETS[1], 1, UsdPerHour(0.1), cores=4), START)
     ended = {"s1-1": Instant(START + 600), "s2-1": Instant(START + 620), "s3-1": Instant(START + 600)}
-    end_as_seen(market, ended, {"s1-1", "s2-1"})
+    ended["s4-1"] = ended["s1-1"]
+    end_as_seen(market, ended, {"s1-1", "s2-1", "s4-1"}, released={"s4-1"})
     assert [(report.ended_at, report.end) for report in market.describe()] == [
         (START + 600, End.FAILED),
         (START + 620, End.EVICTED),
         (START + 620, End.EVICTED),
+        (START + 600, End.RELEASED),
     ], "s3-1 has only files to go by"
 
 
