@@ -351,7 +351,7 @@ def test_detach_returns_once_there_are_machines(tmp_path: Path) -> None:
         assert job.exit_code() == 0
         (detached,) = (job.folder / "stdout").read_text().splitlines()
         assert json.loads(detached)["run"] == job.run.id
-        assert job.all(e.Granted)
+        job.wait(lambda entry: isinstance(entry, e.Granted))  # on record an instant after it was told
         assert "detached" in job.command("status").stdout
         assert job.command("cancel", "scenario").returncode == 0
         assert job.command("wait", "scenario").returncode == 7
