@@ -26,15 +26,31 @@ NOTE: Final = "background"
 """Under which the ledger says why a run goes on without a terminal."""
 _LEFT, _RUNS = b"l", b"r"
 _VIEW_STOPS_WITHIN_S: Final = 0.2
+_PR_SET_PDEATHSIG: Final = 1
+"""See prctl(2)."""
 _SIGNALLED: Final = 128
 """What a shell adds to the number of the signal that ended a process."""
 
 
 class Front:
-    """The driver's end of the pipe to the process in front of it."""
+    """The driver's end of the pipe to the process in front of it.
 
-    def __init__(self, pipe: int) -> None:
+    Where that process is killed, the driver hears what it would of a terminal that is closed (SIGHUP): the
+    shell has its prompt again, and nothing must be drawn over it.
+    """
+
+    def __init__(self, pipe: int, process: int) -> None:
+        """``process``: the id of the process in front, the parent of this one."""
         self._pipe: int | None = pipe
+        self._process = process
+        _hear_of_parents_end(signal.SIGHUP)
+        if self.gone:  # before it was listened for
+            signal.raise_signal(signal.SIGHUP)
+
+    @property
+    def gone(self) -> bool:
+        """Whether the process in front has ended."""
+        return os.getppid() != self._process
 
     def leave(self, *, as_wanted: bool) -> None:
         """Let the process in front end; ``as_wanted``: the job was to be started so.
@@ -43,6 +59,7 @@ class Front:
         """
         if self._pipe is None:
             return
+        _hear_of_parents_end(0)
         with contextlib.suppress(OSError):
             os.setsid()
         with contextlib.suppress(BrokenPipeError):
@@ -59,12 +76,23 @@ def fork_behind(interrupted: int) -> Front:
     sys.stdout.flush()
     sys.stderr.flush()
     reads, writes = os.pipe()
-    child = os.fork()
+    front, child = os.getpid(), os.fork()
     if child:
         os.close(writes)
         _wait_in_front(child, reads, interrupted)
     os.close(reads)
-    return Front(writes)
+    return Front(writes, front)
+
+
+def _hear_of_parents_end(number: int) -> None:
+    """Have the kernel send this process a signal when its parent ends; 0: none.
+
+    Elsewhere than on Linux there is no such thing: there a driver whose front is killed goes on drawing.
+    """
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number)
 
 
 def _wait_in_front(child: int, reads: int, interrupted: int) -> NoReturn:

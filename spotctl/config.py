@@ -33,6 +33,7 @@ _LAMBDA: Final = Seconds(120.0)
 LINK_MBIT_S: Final = 1000.0
 """Of a link that nobody has described."""
 _BOOT: Final = Seconds(60.0)
+_LEASE: Final = Seconds(3600.0)
 _EVERY: Final = Seconds(600.0)
 _RESTART: Final = Seconds(60.0)
 _BY_CLOCKS: Final = Seconds(0.0)
@@ -144,6 +145,7 @@ class Training:
 class Local:
     """How machines of the local world behave. ``core_seconds_per_clock`` is nominal work of one clock.
 
+    ``lease``: nominal time for which machines go on that nobody drives, as spotctl has died.
     ``speeds``: how fast the job is on an instance type where its progress is modelled, as a multiple of what
     the cores say. Nothing that decides is told; it has to show.
     """
@@ -151,6 +153,7 @@ class Local:
     throttle: bool = True
     core_seconds_per_clock: float | None = None
     boot: Seconds = _BOOT
+    lease: Seconds = _LEASE
     progress: str = "measured"
     speeds: Mapping[str, float] = field(default_factory=dict)
 

@@ -8,6 +8,7 @@ was made of are right, else made anew. So the ledger stays the only truth, and n
 from __future__ import annotations
 
 import json
+import math
 import os
 import zlib
 from collections.abc import Iterable
@@ -15,6 +16,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from pricing_data.units import Instant, format_instant
 from spotctl import background
 from spotctl.errors import SpotctlError
 from spotctl.report.summary import VERSION, RunSummary
@@ -82,7 +84,12 @@ def run_status(run: Run, state: State) -> dict[str, Any]:
         for wait in waits_of(run, state)
     ]
     document = status_document(state, run.ledger_path, standing(run, state), died_of(run, state), overdue)
-    return {**document, "background": background.noted(run) or None}
+    ends = lease_ends(run, state)
+    return {
+        **document,
+        "background": background.noted(run) or None,
+        "lease_ends": None if ends is None else format_instant(ends),
+    }
 
 
 def waits_of(run: Run, state: State) -> tuple[Wait, ...]:
@@ -103,6 +110,16 @@ def standing(run: Run, state: State) -> str:
     if state.closed is not None:
         return state.closed.outcome.value
     return state.phase.value if run.is_live() else UNATTENDED
+
+
+def lease_ends(run: Run, state: State) -> Instant | None:
+    """Returns when machines that nobody drives end themselves, or did; None where somebody drives."""
+    if state.closed is not None or run.is_live():
+        return None
+    from agileml.hosts.nominal import lapses_at  # only of runs that were left
+
+    at = lapses_at(run.training)
+    return None if at is None or not math.isfinite(at) else Instant(int(at))
 
 
 def died_of(run: Run, state: State) -> str | None:

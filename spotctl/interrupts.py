@@ -25,6 +25,7 @@ _LOOK_EVERY_S: Final = 0.2
 _AT_ONCE_S: Final = 0.05
 """Who needs no person to answer has answered by then."""
 CLOSED: Final = "its terminal was closed"
+KILLED: Final = "the process in front of it was killed"
 LEFT: Final = "it was left running"
 DETACHED: Final = "it was started with --detach"
 

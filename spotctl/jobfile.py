@@ -62,6 +62,8 @@ _AN_INTERVAL: Final = "clocks, like 20, or a time with its unit, like 10m"
 _APP: Final = r"([A-Za-z_][\w.]*|.*\.py):[A-Za-z_]\w*"
 _AMOUNT: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(\+?)")
 _LARGEST_BUDGET: Final = 1e9
+_LEAST_LEASE_S: Final = 60.0
+_LONGEST_LEASE_S: Final = 30 * 86400.0
 _MOST_MACHINES: Final = 10_000
 """At once; a plan weighs every number of them. More are slips of the keyboard."""
 _MOST_PARTS: Final = 1_000_000
@@ -156,7 +158,7 @@ def _command(root: Section, folder: Path, name: str) -> JobSpec:
         drain=root.get("drain", switch(), False),
         seed=root.get("seed", whole(0), 0),
         output=location(output, folder) if output else "",
-        local=_local(_without(root.section("local"), "boot", "progress", "speeds")),
+        local=_local(_without(root.section("local"), "boot", "lease", "progress", "speeds")),
         envs=_envs(root),
         command=command,
     )
@@ -344,6 +346,7 @@ def _local(section: Section) -> Local:
             section.get("throttle", switch("on", "off"), default.throttle),
             section.get("core_seconds_per_clock", _at_most(_MOST_WORK), default.core_seconds_per_clock),
             section.get("boot", duration(), default.boot),
+            section.get("lease", _lease, default.lease),
             section.get("progress", one_of("measured", "modelled"), default.progress),
             own_keys(section.section("speeds"), _above_zero, INSTANCE_TYPE, "an instance type"),
         )
@@ -369,6 +372,14 @@ def _every(node: yaml.Node) -> tuple[int, Seconds]:
         return 0, duration(positive=True)(node)
     except Mismatch:
         raise Mismatch(node, f"found {shown(node)}, expected {_AN_INTERVAL}") from None
+
+
+def _lease(node: yaml.Node) -> Seconds:
+    """There is no lease without an end: machines that nobody looks after cost money."""
+    span = duration()(node)
+    if not _LEAST_LEASE_S <= span <= _LONGEST_LEASE_S:
+        raise Mismatch(node, f"found {shown(node)}, expected a time from 1m to 30d")
+    return span
 
 
 def _words(plural: str) -> Reader[tuple[str, ...]]:

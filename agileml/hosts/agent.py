@@ -3,7 +3,8 @@
 ``python -m agileml.hosts.agent FOLDER MACHINE CORES LOCK [controller]``, in a process session of its own.
 Every process of the machine inherits the open lock file LOCK, so the lock is free exactly when all of them
 are gone. The agent lives by lease: without a word from the controller it ends, and so does the machine. Where
-the job has nominal time, it ends at its bound as well if nobody is there who would take it (``nominal.py``).
+the job has nominal time and nobody drives it, the agent also ends at the machine's bound, and once the driver
+has been away for longer than the job allows (``nominal.py``).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from agileml.telemetry import EndMachine
 ROLES: Final = ("server", "worker")
 """Of every machine."""
 TAKEN: Final = 4
-"""The exit status of a machine that ended itself when its provider would have taken it."""
+"""The exit status of a machine that ended itself, as its provider would have, or as nobody drove the job."""
 GAVE_UP: Final = 3
 """The exit status of a machine one of whose roles died over and over."""
 _LINK: Final = "the controller's link"
@@ -125,6 +126,8 @@ class Agent:
         self.end()
         self._control.flush(at_once=True)
         self._context.destroy(linger=100)
+        if status == TAKEN and "controller" in self._roles:
+            self._folder.remove_sockets()  # nobody listens there any more
         return status
 
     def end(self) -> None:

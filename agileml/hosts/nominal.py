@@ -7,7 +7,8 @@ FOLDER/machines/NAME/life    what the machine records of itself: began, last see
 
 While somebody drives, nominal time goes no further than the driver has released: a driver that is stopped,
 or thinks, releases nothing, and no machine computes beyond. While nobody drives, nominal time goes on at
-``speed`` from the moment at which the driver was last there, and each machine ends itself at its bound.
+``speed`` from the moment at which the driver was last there. Each machine ends itself then at its bound, or
+once nobody has driven for a lease, whichever comes first: none computes, or is billed, beyond either.
 
 A job folder without a clock has no nominal time: its machines go by the seconds of the computer.
 """
@@ -24,12 +25,15 @@ import time
 import weakref
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TypeAlias
 
-_NOMINAL, _REAL, _LIMIT, _SPEED, _SEEN, _BEAT, _AWAITED = range(7)
+_NOMINAL, _REAL, _LIMIT, _SPEED, _SEEN, _BEAT, _AWAITED, _LEASE = range(8)
 """The cells of a clock. Nominal time was NOMINAL at REAL (seconds since the epoch), and goes no further than
 LIMIT while driven. SEEN: when a machine last saw that somebody drives; BEAT: when the driver last wrote;
-AWAITED: whether the driver holds time until training has done something."""
+AWAITED: whether the driver holds time until training has done something; LEASE: for how many nominal seconds
+machines go on that nobody drives."""
+_FORMAT: Final = f"{_LEASE + 1}d"
+_Cells: TypeAlias = "memoryview[float] | tuple[float, ...]"
 _LOOK_EVERY_S: Final = 0.05
 """At the driver's lock: a system call, where a worker asks for the time a hundred times a second."""
 _LOCKED_WITHIN_S: Final = 5.0
@@ -74,7 +78,7 @@ class NominalClock:
         if time.monotonic() - self._looked_at > _LOOK_EVERY_S:
             self.look()
         real = time.time()
-        moment = self._released(real) if self._driven else self.undriven_at(real)
+        moment = self._released(real) if self._driven else min(self.undriven_at(real), self.lapses_at())
         self._last = max(self._last, moment)
         return self._last
 
@@ -99,32 +103,44 @@ class NominalClock:
 
     def undriven_at(self, real: float) -> float:
         """Returns the nominal time at ``real`` (seconds since the epoch), nobody having driven since."""
-        left_at = max(self._cells[_REAL], self._cells[_SEEN])
+        left_at = _left_at(self._cells)
         return self._released(left_at) + max(0.0, real - left_at) * self.speed
 
+    def lapses_at(self) -> float:
+        """Returns the nominal time at which the lease runs out of machines that nobody drives any more."""
+        return _lapses_at(self._cells)
+
     def _released(self, real: float) -> float:
-        return max(float(self._cells[_NOMINAL]), min(self._line(real), float(self._cells[_LIMIT])))
+        return _released(self._cells, real)
 
     def _line(self, real: float) -> float:
-        return float(self._cells[_NOMINAL] + max(0.0, real - self._cells[_REAL]) * self.speed)
+        return _line(self._cells, real)
 
 
 class ClockDriver:
     """Drives the clock of a job folder, from construction to ``close``."""
 
     def __init__(
-        self, folder: Path, nominal: float, speed: float, within_s: float = _LOCKED_WITHIN_S
+        self,
+        folder: Path,
+        nominal: float,
+        speed: float,
+        within_s: float = _LOCKED_WITHIN_S,
+        lease_s: float = math.inf,
     ) -> None:
-        """``nominal``: what time it is. Raises TimeoutError where another process drives for ``within_s``."""
+        """``nominal``: what time it is. ``lease_s``: nominal seconds for which machines go on undriven.
+
+        Raises TimeoutError where another process drives for ``within_s`` real seconds.
+        """
         clock = folder / "clock"
         if not clock.exists():
             unfinished = clock.with_suffix(".part")
             unfinished.write_bytes(
-                struct.pack(f"{_AWAITED + 1}d", nominal, time.time(), nominal, speed, 0, 0, 0)
+                struct.pack(_FORMAT, nominal, time.time(), nominal, speed, 0, 0, 0, lease_s)
             )
             unfinished.replace(clock)
         self._cells = _mapped(clock)
-        self._cells[_SPEED] = speed
+        self._cells[_SPEED], self._cells[_LEASE] = speed, lease_s
         self.release(nominal, time.time(), nominal)
         self._driver = (folder / "driver").open("ab")
         until = time.monotonic() + within_s
@@ -234,6 +250,7 @@ class Lifetime:
         self._bound = Bound(folder / "machines" / machine)
         self._record: int | None = None
         self._recorded_at = -math.inf
+        self._moved_at = time.monotonic()
         if self._clock is not None:
             self._began = self._clock.now()
             self._record = os.open(folder / "machines" / machine / "life", os.O_WRONLY | os.O_CREAT, 0o644)
@@ -248,7 +265,7 @@ class Lifetime:
             return False
         driven, now, bound = self._clock.look(), self._clock.now(), self._bound.read()
         self._write(min(now, bound), math.nan)
-        return not driven and now >= bound
+        return not driven and now >= min(bound, self._clock.lapses_at())
 
     def within_ms(self, wait_ms: int) -> int:
         """Returns for how long the agent may wait that would wait for ``wait_ms``."""
@@ -257,6 +274,17 @@ class Lifetime:
     def stalled(self) -> bool:
         """Returns whether nominal time stands still because the driver does."""
         return self._clock is not None and self._clock.stalled()
+
+    def stood_s(self) -> float:
+        """Returns for how many real seconds nominal time has stood still; 0 where training is waited for.
+
+        Somebody drives then, and thinks, waits for a machine or is stopped. To be asked often: what happened
+        between two questions is not seen.
+        """
+        now, clock = time.monotonic(), self._clock
+        if clock is None or clock.awaited or not clock.stands():
+            self._moved_at = now
+        return now - self._moved_at
 
     def end(self) -> None:
         """Records that nothing of the machine computes any more."""
@@ -268,6 +296,34 @@ class Lifetime:
         assert self._record is not None
         self._recorded_at = time.monotonic()
         os.pwrite(self._record, f"{self._began:20.3f} {seen:20.3f} {ended:20.3f}\n".encode(), 0)
+
+
+def lapses_at(folder: Path) -> float | None:
+    """Returns when the lease of a job's machines runs out, nobody driving it any more; None without a clock.
+
+    Reads only, so that whoever looks needs no right to drive.
+    """
+    try:
+        return _lapses_at(struct.unpack(_FORMAT, (folder / "clock").read_bytes()))
+    except FileNotFoundError:
+        return None
+
+
+def _lapses_at(cells: _Cells) -> float:
+    return _released(cells, _left_at(cells)) + float(cells[_LEASE])
+
+
+def _left_at(cells: _Cells) -> float:
+    """When the driver was last there, in seconds since the epoch."""
+    return float(max(cells[_REAL], cells[_SEEN]))
+
+
+def _released(cells: _Cells, real: float) -> float:
+    return max(float(cells[_NOMINAL]), min(_line(cells, real), float(cells[_LIMIT])))
+
+
+def _line(cells: _Cells, real: float) -> float:
+    return float(cells[_NOMINAL] + max(0.0, real - cells[_REAL]) * cells[_SPEED])
 
 
 def _mapped(file: Path) -> memoryview[float]:

@@ -47,6 +47,8 @@ class LiveView:
     waits: tuple[str, ...] = ()
     terminal: str = ""
     """What is to be said of it; empty where it has one."""
+    driver: str = ""
+    """What is to be said where nobody drives the run; else empty."""
 
     def __rich__(self) -> RenderableType:
         parts: list[RenderableType] = [_header(self), _footprint(self), _title(""), _facts(self)]
@@ -157,6 +159,8 @@ def _facts(view: LiveView) -> RenderableType:
         grid.add_row("checkpoint", Text(f"{words.unit(state.terms)} {clock} in {folder}"))
     if view.terminal:
         grid.add_row("terminal", Text(view.terminal))
+    if view.driver:
+        grid.add_row("unattended", Text(view.driver))
     for wait in view.waits:
         grid.add_row("waiting for", Text(wait))
     grid.add_row("objective", Text(objective(state)))

@@ -25,7 +25,7 @@ from spotctl.cli.live import HAPPENED_ROWS, LiveView, clocks, done, objective
 from spotctl.cli.runview import waiting
 from spotctl.control.events import Entry, Granted, ObjectiveReported, Progressed
 from spotctl.control.state import State
-from spotctl.interrupts import DETACHED, LEFT, Answer
+from spotctl.interrupts import CLOSED, DETACHED, KILLED, LEFT, Answer
 from spotctl.runs import Run
 from spotctl.timesource import stopwatch
 
@@ -253,6 +253,8 @@ def how_to_follow(run: Run) -> str:
 
 def _leave(run: Run | None, front: Front | None, why: str) -> None:
     """Go on without a terminal. One that detaches may be waited for by whoever reads its output."""
+    if why == CLOSED and front is not None and front.gone:
+        why = KILLED
     streams = [stream for stream in (0, 1, 2) if why == DETACHED or os.isatty(stream)]
     if run is not None:
         background.note(run, why)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from agileml.hosts.doing import Wait
+from pricing_data.units import format_instant
 from spotctl import background
 from spotctl.cli import words
 from spotctl.cli.live import LiveView
 from spotctl.cli.logs import Story
 from spotctl.control.state import State
-from spotctl.history import died_of, waited_s, waits_of
+from spotctl.history import died_of, lease_ends, waited_s, waits_of
 from spotctl.runs import Run
 
 
@@ -19,7 +20,18 @@ def picture(run: Run) -> LiveView:
     if (cause := died_of(run, story.state)) is not None:
         happened = (*happened, (story.state.now, words.died_of(cause, run.name)))
     waits, terminal = waiting(run, story.state), _without_terminal(run, story.state)
-    return LiveView(story.state, story.state.now, "", happened, waits, terminal)
+    return LiveView(
+        story.state, story.state.now, "", happened, waits, terminal, _without_driver(run, story.state)
+    )
+
+
+def _without_driver(run: Run, state: State) -> str:
+    """What becomes of a run that nobody drives; empty where somebody does, or nothing runs."""
+    ends = lease_ends(run, state)
+    if ends is None:
+        return ""
+    goes_on = f"launch it again to go on, or end it with: spotctl down {run.name}"
+    return f"nobody drives it; what is left of its machines ends itself by {format_instant(ends)}; {goes_on}"
 
 
 def _without_terminal(run: Run, state: State) -> str:

@@ -268,7 +268,10 @@ def _decided(state: State, entry: e.Decided) -> str | None:
 
 def _down(_: State, entry: e.ControllerDown) -> str:
     away = f"spotctl was away for {span(entry.until - entry.at)} of the prices' time"
-    return f"{away}, from {moment(entry.at)} to {moment(entry.until)}; its machines are billed meanwhile"
+    away += f", from {moment(entry.at)} to {moment(entry.until)}"
+    if entry.lapsed_at is None:
+        return f"{away}; its machines are billed meanwhile"
+    return f"{away}; its machines ended themselves at {moment(entry.lapsed_at)}, when their lease ran out"
 
 
 def _asked(_: State, entry: e.Asked) -> str:

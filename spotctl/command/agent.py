@@ -34,6 +34,8 @@ from spotctl.command.program import Program
 from spotctl.command.store import CheckpointStore, Stored, StoreError
 
 _TICK_S: Final = 0.03
+_STANDS_AFTER_S: Final = 0.1
+"""Nominal time stands still for moments whenever something is due: no reason yet to stop a program."""
 _ALIVE_EVERY_S: Final = 1.0
 _LEASE_S: Final = 30.0
 _TRY_STORE_AGAIN_S: Final = 2.0
@@ -112,8 +114,9 @@ class Agent:
         Machines end it long before.
         """
         while not (self._abandoned() or self._lifetime.is_over()):
-            self._stand_still(self._lifetime.stalled())
-            if not self._stands:
+            stalled = self._lifetime.stalled()
+            self._stand_still(stalled or self._works_for_nothing())
+            if not stalled:
                 self.turn()
             time.sleep(_TICK_S)
         self.end()
@@ -125,11 +128,18 @@ class Agent:
             self._program.kill()
         self._lifetime.end()
 
-    def _stand_still(self, stalled: bool) -> None:
-        """Stop the program while nominal time stands because its driver does: it cannot be slowed down."""
-        if stalled != self._stands:
-            self._stands = stalled
-            marked.signal_all(signal.SIGSTOP if stalled else signal.SIGCONT, str(self._machine))
+    def _works_for_nothing(self) -> bool:
+        """Whether the program would do work that nobody is billed for, as nominal time stands still.
+
+        Time may stand because a machine gets ready or leaves: those have to go on.
+        """
+        return self._lifetime.stood_s() > _STANDS_AFTER_S and self._doing is Doing.RUNNING
+
+    def _stand_still(self, stands: bool) -> None:
+        """Stop the program while it should not work, and go on with it: it cannot be slowed down."""
+        if stands != self._stands:
+            self._stands = stands
+            marked.signal_all(signal.SIGSTOP if stands else signal.SIGCONT, str(self._machine))
 
     def close(self) -> None:
         """It says nothing any more."""

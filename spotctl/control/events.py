@@ -247,11 +247,13 @@ class ControllerDown:
     """spotctl was not there from ``at`` to ``until``: nothing that happened between was acted upon.
 
     ``over_at``: when the training finished meanwhile, if it did and that shows; it is heard of afterwards.
+    ``lapsed_at``: when machines ended themselves because nobody had driven them for a lease, if they did.
     """
 
     at: Instant
     until: Instant
     over_at: Instant | None = None
+    lapsed_at: Instant | None = None
 
 
 @dataclass(frozen=True, slots=True)

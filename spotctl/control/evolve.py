@@ -95,7 +95,9 @@ def _wake_at(state: State, entry: e.WakeAt) -> State:
 
 
 def _down(state: State, entry: e.ControllerDown) -> State:
-    return replace(state, blind_until=entry.until, away=Away(state.now, state.worked, entry.over_at))
+    return replace(
+        state, blind_until=entry.until, away=Away(state.now, state.worked, entry.over_at, entry.lapsed_at)
+    )
 
 
 # ---- machines -----------------------------------------------------------------------------------
@@ -192,7 +194,10 @@ def _fatal(state: State, lost: Iterable[Instance]) -> str | None:
     others = any(state.is_reliable(instance) and instance.joined for instance in state.live())
     if reliable is None or others:
         return None
-    return f"the reliable machine {reliable.name} was lost with the only safe copy of the model"
+    lost_it = f"the reliable machine {reliable.name} was lost with the only safe copy of the model"
+    if state.away is None or reliable.ended_at != state.away.lapsed_at:
+        return lost_it
+    return f"{lost_it}: spotctl was away for longer than its lease (local.lease)"
 
 
 def _asked_again(state: State, ended: Iterable[Instance]) -> bool:

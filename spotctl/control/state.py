@@ -128,6 +128,8 @@ class Away(Struct, frozen=True):
     """``State.worked`` by then."""
     over_at: Instant | None
     """When the training finished meanwhile; None where it did not, or nobody knows."""
+    lapsed_at: Instant | None = None
+    """When machines ended themselves because nobody drove them; None where none did."""
 
 
 class State(Struct, frozen=True):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
@@ -12,6 +13,7 @@ from agileml.hosts.nominal import ClockDriver, NominalClock
 from pricing_data.billing import End
 from pricing_data.units import Instant
 from spotctl.control import events as e
+from spotctl.control.lifecycle import Life
 from spotctl.control.state import State
 from spotctl.control.terms import Terms
 from spotctl.errors import Interrupted
@@ -77,11 +79,15 @@ def resumed_local_world(
     absence = Absence.of(run, down, settings.speed)
     parts = _Parts.of(settings, resolved, run, asks, time, entries)
     restore(parts.market, state)
-    end_as_seen(parts.market, last_seen(run, parts.host, state, absence))
+    seen = last_seen(run, parts.host, state, absence)
+    recorded = {name for name in seen if parts.host.ended_at(name) is not None}
+    released = {instance.name for instance in state.live() if instance.life is Life.ENDING}
+    end_as_seen(parts.market, seen, recorded, released)
     tell_again(parts.training, entries)
     parts.training.poll(0.0)  # a training that has ended says so before its machines are found gone
     if settings.spec.local.progress == "measured":  # else the model knows its own moments
         down = replace(down, over_at=absence.at(engine.over_since()))
+    down = replace(down, lapsed_at=absence.lapse_among(seen.values()))
     parts.world.resume(state, entries, down)
     return parts.built()
 
@@ -94,18 +100,29 @@ class Absence:
     nominal: float
     real: float
     speed: float
+    lapses_at: float = math.inf
+    """When the lease of the machines ran out, in nominal time."""
 
     @classmethod
     def of(cls, run: Run, down: e.ControllerDown, speed: float) -> Absence:
         """As the run's clock shows it. To be asked before anybody drives it again."""
         real, clock = wall_clock(), NominalClock.of(run.training)
-        return cls(down, float(down.until) if clock is None else clock.undriven_at(real), real, speed)
+        if clock is None:
+            return cls(down, float(down.until), real, speed)
+        return cls(down, clock.undriven_at(real), real, speed, clock.lapses_at())
 
     def at(self, real: float | None) -> Instant | None:
         """Returns the nominal time at ``real`` (seconds since the epoch), within the absence."""
         if real is None:
             return None
         return self.within(self.nominal - (self.real - real) * self.speed)
+
+    def lapse_among(self, ends: Iterable[Instant]) -> Instant | None:
+        """Returns when the lease ran out, where a machine is among those that ended then; else None."""
+        if self.lapses_at > self.down.until:
+            return None
+        lapsed = self.within(self.lapses_at)
+        return next((end for end in ends if abs(end - lapsed) <= 1), None)
 
     def within(self, nominal: float) -> Instant:
         """Returns a nominal time, or the end of the absence that it lies beyond."""
@@ -131,11 +148,24 @@ def last_seen(run: Run, host: LocalHost, state: State, absence: Absence) -> Mapp
     return seen
 
 
-def end_as_seen(market: SimulatedProvider, seen: Mapping[str, Instant]) -> None:
-    """Machines that died are billed until they were last seen, but for those that were taken before now."""
+def end_as_seen(
+    market: SimulatedProvider,
+    seen: Mapping[str, Instant],
+    recorded: Container[str] = (),
+    released: Container[str] = (),
+) -> None:
+    """Machines that died are billed until they were last seen, but for those that were taken before now.
+
+    Those of ``recorded`` said themselves when they ended: if that was before they would have been taken, they
+    were not. Those of ``released`` were being let go; others died by themselves.
+    """
     for report in market.describe():
-        if report.standing is not Standing.ENDED and report.instance in seen:
-            market.end(report.instance, seen[report.instance], End.FAILED)
+        name, taken_at = report.instance, report.ended_at
+        if name not in seen:
+            continue
+        before = taken_at is not None and name in recorded and seen[name] < taken_at
+        if report.standing is not Standing.ENDED or before:
+            market.end(name, seen[name], End.RELEASED if name in released else End.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +192,8 @@ class _Parts:
         engine = engine_of(settings, terms, run)
         host = engine.host()
         boot_s = ceil(settings.spec.local.boot)
-        clock = ClockDriver(run.training, float(time.now), settings.speed)
+        lease_s = settings.spec.local.lease
+        clock = ClockDriver(run.training, float(time.now), settings.speed, lease_s=lease_s)
         time.follow(clock)
         market = SimulatedProvider(
             resolved.trace, terms.rules, boot_s, lambda: time.now, resolved.capacity, terms.own_rules

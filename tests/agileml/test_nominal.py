@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from agileml.hosts.nominal import Bound, ClockDriver, Life, Lifetime, NominalClock, Pacer
+from agileml.hosts.nominal import Bound, ClockDriver, Life, Lifetime, NominalClock, Pacer, lapses_at
 
 START: Final = 1_000_000.0
 SPEED: Final = 600.0
@@ -155,6 +155,58 @@ def test_an_unattended_machine_ends_at_its_bound_and_no_worker_passes_it(
     assert life is not None
     assert (life.seen, life.ended) == (bound, bound)
     assert pacer.now() == pytest.approx(bound / SPEED)
+
+
+def test_a_machine_that_nobody_drives_ends_with_its_lease(tmp_path: Path) -> None:
+    lease = 0.3 * SPEED
+    (tmp_path / "machines" / MACHINE).mkdir(parents=True)
+    assert lapses_at(tmp_path) is None, "there is no clock yet"
+    driver = ClockDriver(tmp_path, START, SPEED, lease_s=lease)
+    lifetime, pacer = Lifetime(tmp_path, MACHINE), Pacer(tmp_path, MACHINE)
+    driver.release(START, time.time(), FAR)
+    time.sleep(0.5)
+    assert not lifetime.is_over(), "a lease is for those whom nobody drives"
+    driver.close()
+    lapsed = clock_of(tmp_path).lapses_at()
+    assert lapsed >= START + 0.5 * SPEED + lease
+    assert lapses_at(tmp_path) == lapsed
+    time.sleep(0.5)
+    assert lifetime.is_over()
+    lifetime.end()
+    life = Life.of(tmp_path / "machines" / MACHINE)
+    assert life is not None
+    assert life.seen == life.ended == pytest.approx(lapsed, abs=0.001)
+    assert pacer.now() == pytest.approx(lapsed / SPEED), "no worker passes it"
+
+
+def test_who_drives_within_the_lease_keeps_the_machine(tmp_path: Path) -> None:
+    (tmp_path / "machines" / MACHINE).mkdir(parents=True)
+    driver = ClockDriver(tmp_path, START, SPEED, lease_s=600 * SPEED)
+    lifetime = Lifetime(tmp_path, MACHINE)
+    driver.close()
+    time.sleep(0.15)
+    assert not lifetime.is_over()
+    again = ClockDriver(tmp_path, START + 599 * SPEED, SPEED, lease_s=600 * SPEED)
+    time.sleep(0.15)
+    assert not lifetime.is_over()
+    again.close()
+    assert clock_of(tmp_path).lapses_at() >= START + 1199 * SPEED, (
+        "a lease begins when the driver was last there"
+    )
+
+
+def test_the_bound_of_a_machine_comes_before_a_later_end_of_its_lease(tmp_path: Path) -> None:
+    (tmp_path / "machines" / MACHINE).mkdir(parents=True)
+    driver = ClockDriver(tmp_path, START, SPEED, lease_s=600 * SPEED)
+    Bound(tmp_path / "machines" / MACHINE).write(START)
+    lifetime = Lifetime(tmp_path, MACHINE)
+    driver.close()
+    time.sleep(0.15)
+    assert lifetime.is_over()
+    lifetime.end()
+    life = Life.of(tmp_path / "machines" / MACHINE)
+    assert life is not None
+    assert life.ended == START
 
 
 def test_a_machine_records_that_it_lives(tmp_path: Path, driver: ClockDriver) -> None:

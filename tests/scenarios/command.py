@@ -76,7 +76,7 @@ work: {steps: 40, takes: 75m, on: c4.xlarge}
 checkpoint: {every: 20m, restart: 30s}
 resources: {spot: {instance_types: [c4.xlarge]}}
 scaling: {sigma: 30s}
-local: {boot: 60s}
+local: {boot: 60s, lease: 10d}
 output: kept
 """
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -47,17 +48,20 @@ resources:
   spot: {instance_types: [c4.xlarge], max_instances: 4, max_per_allocation: 2}
 scaling: {phi: 1.0, sigma: 100s, lambda: 15s, stage2_above: 1, stage3_above: 2}
 training: {staleness: $staleness, partitions: 4}
-local: {core_seconds_per_clock: 2700, boot: 60s}
+local: {core_seconds_per_clock: 2700, boot: 60s, lease: 10d}
 output: model
 """)
 """BidBrain buys two machines, two minutes later two more: stages 2 and 3. A clock takes 600 real milliseconds
 on the reliable machine alone and 75 on four transient ones. The sigma is long enough for the second
-allocation to be asked for before time holds for the first."""
+allocation to be asked for before time holds for the first. The lease is for those who kill spotctl and launch
+again: at this speed the usual hour is over in 1.6 real seconds."""
 _TERMINAL: Final = """
 import os, pty, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))
 """
+PROMPT: Final = "at your service> "
+"""Of the shell."""
 SPOTCTL: Final = (sys.executable, "-c", "from spotctl.cli.app import main; main()")
 EntryT = TypeVar("EntryT", bound=e.Entry)
 
@@ -129,6 +133,23 @@ class Product:
                 stderr=subprocess.STDOUT,
             )
 
+    def launch_at_shell(self, *more: str) -> None:
+        """As ``launch_at_terminal``, typed at the prompt of a shell that controls its jobs."""
+        job = str(self.folder / "scenario.yaml")
+        command = [*SPOTCTL, "launch", job, "--yes", "--speed", str(SPEED), *self.price_options, *more]
+        shell = ["bash", "--noprofile", "--norc", "-i"]
+        self._forget_launch()
+        with (self.folder / "screen").open("ab") as screen:
+            self._launch = subprocess.Popen(
+                [sys.executable, "-c", _TERMINAL, *shell],
+                env={**self._environment, "TERM": "xterm", "PS1": PROMPT},
+                stdin=subprocess.PIPE,
+                stdout=screen,
+                stderr=subprocess.STDOUT,
+            )
+        self.wait_for_screen(PROMPT)
+        self.press(f"{shlex.join(command)}\n")
+
     def press(self, text: str) -> None:
         """At the terminal."""
         assert self._launch is not None
@@ -157,9 +178,15 @@ class Product:
     def driver(self) -> int:
         """The process that drives the run: behind the one in front, at a terminal."""
         launches = {process.id for process in self.processes() if "launch" in process.command[:3]}
-        parents = {_parent(process) for process in launches}
+        parents = {_parent(launch) for launch in launches}
         (driver,) = [process for process in launches if process not in parents]
         return driver
+
+    def front(self) -> int:
+        """The process that stands in front of the driver, at a terminal."""
+        front = _parent(self.driver())
+        assert front in {process.id for process in self.processes()}
+        return front
 
     def kill_driver(self) -> None:
         """SIGKILL, and wait until nobody has the run."""

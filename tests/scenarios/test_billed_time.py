@@ -17,12 +17,14 @@ from typing import Final
 
 import pytest
 
+from agileml.hosts.nominal import lapses_at
 from pricing_data.billing import End
+from pricing_data.units import Instant, format_instant
 from spotctl.control import events as e
 from spotctl.report.fold import account, work_possible
 from tests.scenarios.command import command
 from tests.scenarios.market import QUIET, SPIKE, ZONES, Step
-from tests.scenarios.product import CLOCKS, SPEED, Product, product
+from tests.scenarios.product import CLOCKS, PROMPT, SPEED, Product, product
 
 pytestmark = pytest.mark.process
 
@@ -140,7 +142,7 @@ def test_unattended_machines_end_when_their_price_says_and_a_relaunch_buys_none_
     tmp_path: Path,
 ) -> None:
     """The second zone is taken at 3120, the first at 6120: nobody is there who would take them."""
-    with product(tmp_path, SPIKES, clocks=14) as job:
+    with product(tmp_path, SPIKES, clocks=20) as job:
         begin(job)
         job.kill_driver()
         bought = {entry.allocation for entry in job.all(e.Acquire)}
@@ -159,6 +161,83 @@ def test_unattended_machines_end_when_their_price_says_and_a_relaunch_buys_none_
         check_truth(job)
 
 
+@pytest.mark.parametrize("keeps", [True, False], ids=["with checkpoints", "without"])
+def test_machines_that_nobody_drives_end_with_their_lease(keeps: bool, tmp_path: Path) -> None:
+    """After the usual hour. Who launches again goes on from the checkpoint, or is told why it cannot be."""
+    with product(tmp_path) as job:
+        with_the_usual_lease(job)
+        if keeps:
+            with (tmp_path / "scenario.yaml").open("a") as file:
+                file.write(f"checkpoint: {{store: {tmp_path}/states, every: 4}}\n")
+        job.launch()
+        job.reach_stage(2)
+        if keeps:
+            job.wait(lambda entry: isinstance(entry, e.Checkpointed))
+        lapsed_at, lived = leave_to_the_lease(job)
+        job.check_nothing_left()
+        assert set(job.transient) | {"r1-1"} <= lived.keys()
+        clock = job.clock
+        job.launch()
+        final = job.end()
+        check_the_lease(job, lapsed_at, lived)
+        if keeps:
+            assert (final["state"], final["exit_code"], final["clocks"]) == ("done", 0, CLOCKS)
+            assert [entry.number for entry in job.all(e.TellRestart)] == [1]
+            job.check_model(CLOCKS)
+        else:
+            assert (final["state"], final["exit_code"], final["model"]) == ("failed", 1, None)
+            assert final["why"].endswith("spotctl was away for longer than its lease (local.lease)")
+            assert final["clocks"] >= clock
+        job.check_record(final)
+        check_truth(job)
+
+
+def test_a_program_that_nobody_drives_ends_with_the_lease_of_its_machine(tmp_path: Path) -> None:
+    """What it did since its newest checkpoint is done again, on another machine."""
+    with command(tmp_path, PAUSE="0.1") as job:
+        with_the_usual_lease(job)
+        job.launch()
+        job.reach(12)
+        lapsed_at, lived = leave_to_the_lease(job)
+        job.launch()
+        job.check_done()
+        assert job.log().count("begins after") == 2
+        assert "attempt 2 begins after step 0" not in job.log()
+        check_the_lease(job, lapsed_at, lived)
+
+
+def with_the_usual_lease(job: Product) -> None:
+    file = job.folder / "scenario.yaml"
+    file.write_text(file.read_text().replace(", lease: 10d", ""))
+
+
+def leave_to_the_lease(job: Product) -> tuple[float, dict[str, float]]:
+    """Kill spotctl and wait for its machines to end: when the lease ran out, and what each recorded."""
+    job.kill_spotctl()
+    there = job.host.leftovers()
+    assert there
+    assert "ends itself by" in job.command("status", "scenario").stdout
+    wait_until(job, lambda: not (job.processes() or job.host.leftovers()))
+    lapsed_at = lapses_at(job.run.training)
+    assert lapsed_at is not None
+    lives = {name: job.host.life(name) for name in there}
+    lived = {name: life.ended for name, life in lives.items() if life is not None and life.ended is not None}
+    assert lived == pytest.approx(dict.fromkeys(there, lapsed_at), abs=0.001), "all ended with the lease"
+    (shown,) = json.loads(job.command("status", "--json").stdout)["runs"]
+    assert shown["state"] == "unattended"
+    assert shown["lease_ends"] == format_instant(Instant(int(lapsed_at)))
+    return lapsed_at, lived
+
+
+def check_the_lease(job: Product, lapsed_at: float, lived: dict[str, float]) -> None:
+    (down,) = job.all(e.ControllerDown)
+    assert down.lapsed_at == int(lapsed_at)
+    instances = job.run.state().instances
+    for name, ended in lived.items():
+        assert (instances[name].ended_at, instances[name].end) == (int(ended), End.FAILED)
+    assert "ended themselves" in job.command("logs", "scenario").stdout
+
+
 def test_while_spotctl_is_stopped_a_program_is_too(tmp_path: Path) -> None:
     """It cannot be slowed down, so it stands still."""
     with command(tmp_path, PAUSE="0.1") as job:
@@ -166,7 +245,7 @@ def test_while_spotctl_is_stopped_a_program_is_too(tmp_path: Path) -> None:
         job.reach(2)
         os.kill(driver := job.driver(), signal.SIGSTOP)
         (progress,) = job.run.training.rglob("said.jsonl")
-        time.sleep(2.0)
+        time.sleep(LENT_S + 0.5)
         stood = progress.stat().st_size
         time.sleep(1.5)
         assert progress.stat().st_size == stood
@@ -211,13 +290,68 @@ def test_neither_ctrl_z_nor_a_closed_terminal_ends_a_run(tmp_path: Path) -> None
         check_truth(job)
 
 
+def test_fg_shows_a_run_again_that_went_on_behind_its_stopped_view(tmp_path: Path) -> None:
+    with product(tmp_path, clocks=120) as job:
+        job.launch_at_shell()
+        job.reach_stage(2)
+        job.wait_for_screen("footprint")
+        job.press("\x1a")
+        job.wait_for_screen("Stopped")
+        job.wait_for_screen(PROMPT, 2)
+        time.sleep(0.5)
+        shown, views = len(job.screen), job.screen.count("footprint")
+        before = nominal(job)
+        job.reach(job.clock + 4)
+        assert nominal(job) > before, "machines cost money: whoever lets them go is not stopped with the view"
+        assert len(job.screen) == shown, "the terminal is the shell's"
+        job.press("fg\n")
+        job.wait_for_screen("footprint", views + 2)
+        assert job.wait_until_closed().exit_code == 0
+        job.wait_for_screen(PROMPT, 3)
+        job.press("echo its exit code was $?\n")
+        job.wait_for_screen("its exit code was 0")
+        assert "the work is done" in job.screen
+        check_truth(job)
+
+
+def test_a_run_that_ends_behind_its_stopped_view_has_its_exit_code(tmp_path: Path) -> None:
+    with product(tmp_path) as job:
+        job.launch_at_shell()
+        job.reach_stage(2)
+        job.press("\x1a")
+        job.wait_for_screen(PROMPT, 2)
+        assert job.wait_until_closed().exit_code == 0
+        job.press("fg\n")
+        job.wait_for_screen(PROMPT, 3)
+        job.press("echo its exit code was $?\n")
+        job.wait_for_screen("its exit code was 0")
+        check_truth(job)
+
+
+def test_a_run_goes_on_without_a_terminal_when_the_process_in_front_is_killed(tmp_path: Path) -> None:
+    with product(tmp_path) as job:
+        job.launch_at_shell()
+        job.reach_stage(2)
+        os.kill(job.front(), signal.SIGKILL)
+        job.wait_for_screen("Killed")
+        job.wait_for_screen(PROMPT, 2)
+        wait_until(job, lambda: "detached" in job.command("status").stdout)
+        shown = len(job.screen)
+        assert "none, as the process in front of it was killed" in job.command("status", "scenario").stdout
+        assert job.wait_until_closed().exit_code == 0
+        assert len(job.screen) == shown, "the terminal is the shell's"
+        assert "the work is done" in (job.run.folder / "launch.log").read_text()
+        assert job.all(e.ControllerDown) == [], "it was never without a driver"
+        check_truth(job)
+
+
 def test_detach_returns_once_there_are_machines(tmp_path: Path) -> None:
     with product(tmp_path, clocks=800) as job:
         job.launch("--detach")
         assert job.exit_code() == 0
         (detached,) = (job.folder / "stdout").read_text().splitlines()
         assert json.loads(detached)["run"] == job.run.id
-        assert job.all(e.Granted)
+        job.wait(lambda entry: isinstance(entry, e.Granted))  # on record an instant after it was told
         assert "detached" in job.command("status").stdout
         assert job.command("cancel", "scenario").returncode == 0
         assert job.command("wait", "scenario").returncode == 7

@@ -48,7 +48,7 @@ work: {{steps: 40, takes: 45m, on: c4.xlarge}}
 checkpoint: {{every: 10m, restart: 30s}}
 resources: {{spot: {{instance_types: [c4.xlarge]}}}}
 scaling: {{sigma: 30s}}
-local: {{boot: 30s}}
+local: {{boot: 30s, lease: 10d}}
 envs: {{PAUSE: "{pause}"}}
 output: kept-{name}
 """

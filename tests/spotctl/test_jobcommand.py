@@ -32,7 +32,7 @@ retries: 3
 resources: {spot: {cpus: 4+, clouds: [aws], max_instances: 1}}
 objective: {strategy: greedy, deadline: 8h}
 scaling: {sigma: 90s}
-local: {boot: 30s, progress: modelled}
+local: {boot: 30s, lease: 2h, progress: modelled}
 output: results
 """
 MINIMAL = "engine: command\nrun: python train.py\n"
@@ -70,6 +70,7 @@ def test_every_key_of_a_complete_file_is_in_the_spec(folder: Path) -> None:
         str(folder / "results"),
     )
     assert (spec.spot.max_instances, spec.spot.max_per_allocation) == (1, 1)
+    assert spec.local.lease == Seconds(7200.0)
 
 
 def test_a_command_is_all_that_must_be_said(folder: Path) -> None:

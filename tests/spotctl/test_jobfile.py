@@ -112,6 +112,19 @@ def test_defaults_follow_from_what_is_written(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("said", "lease"), [("", 3600), ("local: {lease: 1m}\n", 60), ("local: {lease: 30d}\n", 30 * 86400)]
+)
+def test_machines_that_nobody_drives_have_a_lease(folder: Path, said: str, lease: int) -> None:
+    assert parse(MINIMAL + said, folder).local.lease == Seconds(lease)
+
+
+@pytest.mark.parametrize("said", ["0s", "59s", "31d"])
+def test_no_lease_is_without_an_end(folder: Path, said: str) -> None:
+    with pytest.raises(JobFileError, match=rf"local.lease: found '{said}', expected a time from 1m to 30d"):
+        parse(MINIMAL + f"local: {{lease: {said}}}\n", folder)
+
+
+@pytest.mark.parametrize(
     ("said", "kept"),
     [
         ("{store: states, every: 20}", ("states", 20, 0.0, False)),

@@ -18,7 +18,7 @@ stop: {clocks: 24}
 resources:
   reliable: {instance_type: m4.xlarge}
   spot: {instance_types: [c4.xlarge], max_instances: 4, max_per_allocation: 2}
-local: {core_seconds_per_clock: 2880}
+local: {core_seconds_per_clock: 2880, lease: 10d}
 """
 TRACE_START = "2016-07-01"
 """Of the bundled market, after a month of history: without it a replay starts as the clock says."""

@@ -57,6 +57,11 @@ def test_news_of_the_rest_of_an_allocation_are_told_with_the_last_of_it() -> Non
             "spotctl was away for 0:08:00 of the prices' time, from 14:01 to 14:09; its machines are "
             "billed meanwhile",
         ),
+        (
+            e.ControllerDown(at(1), at(120), lapsed_at=at(61)),
+            "spotctl was away for 1:59:00 of the prices' time, from 14:01 to 16:00; its machines ended "
+            "themselves at 15:01, when their lease ran out",
+        ),
         (e.Asked(at(1), e.Ask.CANCEL), "asked to end gracefully"),
         (e.Asked(at(1), e.Ask.DOWN), "asked to take the machines away now"),
         (e.Stalled(at(1), "s1-0 joins", 2.04, done=True), None),

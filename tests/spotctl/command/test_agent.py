@@ -1,4 +1,4 @@
-"""The agent of a machine whose store stops answering: nothing waits for ever, and nothing whole is lost."""
+"""The agent of a machine: when its store stops answering, and when nominal time stands still."""
 
 from __future__ import annotations
 
@@ -13,14 +13,18 @@ import fsspec
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 
+from agileml.events import Tier
+from agileml.hosts.nominal import ClockDriver
 from spotctl.command import messages as m
 from spotctl.command.agent import Agent
 from spotctl.command.background import Patience, Task
+from spotctl.command.disk_host import DiskHost
 from spotctl.command.folder import CommandFolder, Description
 from spotctl.command.mailbox import Inbox, Outbox
 from spotctl.command.store import CheckpointStore
 
 LIMIT_S = 60.0
+SPEED = 600.0
 PROGRAM = """
 cd $SPOTCTL_CHECKPOINT_DIR
 trap 'mkdir half; echo 2 > half/w; mv half step-2; exit 0' TERM
@@ -162,3 +166,81 @@ def test_what_was_abandoned_ends_where_it_next_gets_further() -> None:
         assert time.monotonic() < until
         time.sleep(0.01)
     assert reached == []
+
+
+class Timed:
+    """A machine in a process of its own, in nominal time; its program adds a byte to a file now and then."""
+
+    def __init__(self, path: Path) -> None:
+        program = "echo begun; while true; do printf x >> written; sleep 0.02; done"
+        described = Description("job", "run", "", program, None, {}, (), f"{path}/store", str(path / "lock"))
+        self.folder = CommandFolder.prepare(path / "training", described)
+        self.clock = ClockDriver(self.folder.path, 0.0, SPEED)
+        self.host = DiskHost(self.folder.path)
+        self.host.start_machine("s1-1", Tier.TRANSIENT, 1)
+        self._orders = Outbox(self.folder.orders("s1-1"))
+        self._said = Inbox(self.folder.said("s1-1"))
+        self._heard: list[m.Word] = []
+        self.moved = 0.0
+        self.order(m.Prepare())
+        self.drive(lambda: m.Ready() in self.heard())
+        self.order(m.Begin(1))
+        self.drive(lambda: self.written() > 0)
+
+    def order(self, order: m.Order) -> None:
+        self._orders.send(m.to_json(order))
+
+    def heard(self) -> list[m.Word]:
+        self._heard += [m.from_json(content) for _, content in self._said.receive()]
+        return self._heard
+
+    def written(self) -> int:
+        file = self.folder.disk("s1-1") / "work" / "written"
+        return file.stat().st_size if file.exists() else 0
+
+    def drive(self, until: Callable[[], bool], *, hold: bool = False, awaited: bool = False) -> None:
+        """Drive nominal time, which stands where it is held, ``until`` something is so."""
+        ends = time.monotonic() + LIMIT_S
+        while not until():
+            assert time.monotonic() < ends
+            limit = self.moved if hold else self.moved + SPEED
+            self.clock.release(self.moved, time.time(), limit, awaited=awaited)
+            time.sleep(0.02)
+            self.moved += 0.0 if hold else 0.02 * SPEED
+
+    def for_s(self, seconds: float) -> Callable[[], bool]:
+        until = time.monotonic() + seconds
+        return lambda: time.monotonic() > until
+
+    def close(self) -> None:
+        self._orders.close()
+        self.host.kill_all()
+        self.clock.close()
+
+
+def test_a_program_stands_still_while_nominal_time_is_held(tmp_path: Path) -> None:
+    """As where another machine takes long to get ready; what the job waits for goes on."""
+    with closing(Timed(tmp_path)) as machine:
+        machine.drive(machine.for_s(0.6), hold=True)
+        stood = machine.written()
+        machine.drive(machine.for_s(1.0), hold=True)
+        assert machine.written() == stood
+        machine.drive(lambda: machine.written() > stood)
+        machine.drive(machine.for_s(0.6), hold=True)
+        stood = machine.written()
+        machine.drive(lambda: machine.written() > stood, hold=True, awaited=True)
+        machine.drive(machine.for_s(0.6), hold=True)
+        machine.order(m.Leave(20.0))
+        machine.drive(lambda: m.Left() in machine.heard(), hold=True)
+
+
+def test_a_program_goes_on_when_the_driver_dies_that_held_its_time(tmp_path: Path) -> None:
+    """Nominal time goes on then."""
+    with closing(Timed(tmp_path)) as machine:
+        machine.drive(machine.for_s(0.6), hold=True)
+        stood = machine.written()
+        machine.clock.close()
+        until = time.monotonic() + LIMIT_S
+        while machine.written() == stood:
+            assert time.monotonic() < until
+            time.sleep(0.02)

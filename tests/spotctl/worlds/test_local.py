@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from msgspec import structs
 
 from agileml.hosts.local import LocalHost
@@ -76,6 +78,35 @@ def test_training_was_over_as_long_before_the_absence_ended_as_its_files_are_old
     found = [absence(now).at(now - 3600 + seconds) for seconds in (-5.0, 0.0, 1800.0, 9000.0)]
     assert found == [at(20), at(20), Instant(at(20) + 1800 * int(SPEED)), HOUR_AWAY.until]
     assert absence(now).at(None) is None
+
+
+def test_machines_that_recorded_their_end_were_not_taken_later() -> None:
+    """Their lease ran out first: no refund, and not a second more on the bill."""
+    now = Instant(START + 100_000)
+    market = SimulatedProvider(scripted_trace((1, 500, 1.5)), AWS_2016, 60, lambda: now)
+    names = ("s1-1", "s2-1", "s3-1", "s4-1")
+    for name in names:
+        market.restore(Order(name.removesuffix("-1"), MARKETS[1], 1, UsdPerHour(0.1), cores=4), START)
+    ended = {"s1-1": Instant(START + 600), "s2-1": Instant(START + 620), "s3-1": Instant(START + 600)}
+    ended["s4-1"] = ended["s1-1"]
+    end_as_seen(market, ended, {"s1-1", "s2-1", "s4-1"}, released={"s4-1"})
+    assert [(report.ended_at, report.end) for report in market.describe()] == [
+        (START + 600, End.FAILED),
+        (START + 620, End.EVICTED),
+        (START + 620, End.EVICTED),
+        (START + 600, End.RELEASED),
+    ], "s3-1 has only files to go by"
+
+
+@pytest.mark.parametrize(
+    ("ends", "lapsed"),
+    [((600, 3600), 3600), ((600, 3601), 3601), ((600, 1200), None), ((), None)],
+)
+def test_a_lease_has_run_out_where_a_machine_ended_with_it(ends: tuple[int, ...], lapsed: int | None) -> None:
+    away = replace(absence(1_000_000.0), lapses_at=HOUR_AWAY.at + 3600.4)
+    found = away.lapse_among([Instant(HOUR_AWAY.at + end) for end in ends])
+    assert found == (None if lapsed is None else HOUR_AWAY.at + lapsed)
+    assert absence(1_000_000.0).lapse_among([HOUR_AWAY.until]) is None, "it has no end"
 
 
 def absence(now: float) -> Absence:
