@@ -33,7 +33,7 @@ _LAMBDA: Final = Seconds(120.0)
 LINK_MBIT_S: Final = 1000.0
 """Of a link that nobody has described."""
 _BOOT: Final = Seconds(60.0)
-_LEASE: Final = Seconds(3600.0)
+_LEASE: Final = Seconds(12 * 3600.0)
 _EVERY: Final = Seconds(600.0)
 _RESTART: Final = Seconds(60.0)
 _BY_CLOCKS: Final = Seconds(0.0)

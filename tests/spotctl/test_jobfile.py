@@ -112,7 +112,7 @@ def test_defaults_follow_from_what_is_written(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "lease"), [("", 3600), ("local: {lease: 1m}\n", 60), ("local: {lease: 30d}\n", 30 * 86400)]
+    ("said", "lease"), [("", 43200), ("local: {lease: 1m}\n", 60), ("local: {lease: 30d}\n", 30 * 86400)]
 )
 def test_machines_that_nobody_drives_have_a_lease(folder: Path, said: str, lease: int) -> None:
     assert parse(MINIMAL + said, folder).local.lease == Seconds(lease)
