@@ -44,7 +44,6 @@ def keep_model(training: JobFolder, output: str, run: str, instead: Path) -> str
     place = f"{output.rstrip('/')}/{run}"
     try:
         kept = write_model(training, place)
-        point_latest(output, run)
     except Exception as error:  # of any file system's own kind
         why = f"the work is done, but its model cannot be written to {place} ({_told(error)})"
         try:
@@ -52,6 +51,14 @@ def keep_model(training: JobFolder, output: str, run: str, instead: Path) -> str
         except OSError as also:
             raise NotKept(f"{why}; its parts stay in {training.path}") from also
         raise NotKept(f"{why}; it is in {kept}") from error
+    try:
+        point_latest(output, run)
+    except Exception as error:  # of any file system's own kind
+        latest = f"{output.rstrip('/')}/{LATEST}"
+        raise NotKept(
+            f"the work is done and its model is in {kept}, but {latest} still leads to an earlier one, if to "
+            f"any: it cannot be replaced ({_told(error)})"
+        ) from error
     return kept
 
 
@@ -83,7 +90,10 @@ def point_latest(output: str, run: str) -> None:
         with Place(output).writing(LATEST) as out:
             out.write(run.encode())
         return
-    link.replace(Path(output) / LATEST)
+    try:
+        link.replace(Path(output) / LATEST)
+    finally:
+        link.unlink(missing_ok=True)
 
 
 def keep_checkpoint(location: str, output: str, run: str) -> str:

@@ -89,3 +89,15 @@ def test_a_folder_called_latest_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "latest").mkdir()
     with pytest.raises(UsageError, match="latest is a folder, not a link"):
         check_output(str(tmp_path))
+
+
+def test_where_only_the_link_to_the_newest_model_fails_the_model_is_where_it_belongs(tmp_path: Path) -> None:
+    output = tmp_path / "models"
+    (output / "latest" / "in the way").mkdir(parents=True)
+    with pytest.raises(
+        NotKept, match=r"its model is in .*r1/model.npz, but .*latest still leads to an earlier"
+    ):
+        keep_model(trained(tmp_path / "one", 1.0), str(output), "r1", tmp_path / "instead")
+    assert (output / "r1" / "model.npz").exists()
+    assert not (tmp_path / "instead").exists()
+    assert sorted(path.name for path in output.iterdir()) == ["latest", "r1"], "and no half-made link"
