@@ -30,7 +30,6 @@ from agileml.messages import Matrix, Patch, Rows
 from agileml.partition import Shape
 
 if TYPE_CHECKING:
-    from agileml.sampling import Counts
     from agileml.tables import Table  # which brings DuckDB along: only who cuts the input needs that
 
 Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
@@ -89,6 +88,21 @@ class Columns:
         wanted = ", ".join(f"{name} ({kind.value})" for name, kind in self.needed.items())
         every = wanted if self.others is None else f"{wanted} and any others ({self.others.value})"
         return every if self.instead is None else f"{every}; or {self.instead}"
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """The size of an input. ``rows`` and ``values`` (numbers and words) are estimates unless ``exact``."""
+
+    files: int
+    size_bytes: int
+    columns: tuple[str, ...]
+    rows: int
+    values: int
+    exact: bool
+    rows_read: int
+    distinct: Mapping[str, int]
+    """Counts of different keys by key column, in the rows that were read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,8 @@ other text, from the bytes that rows take in places spread over the files. It re
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from zipfile import ZipFile
@@ -19,7 +18,7 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 
-from agileml.app import ApplicationError, Arrays, Called, Columns, Kind
+from agileml.app import ApplicationError, Arrays, Called, Columns, Counts, Kind
 from agileml.arrays import array_header
 from agileml.looking import Look
 from agileml.naming import NONE_CALLED
@@ -32,21 +31,6 @@ _BATCH_ROWS: Final = 8192
 _BLOCK: Final = 1 << 18
 _PLACES: Final = 4
 """Blocks that are looked at in one file, and files that are looked at."""
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """The size of an input. ``rows`` and ``values`` (numbers and words) are estimates unless ``exact``."""
-
-    files: int
-    size_bytes: int
-    columns: tuple[str, ...]
-    rows: int
-    values: int
-    exact: bool
-    rows_read: int
-    distinct: Mapping[str, int]
-    """Counts of different keys by key column, in the rows that were read."""
 
 
 class Sample(Table):

@@ -16,8 +16,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from fsspec.core import url_to_fs
-
 from agileml.app import ApplicationError
 
 
@@ -59,6 +57,8 @@ def find_files(location: str) -> tuple[Any, list[str]]:
 
     Vocabularies beside docword files are not among them. Raises ApplicationError where there is none.
     """
+    from fsspec.core import url_to_fs  # late: what was found before needs no file system
+
     try:
         filesystem, path = url_to_fs(location)
         if glob.has_magic(path) and not filesystem.exists(path):

@@ -20,13 +20,19 @@ def sparse_table(values: Floats, longest: int) -> list[Floats]:
 
     Windows that reach past the end are cut there.
     """
-    levels, width = [values], 1
+    levels = [values]
+    widen(levels, longest)
+    return levels
+
+
+def widen(levels: list[Floats], longest: int) -> None:
+    """Adds to a sparse table what windows of up to ``longest`` values lack."""
+    width = 1 << (len(levels) - 1)
     while width < longest:
         wider = levels[-1].copy()
         np.maximum(wider[:-width], levels[-1][width:], out=wider[:-width])
         levels.append(wider)
         width *= 2
-    return levels
 
 
 def first_above(table: Sequence[Floats], ahead: Indices, levels: Floats, powers: int) -> Indices:

@@ -12,19 +12,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from agileml.app import (
-    Application,
-    ApplicationError,
-    ApplicationFault,
-    ColumnsError,
-    HasClockEstimate,
-    HasLargest,
-    asked,
-    load_application,
-)
+from agileml.app import Application, ApplicationError, load_application
 from agileml.hosts import marked
 from agileml.hosts.stored import CheckpointError, newest
 from agileml.places import Place
@@ -32,31 +22,13 @@ from spotctl.command.store import CheckpointStore, StoreError
 from spotctl.config import Command, JobSpec
 from spotctl.control.terms import Terms
 from spotctl.errors import JobError
+from spotctl.inputlook import InputSize, Limit, look_at_input
 from spotctl.models import check_output
-from spotctl.modelsize import BYTES_PER_VALUE, memory_of_computer, refuse_immovable, refuse_too_large
+from spotctl.modelsize import memory_of_computer, refuse_immovable, refuse_too_large
 from spotctl.settings import Settings, WorldKind
 
 if TYPE_CHECKING:
-    from agileml.sampling import Counts
-    from agileml.tables import Table
     from agileml.trial import ClockTime
-
-_ESTIMATES_MAY_BE_LOW_BY: Final = 1.25
-"""An input of which a part was read may have so many times the values that this part tells."""
-
-
-@dataclass(frozen=True, slots=True)
-class InputSize:
-    """What was found of an elastic job's input, and of the model that it makes.
-
-    ``model_values``: of the whole model, or the most that it may have where it is not ``model_exact``.
-    """
-
-    counts: Counts
-    model_values: int
-    model_exact: bool
-    clock_core_seconds: float | None = None
-    """Of a clock, as the application estimates it from the counts; None where it does not."""
 
 
 def check_job(settings: Settings, terms: Terms) -> InputSize | None:
@@ -75,7 +47,7 @@ def _check_agileml(settings: Settings, terms: Terms) -> InputSize:
     spec = settings.spec
     app = application_of(spec)
     _check_metric(spec, app)
-    found = _look_at_input(spec, app, _limits(settings, terms))
+    found = look_at_input(spec, app, _limits(settings, terms))
     if settings.world is WorldKind.LOCAL:
         check_output(spec.output)
         _check_model_checkpoints(spec)
@@ -104,29 +76,6 @@ def measure_job(spec: JobSpec, size: InputSize) -> ClockTime:
         raise JobError("app", f"{spec.app}: {error}") from error
 
 
-def data_error(spec: JobSpec, error: ApplicationError) -> JobError:
-    """Says that the job's input is not what its application expects, with the input's name once."""
-    told = str(error)
-    if isinstance(error, ColumnsError) and spec.columns:
-        return JobError("columns", told)
-    return JobError("data", told if spec.data in told else f"{spec.data}: {told}")
-
-
-def describe_data(spec: JobSpec) -> str | None:
-    """Returns which columns of the job's data are read as what; None of a job without data.
-
-    Only the first lines are read. Raises JobError where a launch would refuse the columns.
-    """
-    if spec.engine != "agileml":
-        return None
-    from agileml.looking import describe_input
-
-    try:
-        return describe_input(spec.data, application_of(spec).columns, spec.columns)
-    except ApplicationError as error:
-        raise data_error(spec, error) from error
-
-
 def _check_metric(spec: JobSpec, app: Application) -> None:
     converged = spec.stop.converged
     if converged is not None and converged.metric != app.metric:
@@ -135,11 +84,7 @@ def _check_metric(spec: JobSpec, app: Application) -> None:
         )
 
 
-_Limit = Callable[[int], None]
-"""Raises JobError for a model of so many bytes."""
-
-
-def _limits(settings: Settings, terms: Terms) -> _Limit:
+def _limits(settings: Settings, terms: Terms) -> Limit:
     spec = settings.spec
 
     def limit(model_bytes: int) -> None:
@@ -149,59 +94,6 @@ def _limits(settings: Settings, terms: Terms) -> _Limit:
             refuse_too_large(model_bytes)
 
     return limit
-
-
-def _look_at_input(spec: JobSpec, app: Application, limit: _Limit) -> InputSize:
-    """Counts the input and its model. A large input is read whole only where its model may be too large."""
-    from agileml.sampling import Sample  # brings DuckDB and pandas, which only an input needs
-    from agileml.tables import Table
-
-    try:
-        sample = Sample(spec.data, app.columns, spec.columns)
-        counts = sample.counts()
-        if counts.exact and counts.rows == counts.rows_read:
-            values, exact = _survey(app, sample, spec), True
-        else:
-            most = _most_values(app, counts) if sample.layout is app.columns else None
-            exact = most is None or not _allows(limit, most)
-            if most is None or exact:
-                values = _survey(app, Table(spec.data, app.columns, called=spec.columns), spec)
-            else:
-                values = most
-    except ApplicationFault as error:
-        raise JobError("app", f"{spec.app}: {error}") from error
-    except ApplicationError as error:
-        raise data_error(spec, error) from error
-    limit(values * BYTES_PER_VALUE)
-    estimate = None
-    if isinstance(app, HasClockEstimate):
-        with asked("clock_core_seconds"):
-            estimate = float(app.clock_core_seconds(counts))
-    return InputSize(counts, values, exact, estimate)
-
-
-def _survey(app: Application, table: Table, spec: JobSpec) -> int:
-    """Returns how many values the model has, by the application's own pass over ``table``."""
-    with asked("survey"):
-        shape = app.survey(table, spec.training.shards).shape
-    return shape.rows * shape.columns
-
-
-def _most_values(app: Application, counts: Counts) -> int | None:
-    """Returns the most values that a model of this input may have; None where the application cannot tell."""
-    if not isinstance(app, HasLargest):
-        return None
-    values = counts.values if counts.exact else counts.values * _ESTIMATES_MAY_BE_LOW_BY
-    with asked("largest_model"):
-        return app.largest_model(int(values))
-
-
-def _allows(limit: _Limit, values: int) -> bool:
-    try:
-        limit(values * BYTES_PER_VALUE)
-    except JobError:
-        return False
-    return True
 
 
 def _check_model_checkpoints(spec: JobSpec) -> None:

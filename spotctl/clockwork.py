@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from spotctl.checks import InputSize
 from spotctl.config import JobSpec
 from spotctl.control.terms import Terms
+from spotctl.inputlook import InputSize
 
 if TYPE_CHECKING:
     from agileml.trial import ClockTime

@@ -250,18 +250,26 @@ def key_of(job: Job, content: Fingerprints) -> str:
 
 
 def _source_of(job: Job) -> list[str]:
-    """Names the source of the application, and of the modules beside it that it imports."""
+    job.make_application()
+    return source_of_application(job.application, Path(job.program) if job.program else None)
+
+
+def source_of_application(reference: str, program: Path | None) -> list[str]:
+    """Names the source of an application that was loaded, and of the modules beside it that it imports.
+
+    ``program``: what it was loaded from, where that is a file and not a module.
+    """
     from agileml.fingerprints import digest_of_package
 
-    job.make_application()
-    if not job.program:
-        package = import_module(job.application.rpartition(":")[0].partition(".")[0])
-        place = Path(package.__file__ or "")
-        return [digest_of_package(place.parent)] if place.name == "__init__.py" else [_read(place)]
-    beside = Path(job.application.rpartition(":")[0]).parent
+    place = reference.rpartition(":")[0]
+    if program is None:
+        package = import_module(place.partition(".")[0])
+        init = Path(package.__file__ or "")
+        return [digest_of_package(init.parent)] if init.name == "__init__.py" else [_read(init)]
+    beside = Path(place).parent
     files = [Path(file) for module in sys.modules.values() if (file := getattr(module, "__file__", None))]
     near = sorted({file for file in files if _is_beside(file, beside)})
-    return [_read(Path(job.program)), *(f"{file.relative_to(beside)} {_read(file)}" for file in near)]
+    return [_read(program), *(f"{file.relative_to(beside)} {_read(file)}" for file in near)]
 
 
 def _is_beside(file: Path, folder: Path) -> bool:

@@ -13,12 +13,13 @@ from bidbrain.model import Action
 from bidbrain.plan import Plan, plan_ahead
 from pricing_data.traces import Recording
 from pricing_data.units import Seconds, micros
-from spotctl.checks import InputSize, check_job, measure_job
+from spotctl.checks import check_job, measure_job
 from spotctl.clockwork import ClockWork, WorkSource, find_clock_work
 from spotctl.config import JobSpec
 from spotctl.control.deciding import ReliableAt, observation, promised, reliable_at, strategy
 from spotctl.control.state import State
 from spotctl.control.terms import Expectation, Terms
+from spotctl.inputlook import InputSize
 from spotctl.opening import has_begun, opening_state, runs_of, settings_of
 from spotctl.report.baselines import Baselines, find_baselines
 from spotctl.resolve import Resolved, resolve

@@ -178,11 +178,11 @@ def _fields(found: Market) -> list[str]:
     return [found.cloud, found.region, found.zone, found.instance_type]
 
 
-def prune(folder: Path) -> None:
-    """Remove what was used longest ago, until the rest is no more than may be kept."""
+def prune(folder: Path, most: int = MOST) -> None:
+    """Remove what was used longest ago, until the rest is no more than ``most`` bytes."""
     kept = sorted(((path.stat(), path) for path in folder.iterdir()), key=lambda one: -one[0].st_mtime_ns)
     size = 0
     for found, path in kept:
         size += found.st_size
-        if size > MOST:
+        if size > most:
             path.unlink(missing_ok=True)

@@ -28,13 +28,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from agileml.app import ApplicationError, Arrays, Columns, Kind, Outcome, Survey
+from agileml.app import ApplicationError, Arrays, Columns, Counts, Kind, Outcome, Survey
 from agileml.apps.tally import Tally
 from agileml.messages import Matrix, Patch, Rows
 from agileml.partition import Shape
 
 if TYPE_CHECKING:
-    from agileml.sampling import Counts
     from agileml.tables import Table
 
 Ints = npt.NDArray[np.int64]

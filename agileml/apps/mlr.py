@@ -18,12 +18,11 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from agileml.app import ApplicationError, Arrays, Columns, Kind, Outcome, Survey
+from agileml.app import ApplicationError, Arrays, Columns, Counts, Kind, Outcome, Survey
 from agileml.messages import Matrix, Patch, Rows
 from agileml.partition import Shape
 
 if TYPE_CHECKING:
-    from agileml.sampling import Counts
     from agileml.tables import Table
 
 Floats = npt.NDArray[np.float64]

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bidbrain.arrays import Floats, Indices
-from bidbrain.maxima import first_above, sparse_table
+from bidbrain.maxima import first_above, widen
 from pricing_data.market import Series
 from pricing_data.units import Instant
 
@@ -49,12 +49,16 @@ class Steps:
         now_s = float(now - int(series.times[0]))
         return cls(begins, np.append(begins[1:], now_s), prices, now_s)
 
-    @property
-    def maxima(self) -> list[Floats]:
+    def maxima(self, powers: int) -> list[Floats]:
         """Sparse table: ``maxima[k][i]`` is the highest of the 2**k prices from i on, shape (n + 1,); minus
-        infinity at n, and windows that reach past the end are cut there. Made when first asked for."""
+        infinity at n, and windows that reach past the end are cut there.
+
+        Has ``powers`` levels or more, or all. Levels are made when first asked for: of prices that seldom
+        change, the windows of an hour need few.
+        """
         if not self._maxima:
-            self._maxima.extend(sparse_table(np.append(self.prices, -np.inf), len(self.prices)))
+            self._maxima.append(np.append(self.prices, -np.inf))
+        widen(self._maxima, min(1 << max(powers - 1, 0), len(self.prices)))
         return self._maxima
 
     def starts_s(self, watched_s: float) -> float:
@@ -63,7 +67,8 @@ class Steps:
 
     def crossings_s(self, delta: float) -> Floats:
         """c_i, shape (n,)."""
-        return self.begin_s(self.above(np.arange(len(self.prices)), delta, len(self.maxima)))
+        powers = len(self.prices).bit_length() + 1
+        return self.begin_s(self.above(np.arange(len(self.prices)), delta, len(self.maxima(powers))))
 
     def begin_s(self, steps: npt.NDArray[np.integer[Any]]) -> Floats:
         """Begins of ``steps`` (k,); infinite for n, which stands for no step."""
@@ -76,7 +81,8 @@ class Steps:
         n where there is none. Exact where that is less than 2**``powers`` steps ahead; else some step at
         least as far.
         """
-        return first_above(self.maxima, steps + 1, self.prices[steps] + delta + DUST_USD, powers)
+        table = self.maxima(powers)
+        return first_above(table, steps + 1, self.prices[steps] + delta + DUST_USD, min(powers, len(table)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

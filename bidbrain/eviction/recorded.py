@@ -48,7 +48,8 @@ class _Reach:
         after = np.maximum(np.searchsorted(steps.begins_s, steps.ends_s + reach_s, side="right"), first)
         width = after - first
         level = np.frexp(np.maximum(width, 1))[1] - 1  # two leaps of 2**level cover a window
-        maxima = np.stack(steps.maxima[: int(level.max()) + 1])
+        levels = int(level.max()) + 1
+        maxima = np.stack(steps.maxima(levels)[:levels])
         highest = np.maximum(maxima[level, first], maxima[level, np.maximum(after - (1 << level), first)])
         return cls(np.where(width > 0, highest, -np.inf), int(width.max()).bit_length())
 
@@ -115,6 +116,9 @@ class Recorded:
         return self._evicted[delta, reach_s]
 
     def _found(self, delta: float, reach_s: int) -> _Evicted:
+        prices = self.steps.prices
+        if prices.max() <= prices.min() + delta:  # nothing exceeds a bid so high: spare the tables of maxima
+            return _Evicted(np.empty(0, np.int32), np.empty(0, np.int32))
         if reach_s not in self._reaches:
             self._reaches[reach_s] = _Reach.of(self.steps, reach_s)
         reach = self._reaches[reach_s]

@@ -10,7 +10,6 @@ import typer
 from pricing_data.units import micros
 from spotctl import jobplan, session
 from spotctl.background import Front
-from spotctl.checks import describe_data
 from spotctl.cli import endview, expectationview, jsonlines, planview, screen, setbackview, words, workview
 from spotctl.cli.observers import JsonLines, LogLines, Screen
 from spotctl.config import JobSpec
@@ -28,7 +27,8 @@ def show_plan(spec: JobSpec, options: LaunchOptions, as_json: bool, *, measure: 
     if measure and spec.command is not None:
         raise UsageError("--measure: a command has no clocks to try; its file says how long it takes (work)")
     plan = jobplan.plan_job(spec, options, measure=measure)
-    data, speed = describe_data(spec), jobplan.paced(spec, options, plan).speed
+    data = None if plan.size is None else plan.size.description
+    speed = jobplan.paced(spec, options, plan).speed
     if as_json:
         screen.data(jsonlines.document({**planview.document(plan), "data": data, "speed": speed}))
     else:
@@ -70,7 +70,7 @@ def _launch(
     _refuse_infeasible(plan)
     options = jobplan.paced(spec, options, plan)
     if ask:
-        _ask(plan, None if goes_on else describe_data(spec), options.speed)
+        _ask(plan, None if plan.size is None else plan.size.description, options.speed)
     else:
         told = [] if goes_on else planview.start_told(plan)
         screen.note(*planview.set_aside(plan), *told, *setbackview.warnings(plan))

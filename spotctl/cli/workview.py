@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from spotctl.checks import InputSize
 from spotctl.cli import words
 from spotctl.clockwork import ESTIMATES_WITHIN, WorkSource
+from spotctl.inputlook import InputSize
 from spotctl.jobplan import JobPlan
 from spotctl.modelsize import BYTES_PER_VALUE
 from spotctl.settings import DEFAULT_SPEED, LaunchOptions
 
 if TYPE_CHECKING:
-    from agileml.sampling import Counts
+    from agileml.app import Counts
 
 SLOWER: Final = 1.5
 """Times that this computer may be slower than prices pass before a bill is said to suffer."""

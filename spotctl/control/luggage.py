@@ -31,11 +31,12 @@ def dearest_move(terms: Terms) -> MicroUsd:
     """The most that the job file's checkpoint costs on its way between two of the job's markets."""
     luggage, found = terms.luggage, [0]
     if luggage is not None:
-        markets = [tradable.market for tradable in terms.spot]
+        # Egress depends on regions alone: one market of each, as pairs of a thousand markets take seconds.
+        regions = {(t.market.cloud, t.market.region): t.market for t in terms.spot}.values()
         prices = {
             egress_prices(luggage).price(here, there)
-            for here in markets
-            for there in markets
+            for here in regions
+            for there in regions
             if leaves_region(here, there)
         }
         found += [egress_owed(luggage.size_bytes, price) for price in prices]

@@ -103,7 +103,7 @@ def _machine_types(terms: Terms, speeds: Mapping[str, float], *, whole: bool) ->
     """Each type that the job may use, where it is cheapest on demand."""
     found: dict[tuple[str, str], MachineType] = {}
     for tradable in (*terms.spot, terms.reliable):
-        market, rules = tradable.market, terms.rules_of(tradable.market)
+        market, rules = tradable.market, tradable.rules or terms.rules
         if not whole:
             rules = replace(rules, quantum_s=1, minimum_s=0, refund=Refund.NOTHING)
         offered = MachineType(market, tradable.on_demand, speeds[market.instance_type], rules)

@@ -14,7 +14,7 @@ from agileml.hosts.local import LocalHost
 from agileml.hosts.stored import CheckpointError, forget, newest
 from agileml.partition import Shape
 from agileml.saved import partition_file
-from spotctl.checks import data_error, place_of
+from spotctl.checks import place_of
 from spotctl.command import messages as m
 from spotctl.command.disk_host import DiskHost
 from spotctl.command.folder import CommandFolder, Description
@@ -24,6 +24,7 @@ from spotctl.control import events as e
 from spotctl.control.state import State
 from spotctl.control.terms import Terms
 from spotctl.errors import JobError
+from spotctl.inputlook import data_error
 from spotctl.models import keep_checkpoint, keep_model
 from spotctl.modelsize import BYTES_PER_VALUE, refuse_immovable, refuse_too_large
 from spotctl.report.final import Unscored
