@@ -21,6 +21,8 @@ Mask = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 
 EXAMPLES_KEPT: Final = 5
+NO_FIRST: Final = int(np.iinfo(np.int64).max)
+NO_LAST: Final = int(np.iinfo(np.int64).min)
 ABSURD_USD_HOUR: Final = 1000.0
 """Several times what the dearest instance of any cloud has ever been listed at."""
 
@@ -102,20 +104,25 @@ class Steps:
     delisted: Times
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Sorted:
-    """What became of the rows: each is used, counted here, or on a line with a quarantining flaw."""
+    """What became of the rows: each is used, counted here, or on a line with a quarantining flaw.
+
+    Arrays are by market code, (m,): m is above the highest code.
+    """
 
     steps: Mapping[int, Steps]
     """By market code."""
     flaws: Mapping[Flaw, Ints]
     """The lines that have each flaw."""
-    used: int
-    heartbeats: int
-    duplicates: int
-    unlisted: int
-    first: int | None
-    last: int | None
+    used: Ints
+    heartbeats: Ints
+    duplicates: Ints
+    unlisted: Ints
+    first: Ints
+    """Time of the first believed row, in seconds; of a market without one, the highest number."""
+    last: Ints
+    """Time of the last one; of a market without one, the lowest number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +145,10 @@ def finding(kind: Flaw, lines: Iterable[int], text_of: Callable[[int], str]) -> 
 def sort_out(rows: Rows, silence_s: int | None = None) -> Sorted:
     """Quarantine what cannot be believed, order the rest, and keep the rows that change a price.
 
-    A market without a row for more than ``silence_s`` gets a finding; None where rows are not due.
+    A market without a row for more than ``silence_s`` gets a finding; None where rows are not due. What
+    becomes of a row depends on rows of its own market alone.
     """
+    size = int(rows.codes.max(initial=-1)) + 1
     flaws, bad = _unbelievable(rows)
     rows = _take(rows, np.flatnonzero(~bad))
     flaws[Flaw.UNORDERED] = rows.lines[_out_of_order(rows)]
@@ -152,15 +161,22 @@ def sort_out(rows: Rows, silence_s: int | None = None) -> Sorted:
     if silence_s is not None:
         flaws[Flaw.SILENCE] = kept.lines[1:][(np.diff(kept.codes) == 0) & (np.diff(kept.times) > silence_s)]
     changed = _changes(kept)
+
+    def count(codes: Ints) -> Ints:
+        return np.bincount(codes, minlength=size).astype(np.int64)
+
+    first, last = np.full(size, NO_FIRST, np.int64), np.full(size, NO_LAST, np.int64)
+    first[kept.codes[::-1]] = kept.times[::-1]  # rows are ordered by time, and what is written last stays
+    last[kept.codes] = kept.times
     return Sorted(
         steps=_per_market(kept, changed),
         flaws={flaw: lines for flaw, lines in flaws.items() if len(lines)},
-        used=int(np.count_nonzero(changed & kept.listed)),
-        heartbeats=int(np.count_nonzero(~changed & kept.listed)),
-        duplicates=int(np.count_nonzero(repeated & same)),
-        unlisted=int(np.count_nonzero(~kept.listed)),
-        first=int(kept.times.min()) if len(kept.times) else None,
-        last=int(kept.times.max()) if len(kept.times) else None,
+        used=count(kept.codes[changed & kept.listed]),
+        heartbeats=count(kept.codes[~changed & kept.listed]),
+        duplicates=count(rows.codes[repeated & same]),
+        unlisted=count(kept.codes[~kept.listed]),
+        first=first,
+        last=last,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import compress
+from itertools import compress, pairwise
 from pathlib import Path
 from typing import Final
 
@@ -19,13 +19,14 @@ from pricing_data import quality
 from pricing_data.csvfile import Table, parsed_prices, parsed_times, read_lines
 from pricing_data.errors import NoSuchMarket, TraceError
 from pricing_data.layouts import LAYOUTS, Layout, Semantics, recognised
-from pricing_data.market import Market, PriceHistory, Series, Times
+from pricing_data.market import Market, PriceHistory, Prices, Series, Times
 from pricing_data.precedence import SILENCE_S
 from pricing_data.quality import Finding, Flaw, Mask
 from pricing_data.units import Instant
 
 Filter = Callable[[Market], bool]
 
+NO_MARKET: Final = -1
 _AWS_PRODUCTS: Final = frozenset({"Linux/UNIX", "Linux/UNIX (Amazon VPC)"})
 
 
@@ -62,6 +63,87 @@ class Recording:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class SortedFile:
+    """A price file sorted out: any choice of its markets is a Recording, without reading it again.
+
+    ``times`` and ``prices`` hold the steps of one market after the other, until ``ends`` of each; so does
+    ``delisted`` until ``delisted_ends``. Arrays but these three are of shape (m,), by place in ``markets``.
+    """
+
+    label: str
+    semantics: Semantics
+    markets: tuple[Market, ...]
+    times: Times
+    prices: Prices
+    ends: quality.Ints
+    delisted: Times
+    delisted_ends: quality.Ints
+    taken: quality.Ints
+    """Rows that are not of another product, readable or not."""
+    used: quality.Ints
+    heartbeats: quality.Ints
+    duplicates: quality.Ints
+    unlisted: quality.Ints
+    first: Times
+    """Of believed rows; ``quality.NO_FIRST`` and ``NO_LAST`` where a market has none."""
+    last: Times
+    flaws: Mapping[Flaw, Mapping[int, Finding]]
+    """By place in ``markets``; ``NO_MARKET`` for lines that name none."""
+    rows_read: int
+
+    def pick(self, only: Filter | None, *, generated: bool = False) -> Recording:
+        """Returns the recording of the markets that ``only`` picks; None: of all.
+
+        Raises TraceError where these have no price, NoSuchMarket where the file has no row of them.
+        """
+        places = [place for place, found in enumerate(self.markets) if only is None or only(found)]
+        findings = self._findings(places)
+        where = np.array(places, np.int64)
+        misshapen = sum(found.count for found in self.flaws.get(Flaw.FIELDS, {}).values())
+        taken = int(self.taken[where].sum())
+        ends, delisted_ends = [0, *self.ends.tolist()], [0, *self.delisted_ends.tolist()]
+        stepping = [place for place in places if ends[place] < ends[place + 1]]
+        if not stepping:
+            raise _nothing_usable(self.label, findings, self.markets, taken)
+        return Recording(
+            label=self.label,
+            semantics=self.semantics,
+            generated=generated,
+            series={
+                self.markets[place]: Series(
+                    self.times[ends[place] : ends[place + 1]], self.prices[ends[place] : ends[place + 1]]
+                )
+                for place in stepping
+            },
+            delisted={
+                self.markets[place]: self.delisted[delisted_ends[place] : delisted_ends[place + 1]]
+                for place in stepping
+            },
+            findings=findings,
+            rows_read=self.rows_read,
+            rows_used=int(self.used[where].sum()),
+            rows_heartbeat=int(self.heartbeats[where].sum()),
+            rows_duplicate=int(self.duplicates[where].sum()),
+            rows_unlisted=int(self.unlisted[where].sum()),
+            rows_quarantined=sum(found.count for found in findings if found.kind.quarantines),
+            rows_left_out=self.rows_read - misshapen - taken,
+            first=Instant(int(self.first[where].min())),
+            last=Instant(int(self.last[where].max())),
+        )
+
+    def _findings(self, places: Sequence[int]) -> tuple[Finding, ...]:
+        """Of these markets together, and of lines that name none."""
+        found = []
+        for flaw, by_market in self.flaws.items():
+            parts = [by_market[place] for place in (NO_MARKET, *places) if place in by_market]
+            if parts:
+                examples = sorted((one for part in parts for one in part.examples), key=lambda one: one.line)
+                count = sum(part.count for part in parts)
+                found.append(Finding(flaw, count, tuple(examples[: quality.EXAMPLES_KEPT])))
+        return tuple(found)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class RawRows:
     """All rows of a price file as they stand, before anything is judged or left out for being a repetition.
 
@@ -82,6 +164,10 @@ class RawRows:
     rows_read: int
     rows_left_out: int
     """Of markets nobody asked for, or of products other than Linux."""
+    taken_lines: quality.Ints
+    """The others, readable or not, ascending."""
+    taken_codes: quality.Ints
+    """Their markets, as places in ``markets``."""
 
     @property
     def semantics(self) -> Semantics:
@@ -96,32 +182,60 @@ def read_trace(
     Bad rows are quarantined and reported as findings. Raises TraceError where the file cannot be read
     as a price file at all, or holds no usable row.
     """
-    raw = read_rows(path, only=only, label=label)
-    markets, event_stream = raw.markets, raw.semantics is Semantics.EVENT_STREAM
-    result = quality.sort_out(raw.rows, silence_s=SILENCE_S if event_stream else None)
-    approximate = {Flaw.APPROXIMATE: raw.rows.lines[raw.approximate]}
-    findings = _findings(raw.lines, raw.unreadable, result.flaws, approximate)
-    if result.first is None or result.last is None or not result.steps:
-        misshapen = len(raw.unreadable[Flaw.FIELDS])
-        taken = raw.rows_read - raw.rows_left_out - misshapen
-        raise _nothing_usable(label or str(path), findings, markets, taken)
-    return Recording(
+    return sort_markets(read_rows(path, only=only, label=label)).pick(only, generated=generated)
+
+
+def sort_markets(raw: RawRows) -> SortedFile:
+    """Judge and order all rows of a file, market by market."""
+    silence_s = SILENCE_S if raw.semantics is Semantics.EVENT_STREAM else None
+    result = quality.sort_out(raw.rows, silence_s=silence_s)
+    flawed = {**raw.unreadable, **result.flaws, Flaw.APPROXIMATE: raw.rows.lines[raw.approximate]}
+    count = len(raw.markets)
+
+    def by_market(values: quality.Ints, missing: int = 0) -> quality.Ints:
+        return np.append(values, np.full(count - len(values), missing, np.int64))
+
+    nothing = np.empty(0, np.int64)
+    delisted = [steps.delisted if (steps := result.steps.get(code)) else nothing for code in range(count)]
+    series = [result.steps[code].series for code in sorted(result.steps)]
+    lengths = [len(steps.series) if (steps := result.steps.get(code)) else 0 for code in range(count)]
+    return SortedFile(
         label=raw.label,
         semantics=raw.semantics,
-        generated=generated,
-        series={markets[code]: steps.series for code, steps in result.steps.items()},
-        delisted={markets[code]: steps.delisted for code, steps in result.steps.items()},
-        findings=findings,
+        markets=raw.markets,
+        times=np.concatenate([nothing, *(steps.times for steps in series)]),
+        prices=np.concatenate([np.empty(0), *(steps.prices for steps in series)]),
+        ends=np.cumsum(lengths, dtype=np.int64),
+        delisted=np.concatenate([nothing, *delisted]),
+        delisted_ends=np.cumsum([len(times) for times in delisted], dtype=np.int64),
+        taken=by_market(np.bincount(raw.taken_codes).astype(np.int64)),
+        used=by_market(result.used),
+        heartbeats=by_market(result.heartbeats),
+        duplicates=by_market(result.duplicates),
+        unlisted=by_market(result.unlisted),
+        first=by_market(result.first, quality.NO_FIRST),
+        last=by_market(result.last, quality.NO_LAST),
+        flaws={flaw: _flaws_by_market(raw, flaw, where) for flaw, where in flawed.items() if len(where)},
         rows_read=raw.rows_read,
-        rows_used=result.used,
-        rows_heartbeat=result.heartbeats,
-        rows_duplicate=result.duplicates,
-        rows_unlisted=result.unlisted,
-        rows_quarantined=sum(found.count for found in findings if found.kind.quarantines),
-        rows_left_out=raw.rows_left_out,
-        first=Instant(result.first),
-        last=Instant(result.last),
     )
+
+
+def _flaws_by_market(raw: RawRows, flaw: Flaw, where: quality.Ints) -> dict[int, Finding]:
+    """The lines ``where`` with a flaw, by the place of their market; by ``NO_MARKET`` where none is told."""
+
+    def text_of(line: int) -> str:
+        return raw.lines[line - 1]
+
+    if flaw is Flaw.FIELDS:
+        return {NO_MARKET: quality.finding(flaw, where.tolist(), text_of)}
+    codes = raw.taken_codes[np.searchsorted(raw.taken_lines, where)]
+    order = np.lexsort((where, codes))
+    codes, where = codes[order], where[order]
+    borders = np.flatnonzero(np.diff(codes, prepend=-1)).tolist()
+    return {
+        int(codes[begin]): quality.finding(flaw, where[begin:end].tolist(), text_of)
+        for begin, end in pairwise([*borders, len(codes)])
+    }
 
 
 def read_rows(path: Path | str, *, only: Filter | None = None, label: str | None = None) -> RawRows:
@@ -151,6 +265,8 @@ def price_rows(table: Table, name: str, *, only: Filter | None = None, label: st
         lines=table.lines,
         rows_read=table.count,
         rows_left_out=int(np.count_nonzero(~taken)),
+        taken_lines=table.numbers[taken],
+        taken_codes=codes[taken],
     )
 
 
@@ -197,15 +313,6 @@ def _readable(
     }
     good = np.flatnonzero(time_known & price_known)
     return flaws, quality.Rows(numbers[good], codes[good], times[good], prices[good], listed[good])
-
-
-def _findings(lines: Sequence[str], *flaws: Mapping[Flaw, quality.Ints]) -> tuple[Finding, ...]:
-    return tuple(
-        quality.finding(flaw, where.tolist(), lambda line: lines[line - 1])
-        for group in flaws
-        for flaw, where in group.items()
-        if len(where)
-    )
 
 
 def _nothing_usable(

@@ -1,36 +1,42 @@
 """Prices of large recorded files, kept as arrays once they were read: reading text again takes seconds.
 
-ROOT/cache/prices/FILE.markets    the markets of a file, from which a job picks
-ROOT/cache/prices/FILE-PICK.npz   what ``read_trace`` made of those that were picked
+ROOT/cache/prices/FILE.prices    what reading the file gave, of all its markets
 
 FILE stands for the file's path, size, time and inode and for the source of the modules that read it: neither
 a changed file nor a changed reader is answered with what was kept. A file that was changed a moment ago is
 not kept, since another change may leave its time as it is. Nothing else depends on these files: what cannot
 be read is made anew, and the oldest go when there is too much.
+
+    8 bytes      length of the head, little-endian
+    head         JSON: counts and findings by market, and where each array is
+    arrays       each at a multiple of 64 bytes
+
+The arrays are mapped into memory and not read: of a thousand markets only those cost that a job may use.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import mmap
 import os
-import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+import struct
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from pricing_data import csvfile, layouts, market, quality, traces
 from pricing_data.layouts import Semantics
-from pricing_data.market import Market, Series
+from pricing_data.market import Market
 from pricing_data.quality import Example, Finding, Flaw
 from pricing_data.snapshots import BUNDLED, BUNDLED_LABEL, bundled_market
-from pricing_data.traces import Filter, Recording, read_trace
+from pricing_data.traces import Filter, Recording, SortedFile, read_rows, read_trace, sort_markets
 from spotctl.home import default_root
 from spotctl.timesource import wall_clock
 
@@ -40,10 +46,15 @@ MOST: Final = 512 * 2**20
 """Bytes that are kept in all."""
 _SETTLED_S: Final = 2.0
 """A file that was changed within so long before may be changed again within the resolution of its time."""
-_COUNTS: Final = (
-    *("rows_read", "rows_used", "rows_heartbeat", "rows_duplicate", "rows_unlisted", "rows_quarantined"),
-    *("rows_left_out", "first", "last"),
+_ARRAYS: Final = (
+    *("times", "prices", "ends", "delisted", "delisted_ends"),
+    *("taken", "used", "heartbeats", "duplicates", "unlisted", "first", "last"),
 )
+"""Those of a ``SortedFile``."""
+_HEAD: Final = struct.Struct("<Q")
+_ALIGNED: Final = 64
+_ROOM_FOR_PLACES: Final = 100 * (len(_ARRAYS) + 1)
+"""Bytes, more than enough for the places of all arrays."""
 
 
 def read_bundled_once(only: Filter) -> Recording:
@@ -62,19 +73,12 @@ def read_trace_once(
     name, label = _name(path), label or str(path)
     if name is None:
         return read_trace(path, only=only, label=label)
-    kept = _load(folder, name, only, label)
-    if kept is not None:
-        return kept
-    seen: list[Market] = []
-
-    def picks(found: Market) -> bool:
-        seen.append(found)
-        return only(found)
-
-    recording = read_trace(path, only=picks, label=label)
-    if _name(path) == name:  # else it changed meanwhile
-        _keep(folder, name, seen, [found for found in seen if only(found)], recording)
-    return recording
+    kept = _load(folder / f"{name}.prices", label)
+    if kept is None:
+        kept = sort_markets(read_rows(path, label=label))
+        if _name(path) == name:  # else it changed meanwhile
+            _keep(folder / f"{name}.prices", kept)
+    return kept.pick(only)
 
 
 def _name(path: Path) -> str | None:
@@ -97,85 +101,82 @@ def _reader() -> str:
     return hashlib.sha256(source + Path(__file__).read_bytes()).hexdigest()
 
 
-def _pick(markets: Iterable[Market]) -> str:
-    return hashlib.sha256("\n".join(sorted(map(repr, markets))).encode()).hexdigest()[:24]
-
-
-def _load(folder: Path, name: str, only: Filter, label: str) -> Recording | None:
+def _load(path: Path, label: str) -> SortedFile | None:
+    """Returns what was kept, its arrays read-only; None where nothing was, or it is damaged."""
     try:
-        listed = json.loads((folder / f"{name}.markets").read_bytes())
-        picked = [found for found in (Market(*fields) for fields in listed) if only(found)]
-        path = folder / f"{name}-{_pick(picked)}.npz"
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            recording = _recording(arrays, label)
+        with path.open("rb") as file:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        head_ends = _HEAD.size + _HEAD.unpack_from(mapped)[0]
+        told = json.loads(mapped[_HEAD.size : head_ends])
+        if told["size"] != len(mapped):
+            return None
+        arrays = {
+            name: np.frombuffer(mapped, dtype, count, begin)
+            for name, (dtype, count, begin) in told["arrays"].items()
+        }
+        found = SortedFile(
+            label=label,
+            semantics=Semantics(told["semantics"]),
+            markets=tuple(Market(*fields) for fields in told["markets"]),
+            flaws={
+                Flaw(flaw): {place: _finding(flaw, *rest) for place, *rest in by_market}
+                for flaw, by_market in told["flaws"]
+            },
+            rows_read=told["rows_read"],
+            **arrays,
+        )
         os.utime(path)  # so that the oldest is what nobody uses
-    except (OSError, EOFError, ValueError, TypeError, KeyError, zipfile.BadZipFile):
+    except (OSError, ValueError, TypeError, KeyError, struct.error):
         return None
-    return recording
+    return found
 
 
-def _recording(arrays: Mapping[str, Any], label: str) -> Recording:
-    told = json.loads(arrays["told"].tobytes())
-    markets = [Market(*fields) for fields in told["markets"]]
-    steps = _cut(arrays["ends"], arrays["times"]), _cut(arrays["ends"], arrays["prices"])
-    delisted = _cut(arrays["delisted_ends"], arrays["delisted"])
-    findings = tuple(
-        Finding(Flaw(kind), count, tuple(Example(line, text) for line, text in examples))
-        for kind, count, examples in told["findings"]
-    )
-    return Recording(
-        label=label,
-        semantics=Semantics(told["semantics"]),
-        generated=False,
-        series={found: Series(*both) for found, *both in zip(markets, *steps, strict=True)},
-        delisted=dict(zip(markets, delisted, strict=True)),
-        findings=findings,
-        **told["counts"],
-    )
+def _finding(flaw: str, count: int, examples: Sequence[Sequence[Any]]) -> Finding:
+    return Finding(Flaw(flaw), count, tuple(Example(line, text) for line, text in examples))
 
 
-def _cut(ends: Any, values: Any) -> list[Any]:
-    return [values[begin:end] for begin, end in pairwise([0, *ends.tolist()])]
-
-
-def _keep(
-    folder: Path, name: str, listed: Sequence[Market], picked: Sequence[Market], recording: Recording
-) -> None:
-    markets = list(recording.series)
-    series, delisted = recording.series, [recording.delisted[found] for found in markets]
-    told = {
-        "markets": [_fields(found) for found in markets],
-        "semantics": recording.semantics.value,
-        "counts": {count: int(getattr(recording, count)) for count in _COUNTS},
-        "findings": [
-            (found.kind.value, found.count, [(one.line, one.text) for one in found.examples])
-            for found in recording.findings
+def _keep(path: Path, found: SortedFile) -> None:
+    arrays = {name: np.ascontiguousarray(getattr(found, name)) for name in _ARRAYS}
+    told: dict[str, Any] = {
+        "semantics": found.semantics.value,
+        "markets": [[m.cloud, m.region, m.zone, m.instance_type] for m in found.markets],
+        "flaws": [
+            (flaw.value, [(place, one.count, _examples(one)) for place, one in by_market.items()])
+            for flaw, by_market in found.flaws.items()
         ],
+        "rows_read": found.rows_read,
     }
-    arrays = {
-        "told": np.frombuffer(json.dumps(told).encode(), np.uint8),
-        "times": np.concatenate([series[found].times for found in markets]),
-        "prices": np.concatenate([series[found].prices for found in markets]),
-        "ends": np.cumsum([len(series[found].times) for found in markets]),
-        "delisted": np.concatenate(delisted),
-        "delisted_ends": np.cumsum([len(times) for times in delisted]),
-    }
-    partial = folder / f"{name}.{os.getpid()}.partial"
+    head, begins, size = _head(told, arrays)
+    partial = path.with_suffix(f".{os.getpid()}.partial")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        partial.write_bytes(json.dumps([_fields(found) for found in listed]).encode())
-        partial.replace(folder / f"{name}.markets")
+        path.parent.mkdir(parents=True, exist_ok=True)
         with partial.open("wb") as file:
-            np.savez(file, allow_pickle=False, **arrays)
-        partial.replace(folder / f"{name}-{_pick(picked)}.npz")
-        prune(folder)
+            file.write(_HEAD.pack(len(head)) + head)
+            for name, array in arrays.items():
+                file.seek(begins[name])
+                file.write(array.data)
+            file.truncate(size)
+        partial.replace(path)
+        prune(path.parent)
     except OSError:  # no room, or not ours to write: it is read from the text the next time too
         with suppress(OSError):
             partial.unlink()
 
 
-def _fields(found: Market) -> list[str]:
-    return [found.cloud, found.region, found.zone, found.instance_type]
+def _examples(found: Finding) -> list[tuple[int, str]]:
+    return [(one.line, one.text) for one in found.examples]
+
+
+def _head(told: dict[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> tuple[bytes, dict[str, int], int]:
+    """The head of a file, padded so that it says where arrays begin; these places, and the file's size."""
+    room = len(json.dumps(told)) + _ROOM_FOR_PLACES
+    begins, end = {}, _HEAD.size + room
+    for name, array in arrays.items():
+        begins[name] = -(-end // _ALIGNED) * _ALIGNED
+        end = begins[name] + array.nbytes
+    places = {name: (array.dtype.str, len(array), begins[name]) for name, array in arrays.items()}
+    head = json.dumps({**told, "arrays": places, "size": end}).encode()
+    return head.ljust(room), begins, end
 
 
 def prune(folder: Path, most: int = MOST) -> None:
