@@ -15,10 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from agileml.app import Application, ApplicationError, load_application
-from agileml.hosts import marked
-from agileml.hosts.stored import CheckpointError, newest
 from agileml.places import Place
-from spotctl.command.store import CheckpointStore, StoreError
 from spotctl.config import Command, JobSpec
 from spotctl.control.terms import Terms
 from spotctl.errors import JobError
@@ -100,6 +97,8 @@ def _check_model_checkpoints(spec: JobSpec) -> None:
     """That they can be written, and read where the job is to go on from them."""
     if spec.checkpoint is None:
         return
+    from agileml.hosts.stored import CheckpointError, newest
+
     place = place_of(spec)
     try:
         Place(place).check()
@@ -123,6 +122,9 @@ def _check_command(settings: Settings, _: Terms) -> None:
     spec, command = settings.spec, settings.spec.command
     if command is None or settings.world is not WorldKind.LOCAL:
         return
+    from agileml.hosts import marked
+    from spotctl.command.store import CheckpointStore, StoreError
+
     if not marked.supported():
         raise JobError("engine", "command needs Linux here: its /proc tells what belongs to a machine")
     _check_secrets(command)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from agileml.hosts.job import JobFolder
 from agileml.places import Place
-from spotctl.command.store import CheckpointStore, Stored, StoreError
 from spotctl.errors import JobError
+
+if TYPE_CHECKING:  # a plan asks here whether files can be written, and needs neither
+    from agileml.hosts.job import JobFolder
+    from spotctl.command.store import CheckpointStore, Stored
 
 LATEST: Final = "latest"
 """Within an output: leads to what the newest run has put there."""
@@ -103,6 +105,8 @@ def keep_checkpoint(location: str, output: str, run: str) -> str:
     cannot be made leaves the one in the store, and says so. Raises NotKept where the store cannot be read any
     more.
     """
+    from spotctl.command.store import CheckpointStore, StoreError
+
     try:
         store = CheckpointStore(location)
         stored = next(iter(store.whole()), None)

@@ -7,7 +7,7 @@ the world and closes both.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from pricing_data.traces import Recording
 from spotctl.control import events as e
@@ -15,14 +15,15 @@ from spotctl.control.drive import fold, start, unexecuted
 from spotctl.control.evolve import begin as begin_state
 from spotctl.control.state import State
 from spotctl.errors import LedgerError
-from spotctl.ledger import Ledger
 from spotctl.resolve import Resolved, resolve
 from spotctl.runs import Run, Runs, replays
 from spotctl.settings import Settings, WorldKind
 from spotctl.timesource import TimeSource, wall_clock
-from spotctl.worlds.built import BuiltWorld
-from spotctl.worlds.replay import replay_world, resumed_replay_world
-from spotctl.worlds.trace import Asks
+
+if TYPE_CHECKING:  # a plan opens nothing: it needs neither records nor worlds
+    from spotctl.ledger import Ledger
+    from spotctl.worlds.built import BuiltWorld
+    from spotctl.worlds.trace import Asks
 
 
 class Observer(Protocol):
@@ -48,6 +49,8 @@ class Recorded:
     def world(self, asks: Asks, time: TimeSource) -> BuiltWorld:
         """The world of a new run. Raises UsageError where the job cannot work here."""
         if self.settings.world is WorldKind.REPLAY:
+            from spotctl.worlds.replay import replay_world
+
             return replay_world(self.resolved, asks, time)
         from spotctl.worlds.local import local_world  # processes and sockets, only where they are wanted
 
@@ -63,6 +66,8 @@ class Recorded:
     def resumed_world(self, asks: Asks, time: TimeSource, down: e.ControllerDown) -> BuiltWorld:
         """The world of a run that goes on; what its ledger asked for without an answer is asked again."""
         if self.settings.world is WorldKind.REPLAY:
+            from spotctl.worlds.replay import resumed_replay_world
+
             built = resumed_replay_world(self.resolved, asks, time, self.state, self.entries, down)
         else:
             from spotctl.worlds.local import resumed_local_world
@@ -81,6 +86,8 @@ class Recorded:
 
 def begin(runs: Runs, settings: Settings, resolved: Resolved, observer: Observer) -> Recorded:
     """Make a run of ``resolved`` and put its beginning on record."""
+    from spotctl.ledger import Ledger
+
     run = runs.create(settings.spec.name)
     resolved = resolved.named(run.id)
     ledger = Ledger.at(run.ledger_path)
@@ -120,6 +127,8 @@ def has_begun(run: Run) -> bool:
 
 def settings_of(run: Run) -> Settings:
     """What was launched. Raises LedgerError where the record does not say."""
+    from spotctl.ledger import Ledger
+
     ledger = Ledger.at(run.ledger_path)
     try:
         text = ledger.noted("settings")

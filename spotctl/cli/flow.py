@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import typer
 
 from pricing_data.units import micros
-from spotctl import jobplan, session
-from spotctl.background import Front
-from spotctl.cli import endview, expectationview, jsonlines, planview, screen, setbackview, words, workview
-from spotctl.cli.observers import JsonLines, LogLines, Screen
+from spotctl import jobplan
+from spotctl.cli import expectationview, jsonlines, planview, screen, setbackview, words, workview
 from spotctl.config import JobSpec
 from spotctl.errors import DeadlineInfeasible, NothingToDo, UsageError
-from spotctl.history import keep_summary
 from spotctl.settings import LaunchOptions, WorldKind
-from spotctl.stopsignals import StopSignals
+
+if TYPE_CHECKING:  # a plan is shown without what runs a job, which takes as long to load as all the rest
+    from spotctl import session
+    from spotctl.background import Front
+    from spotctl.cli.observers import JsonLines, LogLines, Screen
+    from spotctl.stopsignals import StopSignals
 
 
 def show_plan(spec: JobSpec, options: LaunchOptions, as_json: bool, *, measure: bool = False) -> None:
@@ -49,6 +52,8 @@ def launch(
 
     ``front``: the process at the terminal. ``detach``: it ends as soon as the job has machines.
     """
+    from spotctl.stopsignals import StopSignals
+
     if ask and not screen.can_ask():
         raise UsageError("nobody can be asked here whether to start; add --yes")
     with StopSignals() as signals:
@@ -65,6 +70,9 @@ def _launch(
     front: Front | None,
     detach: bool,
 ) -> int:
+    from spotctl import session
+    from spotctl.history import keep_summary
+
     goes_on = jobplan.goes_on(spec, options)
     plan = jobplan.plan_job(spec, options, check=not goes_on)
     _refuse_infeasible(plan)
@@ -93,6 +101,8 @@ def _launch(
 
 def _tell_end(finished: session.Finished, as_json: bool, interrupted: bool) -> None:
     """Say how the run ended and what it cost, then how good its model is, where that is known in time."""
+    from spotctl.cli import endview
+
     try:
         if as_json:
             screen.event(jsonlines.run_ended(finished.final))
@@ -151,6 +161,8 @@ def _ask(plan: jobplan.JobPlan, data: str | None, speed: float) -> None:
 def _watcher(
     options: LaunchOptions, as_json: bool, front: Front | None, *, detach: bool
 ) -> JsonLines | LogLines | Screen:
+    from spotctl.cli.observers import JsonLines, LogLines, Screen
+
     if as_json:
         return JsonLines(front, detaches=detach)
     if detach or not screen.for_people():
