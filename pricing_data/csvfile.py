@@ -11,7 +11,7 @@ import gzip
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import compress, repeat
 from pathlib import Path
 from typing import Final
 
@@ -19,11 +19,13 @@ import numpy as np
 
 from pricing_data.errors import TraceError
 from pricing_data.market import Prices, Times
+from pricing_data.plainfields import PlainColumns, PlainFields, PlainLines
 from pricing_data.quality import Flaw, Ints, Mask, Unreadable
 from pricing_data.units import parse_instant
 
 _WHOLE_SECONDS: Final = "0000-00-00T00:00:00Z"
 """What times nearly always look like. Numpy reads these fast, and guesses (with a warning) at others."""
+_A_PRICE_FILE: Final = "a price file, CSV or gzipped CSV"
 _DIGITS: Final = str.maketrans("123456789", "0" * 9)
 
 
@@ -39,6 +41,22 @@ class Table:
     """Lines with more or fewer fields than the header."""
     lines: Sequence[str]
     """The file; line n of it is ``lines[n - 1]``."""
+    plain: PlainFields | None = None
+    """Where the fields are, if the file is so plain that numbers can be read from its bytes."""
+
+    @classmethod
+    def read(cls, path: Path, name: str) -> Table:
+        """Reads a price file. Raises TraceError where it cannot be read, and as ``parse``."""
+        content = _unpacked(path, name, _A_PRICE_FILE)
+        plain = PlainFields.of(content)
+        if plain is None:
+            return cls.parse(name, _decoded(content, name, _A_PRICE_FILE).splitlines())
+        lines = PlainLines(plain)
+        header = cls.parse(name, lines[:1]).header
+        if len(header) != plain.commas.shape[1] + 1:
+            return cls.parse(name, _decoded(content, name, _A_PRICE_FILE).splitlines())
+        numbers, misshapen = np.arange(2, len(lines) + 1), np.empty(0, np.int64)
+        return cls(header, PlainColumns(header, plain), numbers, misshapen, lines, plain)
 
     @classmethod
     def parse(cls, name: str, lines: Sequence[str]) -> Table:
@@ -59,10 +77,31 @@ class Table:
 
     def is_in(self, name: str, values: Collection[str]) -> Mask:
         """For each row, whether its ``name`` is one of ``values``."""
+        if self.plain is not None:
+            column = self.header.index(name)
+            first, group = self.plain.groups([column])
+            among_first = np.array([text in values for text in self.plain.texts(column, first)], np.bool_)
+            return among_first[group]
         among = {text: text in values for text in set(self.columns[name])}
         if all(among.values()):
             return np.ones(len(self.numbers), np.bool_)
         return np.fromiter(map(among.__getitem__, self.columns[name]), np.bool_, len(self.numbers))
+
+    def times(self, name: str, taken: Mask) -> tuple[Times, Mask]:
+        """The instants in a column of the ``taken`` rows, and which of them could be read."""
+        if self.plain is not None:
+            found = self.plain.times(self.header.index(name), np.flatnonzero(taken))
+            if found is not None:
+                return found, np.ones(len(found), np.bool_)
+        return parsed_times(tuple(compress(self.columns[name], taken)))
+
+    def prices(self, name: str, taken: Mask, *, may_be_empty: bool) -> tuple[Prices, Mask, Mask]:
+        """The prices, which of them could be read, and which of the ``taken`` rows list one at all."""
+        if self.plain is not None:
+            found = self.plain.decimals(self.header.index(name), np.flatnonzero(taken))
+            if found is not None:
+                return found, np.ones(len(found), np.bool_), np.ones(len(found), np.bool_)
+        return parsed_prices(tuple(compress(self.columns[name], taken)), may_be_empty=may_be_empty)
 
     def unreadable(self, flaws: Mapping[Flaw, Ints]) -> tuple[Unreadable, ...]:
         """The lines with these numbers, as they stand."""
@@ -75,7 +114,7 @@ class Table:
 
 def read_lines(path: Path, name: str) -> list[str]:
     """The lines of a price file."""
-    return text_of(path, name, "a price file, CSV or gzipped CSV").splitlines()
+    return text_of(path, name, _A_PRICE_FILE).splitlines()
 
 
 def text_of(path: Path, name: str, expected: str) -> str:
@@ -83,6 +122,10 @@ def text_of(path: Path, name: str, expected: str) -> str:
 
     Raises TraceError, which says what was ``expected``, where it cannot be read as text.
     """
+    return _decoded(_unpacked(path, name, expected), name, expected)
+
+
+def _unpacked(path: Path, name: str, expected: str) -> bytes:
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -96,6 +139,10 @@ def text_of(path: Path, name: str, expected: str) -> str:
         except (EOFError, OSError, zlib.error) as error:
             found = f"gzip data that cannot be unpacked ({error})"
             raise TraceError(name, None, found, "a whole gzip file", "Fetch the file again.") from error
+    return content
+
+
+def _decoded(content: bytes, name: str, expected: str) -> str:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -150,14 +150,18 @@ def sort_out(rows: Rows, silence_s: int | None = None) -> Sorted:
     """
     size = int(rows.codes.max(initial=-1)) + 1
     flaws, bad = _unbelievable(rows)
-    rows = _take(rows, np.flatnonzero(~bad))
-    flaws[Flaw.UNORDERED] = rows.lines[_out_of_order(rows)]
-    rows = _take(rows, np.lexsort((rows.times, rows.codes)))  # stable: the file's order breaks ties
+    rows = _without(rows, bad)
+    by_market = np.argsort(rows.codes.astype(np.int16) if size < 2**15 else rows.codes, kind="stable")
+    late = _out_of_order(rows, by_market)
+    flaws[Flaw.UNORDERED] = rows.lines[late]
+    if late.any():
+        by_market = np.lexsort((rows.times, rows.codes))  # stable: the file's order breaks ties
+    rows = _take(rows, by_market)
     first_of_moment = _first_of_moment(rows)
     repeated = first_of_moment != np.arange(len(rows.lines))
     same = _same_price(rows, first_of_moment)
     flaws[Flaw.CONFLICT] = rows.lines[repeated & ~same]
-    kept = _take(rows, np.flatnonzero(~repeated))
+    kept = _without(rows, repeated)
     if silence_s is not None:
         flaws[Flaw.SILENCE] = kept.lines[1:][(np.diff(kept.codes) == 0) & (np.diff(kept.times) > silence_s)]
     changed = _changes(kept)
@@ -205,12 +209,18 @@ def _take(rows: Rows, index: npt.NDArray[np.intp]) -> Rows:
     )
 
 
-def _out_of_order(rows: Rows) -> Mask:
-    """Rows with an earlier time than some row of their market that stands before them in the file."""
+def _without(rows: Rows, some: Mask) -> Rows:
+    return _take(rows, np.flatnonzero(~some)) if some.any() else rows
+
+
+def _out_of_order(rows: Rows, by_market: npt.NDArray[np.intp]) -> Mask:
+    """Rows with an earlier time than some row of their market that stands before them in the file.
+
+    ``by_market``: the rows' places, by market and then as in the file.
+    """
     late = np.zeros(len(rows.times), dtype=np.bool_)
     if len(late) == 0:
         return late
-    by_market = np.argsort(rows.codes, kind="stable")
     times, codes = rows.times[by_market], rows.codes[by_market]
     # Lifting each market above all times of the one before makes one running maximum serve them all.
     lifted = times - times.min() + codes * (times.max() - times.min() + 1)

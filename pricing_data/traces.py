@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import compress, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from pricing_data import quality
-from pricing_data.csvfile import Table, parsed_prices, parsed_times, read_lines
+from pricing_data.csvfile import Table
 from pricing_data.errors import NoSuchMarket, TraceError
 from pricing_data.layouts import LAYOUTS, Layout, Semantics, recognised
 from pricing_data.market import Market, PriceHistory, Prices, Series, Times
@@ -241,7 +241,7 @@ def _flaws_by_market(raw: RawRows, flaw: Flaw, where: quality.Ints) -> dict[int,
 def read_rows(path: Path | str, *, only: Filter | None = None, label: str | None = None) -> RawRows:
     """Read a recorded price file without judging its rows. Raises TraceError where it is no price file."""
     name = str(path)
-    return price_rows(Table.parse(name, read_lines(Path(path), name)), name, only=only, label=label)
+    return price_rows(Table.read(Path(path), name), name, only=only, label=label)
 
 
 def price_rows(table: Table, name: str, *, only: Filter | None = None, label: str | None = None) -> RawRows:
@@ -272,27 +272,35 @@ def price_rows(table: Table, name: str, *, only: Filter | None = None, label: st
 
 def _markets(table: Table, layout: Layout) -> tuple[list[Market], quality.Ints]:
     """The markets of the file, and each row's place in that list."""
-    codes = np.zeros(len(table.numbers), np.int64)
-    for name in layout.identity:
-        column = table.columns[name]
+    if table.plain is None:
+        return _told_apart([table.columns[name] for name in layout.identity], layout)
+    columns = [table.header.index(name) for name in layout.identity]
+    first, group = table.plain.groups(columns)
+    markets, places = _told_apart([table.plain.texts(column, first) for column in columns], layout)
+    return markets, places[group]
+
+
+def _told_apart(columns: Sequence[Sequence[str]], layout: Layout) -> tuple[list[Market], quality.Ints]:
+    """The markets in the rows of ``columns``, and each row's place among them."""
+    codes = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
         code_of = {value: code for code, value in enumerate(dict.fromkeys(column))}
         if len(code_of) == 1:
             continue
         codes = codes * len(code_of) + np.fromiter(map(code_of.__getitem__, column), np.int64, len(column))
     _, first, places = np.unique(codes, return_index=True, return_inverse=True)
-    identities = [[table.columns[name][row] for name in layout.identity] for row in first]
-    return [layout.market(*identity) for identity in identities], places
+    return [layout.market(*(column[row] for column in columns)) for row in first], places
 
 
 def _right_product(table: Table, layout: Layout) -> Mask:
     """AWS prices several operating systems in one stream; only Linux is ours."""
-    if "product" not in table.columns or layout.semantics is Semantics.POLLED:
+    if "product" not in table.header or layout.semantics is Semantics.POLLED:
         return np.ones(len(table.numbers), np.bool_)
     return table.is_in("product", _AWS_PRODUCTS)
 
 
 def _approximate(table: Table, taken: Mask) -> quality.Ints:
-    if "time_quality" not in table.columns:
+    if "time_quality" not in table.header:
         return np.empty(0, np.int64)
     return table.numbers[taken & table.is_in("time_quality", ("approx",))]
 
@@ -302,9 +310,8 @@ def _readable(
 ) -> tuple[dict[Flaw, quality.Ints], quality.Rows]:
     """The lines that do not parse, and the taken rows that do."""
     polled = layout.semantics is Semantics.POLLED
-    at, price = (tuple(compress(table.columns[name], taken)) for name in (layout.time, layout.price))
-    times, time_known = parsed_times(at)
-    prices, price_known, listed = parsed_prices(price, may_be_empty=polled)
+    times, time_known = table.times(layout.time, taken)
+    prices, price_known, listed = table.prices(layout.price, taken, may_be_empty=polled)
     numbers, codes = table.numbers[taken], codes[taken]
     flaws = {
         Flaw.FIELDS: table.misshapen,
