@@ -162,7 +162,7 @@ def _key(spec: JobSpec) -> str | None:
         stats = dict(_stats(spec.data))
     except OSError:  # it is going away: who reads it says so
         return None
-    newest_ns = max((changed for stat in stats.values() if stat for changed in stat[1:3]), default=None)
+    newest_ns = max((stat[1] for stat in stats.values() if stat), default=None)
     if newest_ns is None or wall_clock() * 1e9 - newest_ns < _SETTLED_NS:
         return None
     place = spec.app.rpartition(":")[0]
