@@ -8,7 +8,7 @@ prices were looked at. Ratios to the bare program hold on any machine.
     first        a home is there, and nothing is kept in it yet
     no home      nothing is kept: a plan makes no home
 
-Markets are those of a made price file of two million rows: 1032 of AWS, of which a job may use as many as said.
+Markets are those of a made price file of two million rows: 1032 of AWS. A job may use as many as said.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ data: {data}
 stop: {{clocks: 50}}
 resources:
   reliable: {{instances: 1, instance_type: {reliable}}}
-  spot: {{clouds: [aws], regions: [us-east-1], instance_types: {types}, max_instances: 12}}
+  spot: {{clouds: [aws], regions: [us-east-1], {types}max_instances: 12}}
 local: {{core_seconds_per_clock: 11520}}
 """
 COMMAND = """\
@@ -90,7 +90,8 @@ def main() -> None:
 def _measure(here: Path) -> None:
     plan, trace = (*SPOTCTL, "plan"), ("--trace", str(_trace(here / "prices.csv.gz")), *START)
     quickstart, (csv, parquet) = str(ROOT / "examples" / "quickstart.yaml"), _ratings(here)
-    few, old = "[c5.xlarge, c5.2xlarge, m5.xlarge]", "[c4.xlarge, c4.2xlarge, m4.xlarge]"
+    few = "instance_types: [c5.xlarge, c5.2xlarge, m5.xlarge], "
+    old = "instance_types: [c4.xlarge, c4.2xlarge, m4.xlarge], "
     (here / "train.py").write_text("")
     (here / "command.yaml").write_text(COMMAND)
 
@@ -100,7 +101,7 @@ def _measure(here: Path) -> None:
         return str(path)
 
     of_csv, of_parquet = job("csv", csv, old, "m4.xlarge"), job("parquet", parquet, old, "m4.xlarge")
-    on_few, on_many = job("few", SMALL, few, "m5.xlarge"), job("many", SMALL, "[]", "m5.xlarge")
+    on_few, on_many = job("few", SMALL, few, "m5.xlarge"), job("many", SMALL, "", "m5.xlarge")
     home = here / "home"
     home.mkdir()
     bare = _print("a bare typer program, --help", _median(("-c", BARE, "--help"), home), None)
@@ -154,7 +155,8 @@ def _median(
 def _once(arguments: Sequence[str], home: Path) -> Took:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "SPOTCTL_HOME": str(home)}
     began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([sys.executable, *arguments], env=environment, stdout=subprocess.DEVNULL, check=True)
+    quiet = subprocess.DEVNULL
+    subprocess.run([sys.executable, *arguments], env=environment, stdout=quiet, stderr=quiet, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
     return Took(time.perf_counter() - began, cpu)
@@ -170,7 +172,7 @@ def _settled(path: Path) -> Path:
 def _ratings(here: Path) -> tuple[Path, Path]:
     rng = np.random.default_rng(1)
     users, items = rng.integers(1, 50_001, RATINGS), rng.zipf(1.3, RATINGS) % 20_000 + 1
-    values, times = rng.integers(1, 11, RATINGS) / 2, rng.integers(8e8, 15e8, RATINGS)
+    values, times = rng.integers(1, 11, RATINGS) / 2, rng.integers(800_000_000, 1_500_000_000, RATINGS)
     rows = zip(users.tolist(), items.tolist(), values.tolist(), times.tolist(), strict=True)
     csv, parquet = here / "ratings.csv", here / "ratings.parquet"
     with csv.open("w") as out:
@@ -184,7 +186,8 @@ def _trace(path: Path) -> Path:
     """An event stream: every AWS type of the catalogue in six zones of its regions, a dozen prices a day."""
     catalogue, rng = Catalogue.bundled(), np.random.default_rng(2)
     begins, span = parse_instant(TRACE_BEGINS), TRACE_DAYS * 86400
-    parts, names = [], []
+    parts: list[tuple[np.ndarray, ...]] = []
+    names: list[str] = []
     for cloud, region, kind in sorted(catalogue.list_prices):
         listed = catalogue.on_demand(cloud, region, kind, begins)
         if cloud != "aws" or listed is None or catalogue.instance_type(cloud, kind) is None:
