@@ -192,7 +192,9 @@ def _stats(location: str) -> Iterator[tuple[str, tuple[int, ...] | None]]:
     from agileml.fingerprints import stat_of
     from agileml.sources import find_files, is_local, vocabulary_of
 
-    if "://" not in location and os.path.isfile(location):
+    if "://" in location:
+        return  # asking a store twice would take longer than it saves
+    if os.path.isfile(location):
         files = [os.path.abspath(location)]  # mostly so, and nothing need be loaded to find it
     else:
         filesystem, files = find_files(location)
