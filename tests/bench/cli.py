@@ -2,7 +2,8 @@
 
 Bytecode is compiled first, as an installation would have it. Processor time is what the process and its
 threads took, in user and system mode. Aims on one quiet core: help 0.15 s, any plan 0.5 s once its data and
-prices were looked at. Ratios to the bare program hold on any machine.
+prices were looked at. The bare program runs in turn with each command, so that ratios to it hold on any machine,
+busy ones too.
 
     known        a home is there, and what a plan finds out is kept in it: the second plan and all after it
     first        a home is there, and nothing is kept in it yet
@@ -73,14 +74,14 @@ SMALL = str(ROOT / "examples" / "data" / "ratings.csv.gz")
 
 @dataclass(frozen=True, slots=True)
 class Took:
-    """Medians, in seconds."""
+    """In seconds."""
 
     wall: float
     cpu: float
 
 
 def main() -> None:
-    """Print medians of wall and processor time, and their ratio to the bare program's."""
+    """Print medians of wall and processor time, and the ratio of the latter to the bare program's."""
     for package in PACKAGES:
         compileall.compile_dir(ROOT / package, quiet=2)
     with tempfile.TemporaryDirectory() as folder:
@@ -104,14 +105,16 @@ def _measure(here: Path) -> None:
     on_few, on_many = job("few", SMALL, few, "m5.xlarge"), job("many", SMALL, "", "m5.xlarge")
     home = here / "home"
     home.mkdir()
-    bare = _print("a bare typer program, --help", _median(("-c", BARE, "--help"), home), None)
-    _print("an empty interpreter", _median(("-c", "pass"), home), bare)
-    _print("import numpy", _median(("-c", "import numpy"), home), bare)
-    _print("a bare typer program, launch --help", _median(("-c", BARE, "launch", "--help"), home), bare)
-    _print("spotctl --help", _median((*SPOTCTL, "--help"), home), bare)
-    _print("spotctl launch --help", _median((*SPOTCTL, "launch", "--help"), home), bare)
-    away = here / "no home"
-    _print("plan quickstart, no home", _median((*plan, quickstart), away), bare)
+    cases_without_data = {
+        "an empty interpreter": ("-c", "pass"),
+        "import numpy": ("-c", "import numpy"),
+        "a bare typer program, launch --help": ("-c", BARE, "launch", "--help"),
+        "spotctl --help": (*SPOTCTL, "--help"),
+        "spotctl launch --help": (*SPOTCTL, "launch", "--help"),
+    }
+    for name, arguments in cases_without_data.items():
+        _compare(name, arguments, home)
+    _compare("plan quickstart, no home", (*plan, quickstart), here / "no home")
     cases: dict[str, Sequence[str]] = {
         "plan quickstart": (*plan, quickstart),
         "plan quickstart --cloud auto": (*plan, quickstart, "--cloud", "auto"),
@@ -122,34 +125,37 @@ def _measure(here: Path) -> None:
         "plan, 1032 markets": (*plan, str(here / "command.yaml"), *trace),
     }
     for name, arguments in cases.items():
-        _print(f"{name}, first", _median(arguments, home, RUNS_OF_THE_FIRST, lambda: _emptied(home)), bare)
-        _print(f"{name}, known", _median(arguments, home), bare)
+        _compare(f"{name}, first", arguments, home, RUNS_OF_THE_FIRST, lambda: _emptied(home))
+        _compare(f"{name}, known", arguments, home)
 
 
-def _print(name: str, took: Took, bare: Took | None) -> Took:
-    ratio = took.cpu / (took if bare is None else bare).cpu
+def _compare(
+    name: str,
+    arguments: Sequence[str],
+    home: Path,
+    runs: int = RUNS,
+    before: Callable[[], None] = lambda: None,
+) -> None:
+    """Print the medians of a command and their ratio to the bare program's, each run once after the other.
+
+    The first run does not count: it finds out what all others know, unless something is done ``before`` each.
+    """
+    found, bare = [], []
+    for _ in range(runs + 1):
+        before()
+        found.append(_once(arguments, home))
+        bare.append(_once(("-c", BARE, "--help"), home))
+    cpu, cpu_of_bare = (statistics.median(took.cpu for took in each[1:]) for each in (found, bare))
+    wall = statistics.median(took.wall for took in found[1:])
     print(
-        f"{name:40} {took.wall * 1000:7.0f} ms {took.cpu * 1000:7.0f} ms cpu {ratio:6.2f} x bare", flush=True
+        f"{name:40} {wall * 1000:7.0f} ms {cpu * 1000:7.0f} ms cpu {cpu / cpu_of_bare:6.2f} x bare",
+        flush=True,
     )
-    return took
 
 
 def _emptied(home: Path) -> None:
     shutil.rmtree(home)
     home.mkdir()
-
-
-def _median(
-    arguments: Sequence[str], home: Path, runs: int = RUNS, before: Callable[[], None] = lambda: None
-) -> Took:
-    """The first run counts only where something is done before each."""
-    found = []
-    for number in range(runs + 1):
-        before()
-        took = _once(arguments, home)
-        if number:
-            found.append(took)
-    return Took(statistics.median(t.wall for t in found), statistics.median(t.cpu for t in found))
 
 
 def _once(arguments: Sequence[str], home: Path) -> Took:
