@@ -2,8 +2,8 @@
 
 Bytecode is compiled first, as an installation would have it. Processor time is what the process and its
 threads took, in user and system mode. Aims on one quiet core: help 0.15 s, any plan 0.5 s once its data and
-prices were looked at. The bare program runs in turn with each command, so that ratios to it hold on any machine,
-busy ones too.
+prices were looked at. The bare program runs in turn with each command, so that ratios to it hold on any
+machine, busy ones too.
 
     known        a home is there, and what a plan finds out is kept in it: the second plan and all after it
     first        a home is there, and nothing is kept in it yet
@@ -105,7 +105,7 @@ def _measure(here: Path) -> None:
     on_few, on_many = job("few", SMALL, few, "m5.xlarge"), job("many", SMALL, "", "m5.xlarge")
     home = here / "home"
     home.mkdir()
-    cases_without_data = {
+    cases_without_data: dict[str, Sequence[str]] = {
         "an empty interpreter": ("-c", "pass"),
         "import numpy": ("-c", "import numpy"),
         "a bare typer program, launch --help": ("-c", BARE, "launch", "--help"),
