@@ -112,14 +112,12 @@ class Sample(Table):
         return round(size / self._bytes_per(mark, file, size)), False
 
     def _rows_of_parquet(self, file: str) -> int:
-        connection = self._connect()
+        query = "select sum(num_rows) from parquet_file_metadata(?)"
         try:
-            query = "select sum(num_rows) from parquet_file_metadata(?)"
-            found = connection.execute(query, [self._duck(file)]).fetchone()
+            with self._database() as connection:
+                found = connection.execute(query, [self._duck(file)]).fetchone()
         except duckdb.Error as error:
             raise ApplicationError(f"cannot read {file}: {error}") from error
-        finally:
-            connection.close()
         return int(found[0]) if found else 0
 
     def _bytes_per(self, mark: bytes, file: str, size: int) -> float:

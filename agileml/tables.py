@@ -12,7 +12,7 @@ import csv
 import glob
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Final, TypeAlias, cast
 from zipfile import BadZipFile
@@ -44,6 +44,8 @@ _BATCH_ROWS: Final = 65_536
 """Half a megabyte a column of numbers."""
 _BATCH_CELLS: Final = 1 << 19
 """Of tables with many columns, whose batches have fewer rows."""
+_INTERRUPTED: Final = "Query interrupted"
+"""What DuckDB's RuntimeError says where a signal's handler has raised something."""
 _VECTOR_ROWS: Final = 2048
 """Rows in one of DuckDB's vectors."""
 _FROM_TEXT: Final[Mapping[Kind, str]] = {
@@ -209,7 +211,7 @@ class Table:
             blocks = next(read_arrays(self._filesystem, file, columns, 1), {})
             return {name for name, block in blocks.items() if block.dtype.kind in "US"}
         wanted = {name: _identifier(column) for name, column in columns.items()}
-        with closing(self._connect()) as connection:
+        with self._database() as connection:
             return columns_with_names(connection, self._names_source(look), self._duck(file), wanted)
 
     def _names_source(self, look: Look) -> str:
@@ -217,7 +219,7 @@ class Table:
         return _source(look)
 
     def _distinct(self, name: str) -> Column:
-        with closing(self._connect()) as connection:
+        with self._database() as connection:
             found = DistinctNames(connection)
             for file in self._files:
                 look = self._input.look(file)
@@ -262,7 +264,7 @@ class Table:
 
     def _written(self, file: str, name: str, row: int) -> str | None:
         look = self._input.look(file)
-        with closing(self._connect()) as connection:
+        with self._database() as connection:
             column = _identifier(look.assignment.columns[name])
             query = f"select {column} from {_source(look)} limit 1 offset {row}"
             found = connection.execute(query, [self._duck(file)]).fetchone()
@@ -278,7 +280,7 @@ class Table:
     def _sql(self, file: str, source: str, selected: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
         """``selected``: names, and the expressions for them."""
         columns = ", ".join(f"{expression} as {_identifier(name)}" for name, expression in selected.items())
-        with closing(self._connect()) as connection:
+        with self._database() as connection:
             for name, names in self._key_names.items():
                 number_names(connection, name, names)
             result = connection.execute(f"select {columns} from {source}", [self._duck(file)])
@@ -290,8 +292,8 @@ class Table:
         vectors = _BATCH_CELLS // len(columns) // _VECTOR_ROWS
         return min(self._batch_rows, max(1, vectors) * _VECTOR_ROWS)
 
-    def _connect(self) -> duckdb.DuckDBPyConnection:
-        return _connect(self._filesystem)
+    def _database(self) -> AbstractContextManager[duckdb.DuckDBPyConnection]:
+        return _database(self._filesystem)
 
     def _duck(self, file: str) -> str:
         return _duck(self._filesystem, file)
@@ -300,7 +302,7 @@ class Table:
 def parquet_columns(filesystem: Any, file: str) -> list[str]:
     """Returns the columns of a Parquet file. Raises ApplicationError where it is none."""
     try:
-        with closing(_connect(filesystem)) as connection:
+        with _database(filesystem) as connection:
             described = connection.execute(
                 "describe select * from read_parquet(?)", [_duck(filesystem, file)]
             )
@@ -309,14 +311,25 @@ def parquet_columns(filesystem: Any, file: str) -> list[str]:
         raise ApplicationError(f"{file}{_told(str(error))}") from error
 
 
-def _connect(filesystem: Any) -> duckdb.DuckDBPyConnection:
-    """One thread, and nothing fetched from elsewhere: what is not local comes through fsspec."""
+@contextmanager
+def _database(filesystem: Any) -> Iterator[duckdb.DuckDBPyConnection]:
+    """One thread, and nothing fetched from elsewhere: what is not local comes through fsspec.
+
+    Raises KeyboardInterrupt for what a signal ends, for which DuckDB has an error of its own.
+    """
     off = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
     connection = duckdb.connect(config={"threads": "1", **off})
     connection.execute("set enable_progress_bar = false")  # it would be on standard output
     if not is_local(filesystem):
         connection.register_filesystem(filesystem)
-    return connection
+    try:
+        yield connection
+    except RuntimeError as error:
+        if str(error) == _INTERRUPTED:
+            raise KeyboardInterrupt from error
+        raise
+    finally:
+        connection.close()
 
 
 def _duck(filesystem: Any, file: str) -> str:
