@@ -44,8 +44,6 @@ _BATCH_ROWS: Final = 65_536
 """Half a megabyte a column of numbers."""
 _BATCH_CELLS: Final = 1 << 19
 """Of tables with many columns, whose batches have fewer rows."""
-_INTERRUPTED: Final = "Query interrupted"
-"""What DuckDB's RuntimeError says where a signal's handler has raised something."""
 _VECTOR_ROWS: Final = 2048
 """Rows in one of DuckDB's vectors."""
 _FROM_TEXT: Final[Mapping[Kind, str]] = {
@@ -315,7 +313,7 @@ def parquet_columns(filesystem: Any, file: str) -> list[str]:
 def _database(filesystem: Any) -> Iterator[duckdb.DuckDBPyConnection]:
     """One thread, and nothing fetched from elsewhere: what is not local comes through fsspec.
 
-    Raises KeyboardInterrupt for what a signal ends, for which DuckDB has an error of its own.
+    Raises KeyboardInterrupt for what a signal ends, for which DuckDB has errors of its own.
     """
     off = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
     connection = duckdb.connect(config={"threads": "1", **off})
@@ -324,8 +322,9 @@ def _database(filesystem: Any) -> Iterator[duckdb.DuckDBPyConnection]:
         connection.register_filesystem(filesystem)
     try:
         yield connection
-    except RuntimeError as error:
-        if str(error) == _INTERRUPTED:
+    except (RuntimeError, duckdb.Error) as error:
+        struck = str(error) == "Query interrupted" or "KeyboardInterrupt" in str(error)
+        if struck or isinstance(error, duckdb.InterruptException):
             raise KeyboardInterrupt from error
         raise
     finally:

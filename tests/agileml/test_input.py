@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -232,10 +233,34 @@ def test_no_progress_bar_gets_into_standard_output(tmp_path: Path) -> None:
         "from pathlib import Path; from tests.agileml.test_input import COLUMNS, Table, write_csv\n"
         f"table = Table(write_csv(Path({str(tmp_path / 'input.csv')!r})), COLUMNS)\n"
         "asked = \"select current_setting('enable_progress_bar')\"\n"
-        "print(table._connect().execute(asked).fetchone())"
+        "with table._database() as database: print(database.execute(asked).fetchone())"
     )
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "(False,)"
+
+
+@pytest.mark.parametrize("after_s", [0.02, 0.1, 0.2])
+def test_a_signal_while_it_is_read_is_no_flaw_of_the_input(after_s: float, tmp_path: Path) -> None:
+    numbers = np.arange(600_000)
+    pd.DataFrame({"user": numbers % 977, "value": 1.5, "note": "no"}).to_csv(
+        tmp_path / "long.csv", index=False
+    )
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def read_on() -> None:
+        while True:
+            sum(len(batch["user"]) for batch in Table(str(tmp_path / "long.csv"), COLUMNS).batches())
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, after_s)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            read_on()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_an_input_that_was_not_cut_to_the_end_is_none(tmp_path: Path) -> None:
