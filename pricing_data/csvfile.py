@@ -19,13 +19,12 @@ import numpy as np
 
 from pricing_data.errors import TraceError
 from pricing_data.market import Prices, Times
-from pricing_data.plainfields import PlainColumns, PlainFields, PlainLines
 from pricing_data.quality import Flaw, Ints, Mask, Unreadable
 from pricing_data.units import parse_instant
 
 _WHOLE_SECONDS: Final = "0000-00-00T00:00:00Z"
 """What times nearly always look like. Numpy reads these fast, and guesses (with a warning) at others."""
-_A_PRICE_FILE: Final = "a price file, CSV or gzipped CSV"
+A_PRICE_FILE: Final = "a price file, CSV or gzipped CSV"
 _DIGITS: Final = str.maketrans("123456789", "0" * 9)
 
 
@@ -41,22 +40,6 @@ class Table:
     """Lines with more or fewer fields than the header."""
     lines: Sequence[str]
     """The file; line n of it is ``lines[n - 1]``."""
-    plain: PlainFields | None = None
-    """Where the fields are, if the file is so plain that numbers can be read from its bytes."""
-
-    @classmethod
-    def read(cls, path: Path, name: str) -> Table:
-        """Reads a price file. Raises TraceError where it cannot be read, and as ``parse``."""
-        content = _unpacked(path, name, _A_PRICE_FILE)
-        plain = PlainFields.of(content)
-        if plain is None:
-            return cls.parse(name, _decoded(content, name, _A_PRICE_FILE).splitlines())
-        lines = PlainLines(plain)
-        header = cls.parse(name, lines[:1]).header
-        if len(header) != plain.commas.shape[1] + 1:
-            return cls.parse(name, _decoded(content, name, _A_PRICE_FILE).splitlines())
-        numbers, misshapen = np.arange(2, len(lines) + 1), np.empty(0, np.int64)
-        return cls(header, PlainColumns(header, plain), numbers, misshapen, lines, plain)
 
     @classmethod
     def parse(cls, name: str, lines: Sequence[str]) -> Table:
@@ -75,32 +58,23 @@ class Table:
         """All lines but the header, whether they fit it or not."""
         return len(self.numbers) + len(self.misshapen)
 
+    def coded(self, name: str) -> tuple[Sequence[str], Ints]:
+        """The different texts of a column as they come, and each row's place among them."""
+        column = self.columns[name]
+        code_of = {text: code for code, text in enumerate(dict.fromkeys(column))}
+        return list(code_of), np.fromiter(map(code_of.__getitem__, column), np.int64, len(column))
+
     def is_in(self, name: str, values: Collection[str]) -> Mask:
         """For each row, whether its ``name`` is one of ``values``."""
-        if self.plain is not None:
-            column = self.header.index(name)
-            first, group = self.plain.groups([column])
-            among_first = np.array([text in values for text in self.plain.texts(column, first)], np.bool_)
-            return among_first[group]
-        among = {text: text in values for text in set(self.columns[name])}
-        if all(among.values()):
-            return np.ones(len(self.numbers), np.bool_)
-        return np.fromiter(map(among.__getitem__, self.columns[name]), np.bool_, len(self.numbers))
+        texts, codes = self.coded(name)
+        return np.array([text in values for text in texts], np.bool_)[codes]
 
     def times(self, name: str, taken: Mask) -> tuple[Times, Mask]:
         """The instants in a column of the ``taken`` rows, and which of them could be read."""
-        if self.plain is not None:
-            found = self.plain.times(self.header.index(name), np.flatnonzero(taken))
-            if found is not None:
-                return found, np.ones(len(found), np.bool_)
         return parsed_times(tuple(compress(self.columns[name], taken)))
 
     def prices(self, name: str, taken: Mask, *, may_be_empty: bool) -> tuple[Prices, Mask, Mask]:
         """The prices, which of them could be read, and which of the ``taken`` rows list one at all."""
-        if self.plain is not None:
-            found = self.plain.decimals(self.header.index(name), np.flatnonzero(taken))
-            if found is not None:
-                return found, np.ones(len(found), np.bool_), np.ones(len(found), np.bool_)
         return parsed_prices(tuple(compress(self.columns[name], taken)), may_be_empty=may_be_empty)
 
     def unreadable(self, flaws: Mapping[Flaw, Ints]) -> tuple[Unreadable, ...]:
@@ -114,7 +88,7 @@ class Table:
 
 def read_lines(path: Path, name: str) -> list[str]:
     """The lines of a price file."""
-    return text_of(path, name, _A_PRICE_FILE).splitlines()
+    return text_of(path, name, A_PRICE_FILE).splitlines()
 
 
 def text_of(path: Path, name: str, expected: str) -> str:
@@ -122,10 +96,11 @@ def text_of(path: Path, name: str, expected: str) -> str:
 
     Raises TraceError, which says what was ``expected``, where it cannot be read as text.
     """
-    return _decoded(_unpacked(path, name, expected), name, expected)
+    return decoded(content_of(path, name, expected), name, expected)
 
 
-def _unpacked(path: Path, name: str, expected: str) -> bytes:
+def content_of(path: Path, name: str, expected: str) -> bytes:
+    """The decompressed content. Raises TraceError as ``text_of``."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -142,7 +117,8 @@ def _unpacked(path: Path, name: str, expected: str) -> bytes:
     return content
 
 
-def _decoded(content: bytes, name: str, expected: str) -> str:
+def decoded(content: bytes, name: str, expected: str) -> str:
+    """The content as text, which may not be binary. Raises TraceError as ``text_of``."""
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -208,7 +184,7 @@ def parsed_times(texts: Sequence[str]) -> tuple[Times, Mask]:
     return values, known
 
 
-def parsed_prices(texts: Sequence[str], may_be_empty: bool) -> tuple[Prices, Mask, Mask]:
+def parsed_prices(texts: Sequence[str | bytes], may_be_empty: bool) -> tuple[Prices, Mask, Mask]:
     """Prices, which of them could be read, and which rows list a price at all."""
     known = np.ones(len(texts), np.bool_)
     listed = np.ones(len(texts), np.bool_)

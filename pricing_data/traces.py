@@ -18,6 +18,7 @@ import numpy as np
 from pricing_data import quality
 from pricing_data.csvfile import Table
 from pricing_data.errors import NoSuchMarket, TraceError
+from pricing_data.largecsv import Holds, read_table
 from pricing_data.layouts import LAYOUTS, Layout, Semantics, recognised
 from pricing_data.market import Market, PriceHistory, Prices, Series, Times
 from pricing_data.precedence import SILENCE_S
@@ -28,6 +29,14 @@ Filter = Callable[[Market], bool]
 
 NO_MARKET: Final = -1
 _AWS_PRODUCTS: Final = frozenset({"Linux/UNIX", "Linux/UNIX (Amazon VPC)"})
+HOLDS: Final = {
+    "product": Holds.NAME,
+    "time_quality": Holds.NAME,
+    **{name: Holds.NAME for layout in LAYOUTS for name in layout.identity},
+    **{layout.time: Holds.TIME for layout in LAYOUTS},
+    **{layout.price: Holds.PRICE for layout in LAYOUTS},
+}
+"""The columns of price files that are read here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +250,7 @@ def _flaws_by_market(raw: RawRows, flaw: Flaw, where: quality.Ints) -> dict[int,
 def read_rows(path: Path | str, *, only: Filter | None = None, label: str | None = None) -> RawRows:
     """Read a recorded price file without judging its rows. Raises TraceError where it is no price file."""
     name = str(path)
-    return price_rows(Table.read(Path(path), name), name, only=only, label=label)
+    return price_rows(read_table(Path(path), name, HOLDS), name, only=only, label=label)
 
 
 def price_rows(table: Table, name: str, *, only: Filter | None = None, label: str | None = None) -> RawRows:
@@ -272,24 +281,13 @@ def price_rows(table: Table, name: str, *, only: Filter | None = None, label: st
 
 def _markets(table: Table, layout: Layout) -> tuple[list[Market], quality.Ints]:
     """The markets of the file, and each row's place in that list."""
-    if table.plain is None:
-        return _told_apart([table.columns[name] for name in layout.identity], layout)
-    columns = [table.header.index(name) for name in layout.identity]
-    first, group = table.plain.groups(columns)
-    markets, places = _told_apart([table.plain.texts(column, first) for column in columns], layout)
-    return markets, places[group]
-
-
-def _told_apart(columns: Sequence[Sequence[str]], layout: Layout) -> tuple[list[Market], quality.Ints]:
-    """The markets in the rows of ``columns``, and each row's place among them."""
-    codes = np.zeros(len(columns[0]), np.int64)
-    for column in columns:
-        code_of = {value: code for code, value in enumerate(dict.fromkeys(column))}
-        if len(code_of) == 1:
-            continue
-        codes = codes * len(code_of) + np.fromiter(map(code_of.__getitem__, column), np.int64, len(column))
-    _, first, places = np.unique(codes, return_index=True, return_inverse=True)
-    return [layout.market(*(column[row] for column in columns)) for row in first], places
+    codes = np.zeros(len(table.numbers), np.int64)
+    columns = [table.coded(name) for name in layout.identity]
+    for texts, places in columns:
+        if len(texts) > 1:
+            codes = codes * len(texts) + places
+    _, first, codes = np.unique(codes, return_index=True, return_inverse=True)
+    return [layout.market(*(texts[places[row]] for texts, places in columns)) for row in first], codes
 
 
 def _right_product(table: Table, layout: Layout) -> Mask:

@@ -31,7 +31,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from pricing_data import csvfile, layouts, market, plainfields, quality, traces
+from pricing_data import csvfile, largecsv, layouts, market, quality, traces
 from pricing_data.layouts import Semantics
 from pricing_data.market import Market
 from pricing_data.quality import Example, Finding, Flaw
@@ -96,7 +96,7 @@ def _name(path: Path) -> str | None:
 @cache
 def _reader() -> str:
     """Of the source of all that has a part in reading a file."""
-    modules = (csvfile, layouts, market, plainfields, quality, traces)
+    modules = (csvfile, largecsv, layouts, market, quality, traces)
     source = b"".join(Path(str(module.__file__)).read_bytes() for module in modules)
     return hashlib.sha256(source + Path(__file__).read_bytes()).hexdigest()
 
