@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import agileml
 from agileml.app import (
@@ -97,14 +97,7 @@ def look_at_input(spec: JobSpec, app: Application, limit: Limit) -> InputSize:
 
 def _look(spec: JobSpec, app: Application, limit: Limit) -> InputSize:
     from agileml.looking import describe_input
-    from agileml.plain import PlainInput
-
-    described = describe_input(spec.data, app.columns, spec.columns)
-    plain = PlainInput.read(spec.data, app.columns, spec.columns)
-    if plain is not None:
-        table = cast("Table", plain)  # it answers all that a survey may ask
-        return InputSize(plain.counts(), _survey(app, table, spec), True, described)
-    from agileml.sampling import Sample  # brings DuckDB and pandas, which only other inputs need
+    from agileml.sampling import Sample  # brings DuckDB and pandas, which only an unknown input needs
     from agileml.tables import Table
 
     sample = Sample(spec.data, app.columns, spec.columns)
@@ -118,7 +111,7 @@ def _look(spec: JobSpec, app: Application, limit: Limit) -> InputSize:
             values = _survey(app, Table(spec.data, app.columns, called=spec.columns), spec)
         else:
             values = most
-    return InputSize(counts, values, exact, described)
+    return InputSize(counts, values, exact, describe_input(spec.data, app.columns, spec.columns))
 
 
 def _survey(app: Application, table: Table, spec: JobSpec) -> int:

@@ -16,6 +16,7 @@ from pricing_data.errors import TraceError
 from pricing_data.largecsv import LARGE, LargeTable, read_table
 from pricing_data.market import Market
 from pricing_data.traces import HOLDS, Recording, price_rows, sort_markets
+from tests.pricing_data.test_recorded import PRICE_FILES
 
 HEADER = "timestamp_utc,region,zone,instance_type,product,price_usd_hour"
 
@@ -99,6 +100,15 @@ def test_a_choice_of_markets_is_the_same_before_and_after_sorting_out(
             return str(error)
 
     assert _same(picked(early=True), picked(early=False))
+
+
+@pytest.mark.parametrize("file", PRICE_FILES)
+def test_recorded_files_are_read_alike(recorded_data: Path, file: str) -> None:
+    path = recorded_data / file
+    if not path.is_file():
+        pytest.skip(f"{path} is not among the recorded data")
+    assert isinstance(_read(path, large=0), Recording)
+    assert _agree(path)
 
 
 @given(
