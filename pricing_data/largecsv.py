@@ -1,4 +1,4 @@
-"""Large price files of plain CSV, read by pandas in half of the time and memory that it takes line by line.
+"""Large price files of plain CSV, read by pandas: in two thirds of the time and half of the memory of lines.
 
 Plain is ASCII without quotes, where no field begins with a space, every line ends with a newline and has as
 many fields as the header, and every time is written ``2016-06-01T00:00:00Z``; so are price files as good as
@@ -22,7 +22,7 @@ from pricing_data.csvfile import A_PRICE_FILE, Table, content_of, decoded, parse
 from pricing_data.market import Prices, Times
 from pricing_data.quality import Ints, Mask
 
-LARGE: Final = 10 * 2**20
+LARGE: Final = 20 * 2**20
 """Bytes, unpacked: of such a file pandas saves as much time as it takes to load."""
 _NOT_PLAIN: Final = (b'"', b", ", b"\n ", b"\r", b"\0", b"\x0b", b"\x0c", b"\x1c", b"\x1d", b"\x1e")
 """Quotes, spaces that the csv module skips, and what else ends a line of text."""

@@ -25,7 +25,7 @@ _TIMES = st.sampled_from([*_DATES, "2016-06-01 03:00:00", "2016-06-01T00:00:00+0
 _PRICES = st.sampled_from(
     ["0.04", "0.5", "1", ".25", "3.", "0.1234567", "-1", "1e-2", "nan", "", ".", "1.2.3", "1_0"]
 )
-_ZONES = st.sampled_from(["us-east-1a", "us-east-1b", "us-east-1", ""])
+_ZONES = st.sampled_from(["us-east-1a", "us-east-1b", "us-east-1", "", "NA", "nan", "1", "01"])
 _TYPES = st.sampled_from(["m4.xlarge", "c4.large", "m4.xlarge-of-a-very-long-name"])
 _PRODUCTS = st.sampled_from(["Linux/UNIX", "Linux/UNIX (Amazon VPC)", "Windows"])
 _ROW = st.builds(",".join, st.tuples(_TIMES, st.just("us-east-1"), _ZONES, _TYPES, _PRODUCTS, _PRICES))
