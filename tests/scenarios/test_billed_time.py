@@ -165,7 +165,7 @@ def test_unattended_machines_end_when_their_price_says_and_a_relaunch_buys_none_
 def test_machines_that_nobody_drives_end_with_their_lease(keeps: bool, tmp_path: Path) -> None:
     """After the usual hour. Who launches again goes on from the checkpoint, or is told why it cannot be."""
     with product(tmp_path) as job:
-        with_the_usual_lease(job)
+        with_a_lease_of_an_hour(job)
         if keeps:
             with (tmp_path / "scenario.yaml").open("a") as file:
                 file.write(f"checkpoint: {{store: {tmp_path}/states, every: 4}}\n")
@@ -195,7 +195,7 @@ def test_machines_that_nobody_drives_end_with_their_lease(keeps: bool, tmp_path:
 def test_a_program_that_nobody_drives_ends_with_the_lease_of_its_machine(tmp_path: Path) -> None:
     """What it did since its newest checkpoint is done again, on another machine."""
     with command(tmp_path, PAUSE="0.1") as job:
-        with_the_usual_lease(job)
+        with_a_lease_of_an_hour(job)
         job.launch()
         job.reach(12)
         lapsed_at, lived = leave_to_the_lease(job)
@@ -206,9 +206,9 @@ def test_a_program_that_nobody_drives_ends_with_the_lease_of_its_machine(tmp_pat
         check_the_lease(job, lapsed_at, lived)
 
 
-def with_the_usual_lease(job: Product) -> None:
+def with_a_lease_of_an_hour(job: Product) -> None:
     file = job.folder / "scenario.yaml"
-    file.write_text(file.read_text().replace(", lease: 10d", ""))
+    file.write_text(file.read_text().replace("lease: 10d", "lease: 1h"))
 
 
 def leave_to_the_lease(job: Product) -> tuple[float, dict[str, float]]:

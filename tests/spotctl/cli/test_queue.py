@@ -64,7 +64,8 @@ def test_json_is_a_line_for_each_event_and_the_outcome_last(home: Path) -> None:
 
 def test_a_speed_that_this_computer_does_not_keep_pace_with_is_said_beforehand(home: Path) -> None:
     """A job whose clock is as small as its data makes it, beside one whose file says more."""
-    small = JOB.replace("local: {core_seconds_per_clock: 2880}", "")
+    small = JOB.replace("core_seconds_per_clock: 2880, ", "")
+    assert small != JOB
     (home.parent / "small.yaml").write_text(small.replace("nightly", "small"))
     (home.parent / "large.yaml").write_text(JOB)
     Path("day.yaml").write_text("jobs: [{job: small.yaml}, {job: large.yaml}]\n")

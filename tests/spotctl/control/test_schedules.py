@@ -30,7 +30,7 @@ from spotctl.ledger import Ledger
 from tests.spotctl.build import MARKETS, Silent, random_trace, terms
 from tests.spotctl.control.random_world import Fault, RandomWorld
 
-MOST_FACTS = 600
+MOST_FACTS = 1500
 Plan = Callable[[State], tuple[e.Command, ...]]
 Evolve = Callable[[State, e.Entry], State]
 OHIO = Market("aws", "us-east-2", "us-east-2a", "m4.xlarge")
