@@ -109,7 +109,10 @@ def _plain_columns(content: bytes, name: str, holds: Mapping[str, Holds]) -> Map
     columns: dict[str, Any] = {}
     for (column, kind), place in zip(zip(header, kinds, strict=True), frame.columns, strict=True):
         if kind is Holds.NAME:
-            columns[column] = frame[place].array
+            names = frame[place].array
+            if names.categories.inferred_type not in ("string", "empty"):
+                return None  # where all are numbers pandas makes numbers of them: 01 is 1 then
+            columns[column] = names
         elif kind is not Holds.NOTHING:
             fields = frame[place].to_numpy()
             found = _moments(fields) if kind is Holds.TIME else _whole(fields)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from pricing_data.errors import TraceError
@@ -68,6 +68,7 @@ def _same(one: Recording | str, other: Recording | str) -> bool:
     )
 
 
+@example([], ["2016-06-01T00:00:00Z,us-east-1,01,m4.xlarge,Linux/UNIX,0.04"], "\n")
 @given(
     st.lists(st.one_of(_GOOD, _ROW), max_size=30),
     st.lists(_LINE, max_size=3),
