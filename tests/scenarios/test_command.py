@@ -101,8 +101,8 @@ def test_a_program_that_ignores_the_warning_loses_what_came_after_its_newest_che
 
 
 def test_a_program_that_keeps_and_says_nothing_is_known_to_have_run_for_nothing(tmp_path: Path) -> None:
-    with command(tmp_path, spikes(after=2700)) as job:
-        (tmp_path / "program" / "program.py").write_text("import time; time.sleep(1.5)")
+    with command(tmp_path, spikes(after=1800)) as job:
+        (tmp_path / "program" / "program.py").write_text("import time; time.sleep(3)")
         job.launch()
         final = job.end()
         assert (final["state"], final["clocks_redone"]) == ("done", 0), job.chatter
