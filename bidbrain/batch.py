@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from bidbrain.arrays import Flags, Floats
 from bidbrain.model import Limits, Reliable, Scaling
-from pricing_data.market import Market, MarketRules
+from pricing_data.model.market import Market, MarketRules
 
 Codes: TypeAlias = npt.NDArray[np.int64]
 

@@ -13,8 +13,8 @@ from typing import TypeAlias
 import numpy as np
 
 from bidbrain.arrays import Flags, Floats
-from pricing_data.market import MarketRules, Refund
-from pricing_data.units import HOUR_S
+from pricing_data.model.market import MarketRules, Refund
+from pricing_data.model.units import HOUR_S
 
 Lives: TypeAlias = Callable[[Floats, Flags], tuple[Floats, Floats]]
 """From horizons in seconds, and where they are asked for, to survival and expected uptime there."""

@@ -25,7 +25,7 @@ from bidbrain.policies.problem import Cluster, Jobs, Kinds, ShareProblem
 from bidbrain.promised import Moment, Pace, Promises
 from bidbrain.reserved import Rounds
 from bidbrain.rounds import FADE, ROUND_S, Combinations, Slot, choose
-from pricing_data.units import HOUR_S
+from pricing_data.model.units import HOUR_S
 
 _DONE: Final = 1e-9
 """Of a job's steps: what rounding may leave."""

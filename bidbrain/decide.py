@@ -19,8 +19,8 @@ from bidbrain.footprint import Reckoned, bid_at, delta_of
 from bidbrain.model import Action, Decision, Observation, Offer, Weighed
 from bidbrain.requests import Weighing, weigh_renewals, weigh_requests
 from bidbrain.single import Single
-from pricing_data.market import Market
-from pricing_data.units import HOUR_S, Usd, UsdPerHour
+from pricing_data.model.market import Market
+from pricing_data.model.units import HOUR_S, Usd, UsdPerHour
 
 _SHOWN: Final = 200
 """Alternatives that a decision keeps, the best ones: enough to see why, and a ledger stays small."""

@@ -19,8 +19,8 @@ import numpy as np
 
 from bidbrain.arrays import Floats
 from bidbrain.moves import MARGIN, Baggage, EgressPrices, Place, move_cost, worth_moving
-from pricing_data.market import Market
-from pricing_data.units import HOUR_S, Seconds, Usd, UsdPerHour
+from pricing_data.model.market import Market
+from pricing_data.model.units import HOUR_S, Seconds, Usd, UsdPerHour
 
 
 @dataclass(frozen=True, slots=True, eq=False)

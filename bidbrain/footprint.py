@@ -16,7 +16,7 @@ from bidbrain.charges import billed_seconds
 from bidbrain.cost import cost_per_work, footprint_charge
 from bidbrain.weigh import Requestable
 from bidbrain.work import Allocations, eviction_of_any, expected_work, reliable_column
-from pricing_data.units import HOUR_S, UsdPerHour
+from pricing_data.model.units import HOUR_S, UsdPerHour
 
 
 @dataclass(frozen=True, slots=True, eq=False)

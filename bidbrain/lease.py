@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pricing_data.market import Market
-from pricing_data.units import Instant
+from pricing_data.model.market import Market
+from pricing_data.model.units import Instant
 
 
 @dataclass(frozen=True, slots=True)

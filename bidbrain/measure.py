@@ -28,7 +28,7 @@ from typing import Final
 
 from bidbrain.model import Scaling
 from bidbrain.speeds import Speed, Speeds, Spell
-from pricing_data.units import Seconds
+from pricing_data.model.units import Seconds
 
 _KEPT: Final = 32
 """Observations of one quantity; older ones are forgotten, so that a job that changes is followed."""

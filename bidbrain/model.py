@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from bidbrain.eviction.base import FittedMarkets
 from bidbrain.moves import Carried
-from pricing_data.market import Market, MarketRules
-from pricing_data.units import Instant, Seconds, Usd, UsdPerHour
+from pricing_data.model.market import Market, MarketRules
+from pricing_data.model.units import Instant, Seconds, Usd, UsdPerHour
 
 BID_DELTAS: Final = tuple(round(float(delta), 6) for delta in np.geomspace(0.0001, 0.4, 20))
 """Dollars per hour above the price: the range of Harlap 4.3.1, spaced evenly in the logarithm."""

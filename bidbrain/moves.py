@@ -24,8 +24,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from pricing_data.market import Market
-from pricing_data.units import HOUR_S, MicroUsd, Seconds, Usd, UsdPerHour, micros
+from pricing_data.model.market import Market
+from pricing_data.model.units import HOUR_S, MicroUsd, Seconds, Usd, UsdPerHour, micros
 
 BYTES_PER_GB: Final = 10**9
 

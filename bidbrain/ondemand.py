@@ -24,9 +24,9 @@ import numpy as np
 from bidbrain.arrays import Floats
 from bidbrain.batch import Codes
 from bidbrain.model import Curve, Scaling
-from pricing_data.billing import MICROS_PER_USD, on_demand_micros, whole_s
-from pricing_data.market import Market, MarketRules
-from pricing_data.units import HOUR_S, MicroUsd, Seconds, UsdPerHour
+from pricing_data.model.billing import MICROS_PER_USD, on_demand_micros, whole_s
+from pricing_data.model.market import Market, MarketRules
+from pricing_data.model.units import HOUR_S, MicroUsd, Seconds, UsdPerHour
 
 _CHUNK: Final = 4096
 """Counts that are looked at together; most jobs allow fewer."""

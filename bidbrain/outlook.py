@@ -19,8 +19,8 @@ import numpy as np
 from bidbrain.footprint import bid_deltas, requestable
 from bidbrain.model import Observation
 from bidbrain.single import Single
-from pricing_data.market import Market
-from pricing_data.units import HOUR_S, UsdPerHour
+from pricing_data.model.market import Market
+from pricing_data.model.units import HOUR_S, UsdPerHour
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,8 @@ from bidbrain.footprint import held, reckon
 from bidbrain.model import UNBOUNDED, Action, Decision, Holding, Observation
 from bidbrain.single import Single
 from bidbrain.work import mean_left
-from pricing_data.billing import billed_s
-from pricing_data.units import HOUR_S, Instant, Seconds, Usd, UsdPerHour
+from pricing_data.model.billing import billed_s
+from pricing_data.model.units import HOUR_S, Instant, Seconds, Usd, UsdPerHour
 
 ENDLESS_S: Final = 100 * 365 * 24 * HOUR_S
 """Longer ones are slips of the keyboard, and soon later than a date can say."""

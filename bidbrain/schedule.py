@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from bidbrain.model import Holding
-from pricing_data.units import Instant
+from pricing_data.model.units import Instant
 
 DECISION_PERIOD_S: Final = 120
 """The paper considers new allocations every two minutes."""

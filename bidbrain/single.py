@@ -11,7 +11,7 @@ from bidbrain.batch import BulkMarkets, Chances, Held, Moments, Setting
 from bidbrain.eviction.asked import Asked
 from bidbrain.eviction.base import FittedMarkets
 from bidbrain.model import Holding, Observation
-from pricing_data.market import Market
+from pricing_data.model.market import Market
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -30,7 +30,7 @@ from bidbrain.arrays import Flags, Floats
 from bidbrain.batch import Codes, Moments, Setting
 from bidbrain.charges import billed_seconds
 from bidbrain.footprint import delta_of
-from pricing_data.units import HOUR_S
+from pricing_data.model.units import HOUR_S
 
 UNKNOWN_PER_S: Final = 0.05 / HOUR_S
 """A market that nobody watched is taken to lose machines once in twenty hours."""

@@ -19,7 +19,7 @@ import numpy as np
 from bidbrain.arrays import Floats
 from bidbrain.model import Reliable, Scaling
 from bidbrain.work import Allocations
-from pricing_data.units import HOUR_S
+from pricing_data.model.units import HOUR_S
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -25,7 +25,7 @@ import numpy as np
 
 from bidbrain.arrays import Floats
 from bidbrain.model import Reliable, Scaling
-from pricing_data.units import HOUR_S
+from pricing_data.model.units import HOUR_S
 
 
 @dataclass(frozen=True, slots=True)

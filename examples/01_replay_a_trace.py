@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bidbrain.model import Action
-from pricing_data.units import format_instant, format_micros
+from pricing_data.model.units import format_instant, format_micros
 from spotctl.control import events
 from spotctl.control.drive import drive, start
 from spotctl.control.state import State

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from pricing_data.units import MicroUsd, Seconds
+from pricing_data.model.units import MicroUsd, Seconds
 
 Argument: TypeAlias = str | int | float | bool | tuple[str | int | float | bool, ...]
 

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from pricing_data.units import Instant, format_instant
+from pricing_data.model.units import Instant, format_instant
 from spotctl import background
 from spotctl.errors import SpotctlError
 from spotctl.report.summary import VERSION, RunSummary

@@ -15,7 +15,7 @@ from typing import Final
 
 import yaml
 
-from pricing_data.units import MicroUsd, Seconds, micros
+from pricing_data.model.units import MicroUsd, Seconds, micros
 from spotctl import jobcommand
 from spotctl.config import (
     DEFAULT_STRATEGY,

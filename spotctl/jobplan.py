@@ -11,8 +11,8 @@ from math import floor, inf, isfinite
 from bidbrain.deadline.feasibility import Promise
 from bidbrain.model import Action
 from bidbrain.plan import Plan, plan_ahead
-from pricing_data.traces import Recording
-from pricing_data.units import Seconds, micros
+from pricing_data.formats.traces import Recording
+from pricing_data.model.units import Seconds, micros
 from spotctl.checks import check_job, measure_job
 from spotctl.clockwork import ClockWork, WorkSource, find_clock_work
 from spotctl.config import JobSpec

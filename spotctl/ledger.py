@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, get_args
 
-from pricing_data.units import Instant
+from pricing_data.model.units import Instant
 from spotctl.codec import CodecError, decode, encode
 from spotctl.control.events import Command, Entry
 from spotctl.errors import LedgerError

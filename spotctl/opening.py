@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
-from pricing_data.traces import Recording
+from pricing_data.formats.traces import Recording
 from spotctl.control import events as e
 from spotctl.control.drive import fold, start, unexecuted
 from spotctl.control.evolve import begin as begin_state

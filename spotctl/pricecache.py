@@ -31,12 +31,20 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from pricing_data import csvfile, largecsv, layouts, market, quality, traces
-from pricing_data.layouts import Semantics
-from pricing_data.market import Market
-from pricing_data.quality import Example, Finding, Flaw
+from pricing_data.formats import csv_columns, large_csv, layouts, quality, traces
+from pricing_data.formats.layouts import Semantics
+from pricing_data.formats.quality import Example, Finding, Flaw
+from pricing_data.formats.traces import (
+    Filter,
+    Recording,
+    SortedFile,
+    read_rows,
+    read_trace,
+    sort_markets,
+)
+from pricing_data.model import market
+from pricing_data.model.market import Market
 from pricing_data.snapshots import BUNDLED, BUNDLED_LABEL, bundled_market
-from pricing_data.traces import Filter, Recording, SortedFile, read_rows, read_trace, sort_markets
 from spotctl.home import default_root
 from spotctl.timesource import wall_clock
 
@@ -96,7 +104,7 @@ def _name(path: Path) -> str | None:
 @cache
 def _reader() -> str:
     """Of the source of all that has a part in reading a file."""
-    modules = (csvfile, largecsv, layouts, market, quality, traces)
+    modules = (csv_columns, large_csv, layouts, market, quality, traces)
     source = b"".join(Path(str(module.__file__)).read_bytes() for module in modules)
     return hashlib.sha256(source + Path(__file__).read_bytes()).hexdigest()
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from agileml.hosts.local import LocalHost
-from pricing_data.units import Seconds, parse_duration
+from pricing_data.model.units import Seconds, parse_duration
 from spotctl.errors import LedgerError, SpotctlError, UsageError
 from spotctl.inputs import CLAIM, InputStore, claim_of
 from spotctl.opening import settings_of

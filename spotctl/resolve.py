@@ -14,11 +14,11 @@ from bidbrain.model import Limits, Scaling
 from bidbrain.strategies.recovery import Checkpointing
 from pricing_data.catalogue import Catalogue, bundled_egress
 from pricing_data.errors import NoSuchMarket, TraceError
-from pricing_data.market import Market, MarketRules, PriceHistory
-from pricing_data.rules import RULES, default_rules, together
-from pricing_data.spells import Observations
-from pricing_data.traces import Recording
-from pricing_data.units import Instant, Seconds, format_instant
+from pricing_data.formats.traces import Recording
+from pricing_data.model.capacity_spells import Observations
+from pricing_data.model.market import Market, MarketRules, PriceHistory
+from pricing_data.model.rules import RULES, default_rules, together
+from pricing_data.model.units import Instant, Seconds, format_instant
 from spotctl.config import NEED_DEADLINE, JobSpec
 from spotctl.control.terms import Keeping, Luggage, Stop, Tariff, Terms, Tradable
 from spotctl.errors import JobError, UsageError
@@ -41,7 +41,7 @@ class PriceOptions:
     start: Instant | None = None
     rules: str | None = None
     availability: Path | None = None
-    """When the markets had capacity (see ``pricing_data.availability``); None: always."""
+    """When the markets had capacity (see ``pricing_data.formats.availability``); None: always."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +231,7 @@ def _capacity(options: PriceOptions, tradable: Iterable[Tradable]) -> Observatio
     """What was recorded of the job's markets. Raises UsageError where that is nothing."""
     if options.availability is None:
         return Observations()
-    from pricing_data.availability import read_availability  # few runs bring a file of it
+    from pricing_data.formats.availability import read_availability  # few runs bring a file of it
 
     try:
         watched = read_availability(options.availability)

@@ -29,8 +29,8 @@ from spotctl.timesource import pause, stopwatch, wall_clock
 if TYPE_CHECKING:
     import numpy as np
 
-    from pricing_data.market import Market, PriceHistory
-    from pricing_data.spells import Observations
+    from pricing_data.model.capacity_spells import Observations
+    from pricing_data.model.market import Market, PriceHistory
     from spotctl.control.events import Ask
     from spotctl.control.state import State
     from spotctl.ledger import Ledger
@@ -111,7 +111,7 @@ class Run:
 
     def state(self) -> State:
         """The fold of the record, without estimates of evictions."""
-        from pricing_data.market import PriceHistory
+        from pricing_data.model.market import PriceHistory
         from spotctl.control.drive import fold
 
         ledger = self.ledger()
@@ -190,14 +190,14 @@ class Run:
 
     def load_history(self) -> PriceHistory:
         """Prices before the start. Raises LedgerError where they cannot be read."""
-        from pricing_data.market import PriceHistory, Series
+        from pricing_data.model.market import PriceHistory, Series
 
         found = self._load("times", "prices")
         return PriceHistory.of({market: Series(*columns) for market, columns in found.items()})
 
     def load_capacity(self) -> Observations:
         """What was seen of capacity before the start. Raises LedgerError where it cannot be read."""
-        from pricing_data.spells import Observations, Spells
+        from pricing_data.model.capacity_spells import Observations, Spells
 
         found = self._load("spells")
         return Observations.of({market: Spells.of(*spells) for market, (spells,) in found.items()})
@@ -205,7 +205,7 @@ class Run:
     def _load(self, *names: str) -> Mapping[Market, tuple[np.ndarray, ...]]:
         import numpy as np
 
-        from pricing_data.market import Market
+        from pricing_data.model.market import Market
 
         path = self.folder / "history.npz"
         try:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from pricing_data.market import PriceHistory
-from pricing_data.units import Instant
+from pricing_data.model.market import PriceHistory
+from pricing_data.model.units import Instant
 from spotctl import background
 from spotctl.config import JobSpec
 from spotctl.control import events as e

@@ -16,7 +16,7 @@ from typing import Final
 
 from bidbrain.model import Weighed
 from bidbrain.plan import Plan
-from pricing_data.units import HOUR_S, Seconds, Usd
+from pricing_data.model.units import HOUR_S, Seconds, Usd
 from spotctl.control.state import State
 
 _MATTERS: Final = 1.1

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
-from pricing_data.units import MicroUsd, Seconds
+from pricing_data.model.units import MicroUsd, Seconds
 from spotctl.codec import from_json, to_json
 from spotctl.config import JobSpec
 from spotctl.errors import LedgerError

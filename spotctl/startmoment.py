@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pricing_data.units import HOUR_S, Instant
+from pricing_data.model.units import HOUR_S, Instant
 
 DAY_S: Final = 24 * HOUR_S
 WEEK_S: Final = 7 * DAY_S

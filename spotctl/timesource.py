@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from pricing_data.units import Instant
+from pricing_data.model.units import Instant
 
 _SLICE_S = 0.05
 """Longest real wait before somebody else is looked at again."""

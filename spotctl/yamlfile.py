@@ -21,7 +21,7 @@ from typing import Final, NoReturn, Self, TypeAlias, TypeVar
 
 import yaml
 
-from pricing_data.units import Seconds, parse_duration
+from pricing_data.model.units import Seconds, parse_duration
 from spotctl.errors import JobFileError, Problem, UsageError
 
 T = TypeVar("T")

@@ -1,4 +1,4 @@
-"""What allocations cost, exact to the micro-dollar: ``pricing_data.billing.settle`` for very many at once.
+"""What allocations cost, exact to the micro-dollar: ``pricing_data.model.billing.settle`` for very many at once.
 
     r    allocations that ended
     q    billing hours of all of them, laid end to end
@@ -18,8 +18,8 @@ from bidbrain.backtest.ended import Allotments
 from bidbrain.backtest.job import Accounting
 from bidbrain.backtest.tape import NEVER, Tape
 from bidbrain.batch import Codes
-from pricing_data.market import MarketRules, Pays, Refund
-from pricing_data.units import HOUR_S
+from pricing_data.model.market import MarketRules, Pays, Refund
+from pricing_data.model.units import HOUR_S
 
 _MICROS = 1_000_000
 

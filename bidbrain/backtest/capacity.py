@@ -13,8 +13,8 @@ import numpy as np
 
 from bidbrain.arrays import Flags
 from bidbrain.batch import Codes
-from pricing_data.market import Market
-from pricing_data.spells import Observations, Spells
+from pricing_data.model.capacity_spells import Observations, Spells
+from pricing_data.model.market import Market
 
 NEVER = np.int64(2**62)
 """Later than everything."""

@@ -38,7 +38,7 @@ from bidbrain.batch import Chances, Codes, Held, Moments, Setting
 from bidbrain.schedule import DECISION_PERIOD_S, REFUSED_REST_S, RENEWAL_LEAD_S
 from bidbrain.strategies.base import NOTHING, Exchanging, Placing, Strategy
 from bidbrain.strategies.tier import MOST_TAKEN
-from pricing_data.units import HOUR_S
+from pricing_data.model.units import HOUR_S
 
 Beliefs: TypeAlias = Callable[[Codes], Chances]
 """From the moments at which n jobs last fitted their models to what they believe of evictions."""

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Final
 
 from bidbrain.strategies.tier import Restart
-from pricing_data.units import Seconds
+from pricing_data.model.units import Seconds
 
 DRAIN_S: Final = 10
 """From a planned end to safe-to-end, as in a modelled training: then the machine is released."""

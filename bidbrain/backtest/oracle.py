@@ -41,8 +41,8 @@ from bidbrain.arrays import Floats
 from bidbrain.backtest.job import Job
 from bidbrain.backtest.tape import Tape
 from bidbrain.batch import Codes, Setting
-from pricing_data.market import Refund
-from pricing_data.units import HOUR_S
+from pricing_data.model.market import Refund
+from pricing_data.model.units import HOUR_S
 
 GRID_S: Final = 60
 _PRICES: Final = 10

@@ -18,8 +18,8 @@ import numpy as np
 from bidbrain.arrays import Flags, Floats
 from bidbrain.batch import Chances, Codes
 from bidbrain.eviction.base import FittedMarkets
-from pricing_data.market import Market
-from pricing_data.units import HOUR_S
+from pricing_data.model.market import Market
+from pricing_data.model.units import HOUR_S
 
 _WITHIN_THE_HOUR_S: Final = (0, 60, 180, 300, 600, 900, 1200, 1800, 2400, 3000, HOUR_S, HOUR_S + 180)
 """The last one is the longest time that anything is held for: an hour, renewed 180 s before its end."""

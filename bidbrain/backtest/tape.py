@@ -21,9 +21,9 @@ from bidbrain.backtest.capacity import NEVER as NEVER
 from bidbrain.backtest.capacity import Capacity
 from bidbrain.batch import Codes
 from bidbrain.maxima import first_above, sparse_table
-from pricing_data.market import Market, PriceHistory
-from pricing_data.spells import Observations
-from pricing_data.units import Instant
+from pricing_data.model.capacity_spells import Observations
+from pricing_data.model.market import Market, PriceHistory
+from pricing_data.model.units import Instant
 
 UNLIMITED: Final = Observations()
 _BUCKET_S: Final = 300

@@ -18,7 +18,7 @@ from bidbrain.deadline.model import Choice, Codes, Job, Machine, Situation, Situ
 from bidbrain.deadline.net import margins_after, within_net
 from bidbrain.deadline.simulator import Rule
 from bidbrain.deadline.spells import Belief, Beliefs
-from pricing_data.units import HOUR_S, Seconds, Usd
+from pricing_data.model.units import HOUR_S, Seconds, Usd
 
 _NOTHING, _SPOT, _ON_DEMAND = (int(machine) for machine in Machine)
 

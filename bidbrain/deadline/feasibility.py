@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bidbrain.deadline.model import Job
-from pricing_data.units import HOUR_S, MicroUsd, Seconds, Usd
+from pricing_data.model.units import HOUR_S, MicroUsd, Seconds, Usd
 
 _DUST: Final = 1e-7
 """Dollars that rounding may lose: a tenth of the least that can be owed."""

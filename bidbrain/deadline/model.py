@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bidbrain.arrays import Flags, Floats
-from pricing_data.units import HOUR_S, Seconds, Usd, UsdPerHour
+from pricing_data.model.units import HOUR_S, Seconds, Usd, UsdPerHour
 
 Codes = npt.NDArray[np.int64]
 """Values of ``Machine``."""

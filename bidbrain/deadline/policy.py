@@ -17,7 +17,7 @@ from bidbrain.deadline.model import Choice, Codes, Job, Machine, Situation, Situ
 from bidbrain.deadline.net import allowed, margins_after
 from bidbrain.deadline.plan import Plan
 from bidbrain.deadline.spells import PRIOR, Belief, Beliefs, SpellPrior
-from pricing_data.units import HOUR_S, Seconds, Usd
+from pricing_data.model.units import HOUR_S, Seconds, Usd
 
 
 @dataclass(frozen=True, slots=True, eq=False)

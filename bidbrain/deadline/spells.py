@@ -25,7 +25,7 @@ from typing import Final, Self
 import numpy as np
 
 from bidbrain.arrays import Flags, Floats
-from pricing_data.units import Seconds
+from pricing_data.model.units import Seconds
 
 
 @dataclass(frozen=True, slots=True)

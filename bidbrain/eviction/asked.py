@@ -14,8 +14,8 @@ import numpy as np
 
 from bidbrain.arrays import Flags, Floats, Indices
 from bidbrain.eviction.base import FittedMarkets
-from pricing_data.market import Market
-from pricing_data.units import HOUR_S
+from pricing_data.model.market import Market
+from pricing_data.model.units import HOUR_S
 
 _GRID: Final = 16
 """Questions put together that are worth remembering: what is held is asked about in fewer, seldom again."""

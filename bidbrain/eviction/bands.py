@@ -24,9 +24,9 @@ import numpy as np
 from bidbrain.eviction.base import Evidence
 from bidbrain.eviction.curves import FittedCurves
 from bidbrain.eviction.hazard import HazardCurve, MarketCurve, gamma_limits
-from pricing_data.market import Market, PriceHistory
-from pricing_data.spells import Observations
-from pricing_data.units import Instant, Seconds
+from pricing_data.model.capacity_spells import Observations
+from pricing_data.model.market import Market, PriceHistory
+from pricing_data.model.units import Instant, Seconds
 
 _NEARLY_ALL: Final = 0.95
 """Where the upper end is everything, or a figure says so: a hazard has to be finite."""

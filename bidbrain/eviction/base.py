@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 
-from pricing_data.market import Market, PriceHistory
-from pricing_data.spells import Observations
-from pricing_data.units import Instant, Seconds
+from pricing_data.model.capacity_spells import Observations
+from pricing_data.model.market import Market, PriceHistory
+from pricing_data.model.units import Instant, Seconds
 
 Z_95: Final = 1.959964
 """Standard deviations either side of a normal law's middle that hold 95 % of it."""

@@ -22,8 +22,8 @@ import numpy as np
 
 from bidbrain.arrays import Floats, Indices
 from bidbrain.eviction.first_passage import DUST_USD
-from pricing_data.market import Series
-from pricing_data.units import Instant
+from pricing_data.model.market import Series
+from pricing_data.model.units import Instant
 
 _BLOCK: Final = 1 << 15
 """Steps in a block: its arrays take some hundred kilobytes each."""

@@ -22,9 +22,9 @@ from bidbrain.eviction.lifetime_model import Lifetimes
 from bidbrain.eviction.pooled import Pooled
 from bidbrain.eviction.price_crossing import PriceCrossing
 from bidbrain.eviction.scoring import FitAt, choose
-from pricing_data.market import Market, MarketRules, PriceHistory
-from pricing_data.spells import Observations
-from pricing_data.units import Instant, Seconds
+from pricing_data.model.capacity_spells import Observations
+from pricing_data.model.market import Market, MarketRules, PriceHistory
+from pricing_data.model.units import Instant, Seconds
 
 _CHOSEN_EVERY_S: Final = 86400
 

@@ -31,9 +31,9 @@ from bidbrain.eviction.exposure import AGE_EDGES_S, Rows, rows_of
 from bidbrain.eviction.hazard import HazardCurve, MarketCurve, gamma_limits
 from bidbrain.eviction.poisson import ridge_poisson
 from bidbrain.eviction.record import Record
-from pricing_data.market import Market, PriceHistory
-from pricing_data.spells import Observations, Spells
-from pricing_data.units import HOUR_S, Instant, Seconds
+from pricing_data.model.capacity_spells import Observations, Spells
+from pricing_data.model.market import Market, PriceHistory
+from pricing_data.model.units import HOUR_S, Instant, Seconds
 
 _DAY_S: Final = 86400
 _KNOTS_S: Final = (0.5 * HOUR_S, 2.0 * HOUR_S, 8.0 * HOUR_S)

@@ -13,8 +13,8 @@ from typing import Protocol
 from bidbrain.eviction.base import Beta, Evidence
 from bidbrain.eviction.bulk import CurveChances
 from bidbrain.eviction.hazard import MarketCurve, beta_limits
-from pricing_data.market import Market, PriceHistory
-from pricing_data.units import Instant, Seconds
+from pricing_data.model.market import Market, PriceHistory
+from pricing_data.model.units import Instant, Seconds
 
 NOTHING = Evidence(Seconds(0.0), Seconds(0.0), "nothing is known of this market")
 

@@ -15,8 +15,8 @@ from typing import Final
 import numpy as np
 
 from bidbrain.arrays import Flags, Floats, Indices
-from pricing_data.spells import Observations, Spells
-from pricing_data.units import HOUR_S
+from pricing_data.model.capacity_spells import Observations, Spells
+from pricing_data.model.units import HOUR_S
 
 AGE_EDGES_S: Final[Floats] = np.concatenate(
     [[0, 60, 120, 300, 600, 900, 1200], np.arange(0.5, 12, 0.5) * HOUR_S, np.arange(12, 337, 3) * HOUR_S]

@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from bidbrain.arrays import Floats, Indices
 from bidbrain.maxima import first_above, widen
-from pricing_data.market import Series
-from pricing_data.units import Instant
+from pricing_data.model.market import Series
+from pricing_data.model.units import Instant
 
 DUST_USD: Final = 1e-9
 """Dollars per hour. Prices are quoted in millionths at the finest: less than this is a sum of floats

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from bidbrain.arrays import Floats
 from bidbrain.eviction.base import Z_95, Evidence
-from pricing_data.units import Seconds
+from pricing_data.model.units import Seconds
 
 CERTAIN: Final = 50.0
 """A cumulative hazard that nothing outlives: survival 2e-22."""

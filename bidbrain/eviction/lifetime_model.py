@@ -13,9 +13,9 @@ from bidbrain.eviction.base import Evidence
 from bidbrain.eviction.curves import FittedCurves
 from bidbrain.eviction.hazard import MarketCurve, gamma_limits
 from bidbrain.eviction.lifetimes import Fit, kaplan_meier
-from pricing_data.market import Market, PriceHistory
-from pricing_data.spells import Observations
-from pricing_data.units import Instant, Seconds
+from pricing_data.model.capacity_spells import Observations
+from pricing_data.model.market import Market, PriceHistory
+from pricing_data.model.units import Instant, Seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ import numpy as np
 
 from bidbrain.arrays import Flags, Floats
 from bidbrain.eviction.hazard import CERTAIN, HazardCurve
-from pricing_data.units import HOUR_S
+from pricing_data.model.units import HOUR_S
 
 Fit: TypeAlias = Callable[[Floats, Flags], HazardCurve]
 """From (ages watched, lost), with at least one loss and none at age 0, to a hazard."""

@@ -27,9 +27,9 @@ from bidbrain.eviction.base import Evidence
 from bidbrain.eviction.curves import FittedCurves
 from bidbrain.eviction.exposure import Rows, rows_of
 from bidbrain.eviction.hazard import HazardCurve, MarketCurve, gamma_limits
-from pricing_data.market import Market, PriceHistory
-from pricing_data.spells import Observations
-from pricing_data.units import HOUR_S, Instant, Seconds
+from pricing_data.model.capacity_spells import Observations
+from pricing_data.model.market import Market, PriceHistory
+from pricing_data.model.units import HOUR_S, Instant, Seconds
 
 _EDGES_S: Final[Floats] = np.array([0, 1 / 6, 0.5, 1, 2, 4, 8, 16, 24, 72, 168], np.float64) * HOUR_S
 _SHAPES: Final = (0.5, 100.0)

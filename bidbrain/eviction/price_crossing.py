@@ -23,8 +23,8 @@ from bidbrain.eviction.base import Beta, Evidence
 from bidbrain.eviction.confidence import coming_week
 from bidbrain.eviction.first_passage import Passages, Steps
 from bidbrain.eviction.recorded import Recorded
-from pricing_data.market import Market, PriceHistory
-from pricing_data.units import HOUR_S, Instant, Seconds
+from pricing_data.model.market import Market, PriceHistory
+from pricing_data.model.units import HOUR_S, Instant, Seconds
 
 _Question: TypeAlias = tuple[Market, float, float]
 """(market, bid delta, horizon in seconds)."""

@@ -22,8 +22,8 @@ import numpy.typing as npt
 
 from bidbrain.arrays import Floats
 from bidbrain.eviction.first_passage import DUST_USD, Steps, outlook
-from pricing_data.market import Series
-from pricing_data.units import HOUR_S, Instant
+from pricing_data.model.market import Series
+from pricing_data.model.units import HOUR_S, Instant
 
 _REACHES_S: Final = (HOUR_S, 2 * HOUR_S, 24 * HOUR_S)
 """An hour that is asked for, one and the next that it was renewed for, and a day to judge a market by."""

@@ -21,9 +21,9 @@ import numpy as np
 
 from bidbrain.arrays import Flags, Floats
 from bidbrain.eviction.base import FittedMarkets
-from pricing_data.market import Market
-from pricing_data.spells import Observations, Spells
-from pricing_data.units import HOUR_S, Instant
+from pricing_data.model.capacity_spells import Observations, Spells
+from pricing_data.model.market import Market
+from pricing_data.model.units import HOUR_S, Instant
 
 _DAY_S: Final = 86400
 _SURE: Final = 1e-4

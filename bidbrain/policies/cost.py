@@ -41,7 +41,7 @@ from bidbrain.policies.program import Program
 from bidbrain.policies.rising import highest, top
 from bidbrain.policies.worths import most_worth
 from bidbrain.solver import Method, Solver, Unsolvable, solve
-from pricing_data.units import HOUR_S
+from pricing_data.model.units import HOUR_S
 
 _EXACT: Final = 1e-9
 _MOST_STEPS: Final = 100

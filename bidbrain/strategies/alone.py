@@ -21,8 +21,8 @@ from typing import Final, Protocol
 
 from bidbrain.model import Action, Decision, Observation, Offer, Weighed
 from bidbrain.moves import MARGIN, Place
-from pricing_data.market import Market
-from pricing_data.units import HOUR_S, Seconds, UsdPerHour
+from pricing_data.model.market import Market
+from pricing_data.model.units import HOUR_S, Seconds, UsdPerHour
 
 LASTS_S: Final = 86_400.0
 """For how long the prices of now may be expected to tell one place from another."""

@@ -31,7 +31,7 @@ from bidbrain.strategies.live import renew_one
 from bidbrain.strategies.reasons import Compared, acquire, give_up, hold
 from bidbrain.strategies.recovery import ELASTIC, Recovery
 from bidbrain.strategies.tier import Placement, Restart, place_tier
-from pricing_data.units import HOUR_S
+from pricing_data.model.units import HOUR_S
 
 TWICE_S: Final = 90.0
 """So long both are paid in an exchange: from when the new ones run to when the old ones went."""

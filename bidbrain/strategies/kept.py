@@ -41,7 +41,7 @@ from bidbrain.strategies.pledge import (
     target,
 )
 from bidbrain.strategies.targets import Target, fair_offers
-from pricing_data.units import HOUR_S, Seconds
+from pricing_data.model.units import HOUR_S, Seconds
 
 
 class Choosing(Protocol):

@@ -12,7 +12,7 @@ from bidbrain.footprint import held, reckon
 from bidbrain.model import Action, Decision, Observation
 from bidbrain.single import Single
 from bidbrain.strategies.base import NOTHING, Requests
-from pricing_data.units import UsdPerHour
+from pricing_data.model.units import UsdPerHour
 
 
 class Batched(Protocol):

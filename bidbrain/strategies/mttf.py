@@ -22,8 +22,8 @@ from typing import Final
 
 from bidbrain.batch import Setting
 from bidbrain.eviction.base import FittedMarkets
-from pricing_data.market import Market, PriceHistory
-from pricing_data.units import HOUR_S, Instant, Seconds
+from pricing_data.model.market import Market, PriceHistory
+from pricing_data.model.units import HOUR_S, Instant, Seconds
 
 HORIZON_S: Final = 24 * HOUR_S
 """Long enough to meet the failures of a day's job; a history must be longer to say anything."""

@@ -20,7 +20,7 @@ from bidbrain.model import Holding, Observation
 from bidbrain.moves import NO_MOVE, MoveCost, Place
 from bidbrain.schedule import DECISION_PERIOD_S
 from bidbrain.strategies.targets import Target, fair_offers, targets
-from pricing_data.units import HOUR_S, Instant, Seconds, Usd, UsdPerHour
+from pricing_data.model.units import HOUR_S, Instant, Seconds, Usd, UsdPerHour
 
 _PRICE_STEP: Final = 0.1
 """Spot prices are rounded up to the next of a scale of 10 % steps, so that one plan serves many decisions."""

@@ -12,7 +12,7 @@ from bidbrain.batch import Codes
 from bidbrain.model import Action, Decision, Observation, Weighed
 from bidbrain.single import Single
 from bidbrain.steady import Costs, Rates
-from pricing_data.units import HOUR_S, Usd, UsdPerHour
+from pricing_data.model.units import HOUR_S, Usd, UsdPerHour
 
 _SHOWN: Final = 50
 """Markets that a decision keeps, the cheapest ones: enough to see why, and a ledger stays small."""

@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from pricing_data.units import Seconds
+from pricing_data.model.units import Seconds
 
 
 @dataclass(frozen=True, slots=True)

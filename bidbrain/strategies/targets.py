@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bidbrain.model import Observation, Offer
-from pricing_data.market import Market
-from pricing_data.units import UsdPerHour
+from pricing_data.model.market import Market
+from pricing_data.model.units import UsdPerHour
 
 
 @dataclass(frozen=True, slots=True)

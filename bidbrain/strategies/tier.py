@@ -28,7 +28,7 @@ from bidbrain.arrays import Flags, Floats
 from bidbrain.batch import Codes, Setting
 from bidbrain.steady import Costs, Rates
 from bidbrain.strategies.base import NOTHING
-from pricing_data.units import HOUR_S
+from pricing_data.model.units import HOUR_S
 
 WORTH: Final = 0.9
 """Spot must be expected to cost this share of the list price at most, losses included."""

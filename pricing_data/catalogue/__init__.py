@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Self
 
-from pricing_data.market import InstanceType
-from pricing_data.units import Instant, UsdPerHour, parse_instant
+from pricing_data.model.market import InstanceType
+from pricing_data.model.units import Instant, UsdPerHour, parse_instant
 
 _ListPrices = tuple[tuple[Instant, UsdPerHour], ...]
 """(valid from, price), ascending."""

@@ -1,4 +1,4 @@
-"""What a price feed is: the contract between the clouds' APIs and ``pricing_data.fetch``.
+"""What a price feed is: the contract between the clouds' APIs and ``pricing_data.feeds.fetch``.
 
 Refuses to know SDKs, stores, retries and clocks. A feed says which parts it has, turns one part's answers
 into batches, and translates its SDK's errors into those of ``pricing_data.errors``, chained.
@@ -11,8 +11,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from pricing_data.batch import Batch, OnDemandBatch, RateBatch, TypeBatch, UnreadableBatch
-from pricing_data.units import Instant
+from pricing_data.formats.batches import (
+    Batch,
+    OnDemandBatch,
+    RateBatch,
+    TypeBatch,
+    UnreadableBatch,
+)
+from pricing_data.model.units import Instant
 
 AnyBatch = Batch | RateBatch | TypeBatch | OnDemandBatch | UnreadableBatch
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from pricing_data.traces import Filter, Recording, read_trace
+from pricing_data.formats.traces import Filter, Recording, read_trace
 
 BUNDLED: Final = Path(__file__).with_name("market.csv.gz")
 BUNDLED_LABEL: Final = "bundled market (generated)"

@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from pricing_data.units import HOUR_S, Instant, format_instant, parse_instant
+from pricing_data.model.units import HOUR_S, Instant, format_instant, parse_instant
 
 FILE: Final = Path(__file__).with_name("market.csv.gz")
 SEED: Final = 20160601

@@ -23,7 +23,7 @@ from bidbrain.backtest.outcomes import Outcomes
 from bidbrain.batch import Codes
 from bidbrain.eviction.price_crossing import PriceCrossing
 from bidbrain.eviction.recorded import Recorded
-from pricing_data.units import Instant
+from pricing_data.model.units import Instant
 from spotctl.backtest.prepare import Prepared
 from spotctl.control import events as e
 from spotctl.control.deciding import promised

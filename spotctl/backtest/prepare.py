@@ -23,7 +23,7 @@ from bidbrain.eviction.price_crossing import PriceCrossing
 from bidbrain.model import Reliable
 from bidbrain.strategies.mttf import typical_mttf_s
 from bidbrain.strategies.recovery import Checkpointing
-from pricing_data.units import HOUR_S, Instant, format_instant
+from pricing_data.model.units import HOUR_S, Instant, format_instant
 from spotctl.backtest.sources import recorded
 from spotctl.checks import check_job
 from spotctl.clockwork import ClockWork, find_clock_work

@@ -14,7 +14,7 @@ from bidbrain.backtest.oracle import clairvoyant
 from bidbrain.backtest.outcomes import Interval, Outcomes, Summary, mean_interval
 from bidbrain.backtest.run import backtest
 from bidbrain.batch import Codes
-from pricing_data.units import Instant
+from pricing_data.model.units import Instant
 from spotctl.backtest.kept import Told, run_kept, starts_of, why_refused
 from spotctl.backtest.menu import BASELINE, MENU, alone, row, within
 from spotctl.backtest.prepare import BacktestOptions, Prepared

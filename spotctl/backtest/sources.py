@@ -13,11 +13,11 @@ import numpy as np
 
 from pricing_data.catalogue import Catalogue
 from pricing_data.errors import NoSuchMarket
-from pricing_data.layouts import Semantics
-from pricing_data.market import Market, Series
+from pricing_data.formats.layouts import Semantics
+from pricing_data.formats.traces import Filter, Recording, read_trace
+from pricing_data.model.market import Market, Series
 from pricing_data.snapshots import bundled_market
-from pricing_data.store import PriceStore
-from pricing_data.traces import Filter, Recording, read_trace
+from pricing_data.store.store import PriceStore
 from spotctl.config import JobSpec
 from spotctl.errors import UsageError
 from spotctl.prices.place import prices_root, reported

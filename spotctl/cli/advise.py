@@ -65,7 +65,7 @@ def advise(
     assert seconds is not None
     if seconds > _LONGEST_S:
         raise UsageError(f"--horizon: found {horizon!r}, expected no more than 7d")
-    from pricing_data.units import Instant
+    from pricing_data.model.units import Instant
     from spotctl.cli import adviseview, jsonlines
     from spotctl.prices import advice, refresh
     from spotctl.prices.place import reported

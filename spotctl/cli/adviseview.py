@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pricing_data.units import HOUR_S, Instant, Seconds, format_instant
+from pricing_data.model.units import HOUR_S, Instant, Seconds, format_instant
 from spotctl.cli import words
 from spotctl.prices.advice import Advice, Advised, Wish
 from spotctl.prices.estimates import Basis

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
-from pricing_data.units import MicroUsd, format_micros
+from pricing_data.model.units import MicroUsd, format_micros
 from spotctl.report.summary import AS_FAST, CHEAPEST
 
 NOMINAL: Final = "nominal: what these machines would have cost at the trace's prices; nobody was charged"

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from bidbrain.backtest.outcomes import Interval, Summary
 from bidbrain.strategies.menu import LIVE
-from pricing_data.units import HOUR_S, format_instant, format_micros, micros
+from pricing_data.model.units import HOUR_S, format_instant, format_micros, micros
 from spotctl.backtest.kept import Told
 from spotctl.backtest.result import BacktestResult, StrategyResult
 from spotctl.cli import amounts, screen

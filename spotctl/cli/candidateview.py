@@ -12,7 +12,7 @@ from rich.text import Text
 
 from bidbrain.eviction.base import Beta
 from bidbrain.model import Decision, Weighed
-from pricing_data.units import HOUR_S, format_instant
+from pricing_data.model.units import HOUR_S, format_instant
 from spotctl.cli import words
 from spotctl.control.state import State
 from spotctl.jobplan import JobPlan

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from bidbrain.deadline.feasibility import Promise, least_asked
-from pricing_data.units import Instant, format_instant, format_micros, later, micros
+from pricing_data.model.units import Instant, format_instant, format_micros, later, micros
 from spotctl.cli import words
 from spotctl.control.luggage import dearest_move
 from spotctl.jobplan import JobPlan

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from pricing_data.errors import FeedError
 from pricing_data.feeds.base import Part
-from pricing_data.fetch import FetchReport, PartReport
+from pricing_data.feeds.fetch import FetchReport, PartReport
 from spotctl.cli import screen
 from spotctl.timesource import stopwatch
 

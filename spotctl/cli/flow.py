@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from pricing_data.units import micros
+from pricing_data.model.units import micros
 from spotctl import jobplan
 from spotctl.cli import expectationview, jsonlines, planview, screen, setbackview, words, workview
 from spotctl.config import JobSpec

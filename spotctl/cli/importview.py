@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pricing_data.importing import Imported
-from pricing_data.units import Instant, format_instant
+from pricing_data.model.units import Instant, format_instant
+from pricing_data.store.importing import Imported
 
 
 def sentence(done: Imported) -> str:

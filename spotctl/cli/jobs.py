@@ -79,7 +79,7 @@ def logs(
 
     In plain words, and what its machines wrote: each of their lines follows the name of its file.
     """
-    from pricing_data.units import format_instant
+    from pricing_data.model.units import format_instant
     from spotctl.cli.logs import LogFiles, Story
 
     run = _find(_runs(), job)

@@ -16,7 +16,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from pricing_data.units import HOUR_S, Instant, format_instant, later
+from pricing_data.model.units import HOUR_S, Instant, format_instant, later
 from spotctl.cli import words
 from spotctl.control.lifecycle import Life
 from spotctl.control.state import Allocation, Instance, Phase, State

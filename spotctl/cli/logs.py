@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from pricing_data.market import PriceHistory
-from pricing_data.units import Instant
+from pricing_data.model.market import PriceHistory
+from pricing_data.model.units import Instant
 from spotctl.cli import words
 from spotctl.control.drive import fold
 from spotctl.control.evolve import evolve

@@ -15,8 +15,8 @@ from typing import Final, Self
 
 from rich.live import Live
 
-from pricing_data.traces import Recording
-from pricing_data.units import Instant, format_instant
+from pricing_data.formats.traces import Recording
+from pricing_data.model.units import Instant, format_instant
 from spotctl import background
 from spotctl.background import Front
 from spotctl.cli import jsonlines, screen, words

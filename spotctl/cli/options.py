@@ -10,7 +10,14 @@ from typing import Annotated, Final, TypeAlias
 
 import typer
 
-from pricing_data.units import Instant, MicroUsd, Seconds, micros, parse_duration, parse_instant
+from pricing_data.model.units import (
+    Instant,
+    MicroUsd,
+    Seconds,
+    micros,
+    parse_duration,
+    parse_instant,
+)
 from spotctl.errors import UsageError
 
 
@@ -32,7 +39,7 @@ def complete_jobs(incomplete: str) -> list[str]:
 
 def complete_rules(incomplete: str) -> list[str]:
     """Returns names of billing rules that begin like ``incomplete``, for the shell."""
-    from pricing_data.rules import RULES
+    from pricing_data.model.rules import RULES
 
     return [name for name in RULES if name.startswith(incomplete)]
 

@@ -10,9 +10,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pricing_data.quality import Finding
-from pricing_data.traces import Recording
-from pricing_data.units import Seconds, UsdPerHour, format_instant
+from pricing_data.formats.quality import Finding
+from pricing_data.formats.traces import Recording
+from pricing_data.model.units import Seconds, UsdPerHour, format_instant
 from spotctl.cli import candidateview, expectationview, setbackview, words, workview
 from spotctl.cli.jsonlines import public
 from spotctl.control.deciding import ReliableAt, may_be_on_spot

@@ -7,8 +7,8 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from pricing_data.market import Series
-from pricing_data.units import Instant
+from pricing_data.model.market import Series
+from pricing_data.model.units import Instant
 from spotctl.cli.adviseview import age
 from spotctl.errors import UsageError
 from spotctl.prices import chart, drawing

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 from pricing_data.errors import TraceError
-from pricing_data.units import Instant
+from pricing_data.model.units import Instant
 from spotctl.cli import options, screen
 from spotctl.cli.advise import Cloud
 from spotctl.errors import Interrupted, UsageError
 
 if TYPE_CHECKING:
-    from pricing_data.store import PriceStore
+    from pricing_data.store.store import PriceStore
 
 
 class ExportFormat(StrEnum):
@@ -125,7 +125,7 @@ def import_(
     and exports of another store. What a file says of one source is added whole or not at all; rows that
     cannot be believed go to quarantine, with the reason.
     """
-    from pricing_data.importing import import_file
+    from pricing_data.store.importing import import_file
     from spotctl.cli import importview, jsonlines
 
     outcomes, failures, since = [], [], options.moment("--as-of", as_of)
@@ -301,7 +301,7 @@ def _update_tables(store: PriceStore) -> None:
 @contextlib.contextmanager
 def _opened() -> Iterator[PriceStore]:
     """The store of this user; what may be wrong with it or a file, said in a line."""
-    from pricing_data.store import PriceStore
+    from pricing_data.store.store import PriceStore
     from spotctl.prices.place import prices_root, reported
 
     with reported():

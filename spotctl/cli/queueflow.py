@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import typer
 
-from pricing_data.traces import Recording
-from pricing_data.units import format_instant
+from pricing_data.formats.traces import Recording
+from pricing_data.model.units import format_instant
 from spotctl.cli import jsonlines, queueview, screen, words
 from spotctl.cli.lines import Lines
 from spotctl.control import events as e

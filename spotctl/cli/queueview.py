@@ -12,7 +12,7 @@ from rich.text import Text
 from bidbrain.lease import Lease
 from bidbrain.policies.menu import MENU
 from bidbrain.throughputs import Estimate, Source
-from pricing_data.units import format_instant, format_micros
+from pricing_data.model.units import format_instant, format_micros
 from spotctl.cli import words, workview
 from spotctl.queue.planning import QueuePlan
 from spotctl.queue.spec import QueueSettings

@@ -10,8 +10,8 @@ from typing import Any, Final
 from rich.console import RenderableType
 from rich.table import Table
 
-from pricing_data.market import Series
-from pricing_data.units import Instant, format_instant
+from pricing_data.model.market import Series
+from pricing_data.model.units import Instant, format_instant
 from spotctl.cli import jsonlines, words
 from spotctl.cli.adviseview import age
 from spotctl.cli.options import ReportFormat

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from pricing_data.units import parse_instant
+from pricing_data.model.units import parse_instant
 from spotctl.cli import options, screen
 from spotctl.cli.options import JsonOption, ReportFormat
 from spotctl.errors import SpotctlError, UsageError

@@ -7,7 +7,7 @@ import io
 from collections import Counter
 from typing import Any, Final
 
-from pricing_data.units import HOUR_S, MicroUsd, format_micros
+from pricing_data.model.units import HOUR_S, MicroUsd, format_micros
 from spotctl.cli import amounts, jsonlines
 from spotctl.cli.rows import Rows
 from spotctl.report.by import By

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from pricing_data.units import MicroUsd
+from pricing_data.model.units import MicroUsd
 from spotctl.cli import amounts
 from spotctl.cli.rows import Rows
 from spotctl.history import UNATTENDED

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agileml.hosts.doing import Wait
-from pricing_data.units import format_instant
+from pricing_data.model.units import format_instant
 from spotctl import background
 from spotctl.cli import words
 from spotctl.cli.live import LiveView

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from pricing_data.units import micros
+from pricing_data.model.units import micros
 from spotctl.cli import words
 from spotctl.jobplan import JobPlan
 from spotctl.setbacks import Setbacks, matters

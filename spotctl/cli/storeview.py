@@ -9,8 +9,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pricing_data.findings import StoreFinding
-from pricing_data.units import Instant, format_instant
+from pricing_data.model.units import Instant, format_instant
+from pricing_data.store.findings import StoreFinding
 from spotctl.cli import jsonlines
 from spotctl.cli.adviseview import age
 from spotctl.prices.standing import Corner, Standing

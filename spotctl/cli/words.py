@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from bidbrain.model import Action
-from pricing_data.market import Market
-from pricing_data.units import HOUR_S, Instant, MicroUsd, Usd, format_micros, micros
+from pricing_data.model.market import Market
+from pricing_data.model.units import HOUR_S, Instant, MicroUsd, Usd, format_micros, micros
 from spotctl.cli.amounts import BASELINES as BASELINES
 from spotctl.cli.amounts import BESIDE as BESIDE
 from spotctl.cli.amounts import NOMINAL as NOMINAL

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pricing_data.units import Instant
+from pricing_data.model.units import Instant
 from spotctl.control import events as e
 from spotctl.control.state import State
 

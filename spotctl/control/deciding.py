@@ -22,8 +22,8 @@ from bidbrain.strategies.leased import Leased, closed_outside
 from bidbrain.strategies.menu import DEFAULT, LIVE, kept
 from bidbrain.strategies.pledge import Pledge, look, promise
 from bidbrain.strategies.tier import MOST_TAKEN, Restart
-from pricing_data.market import Market
-from pricing_data.units import HOUR_S, Seconds, Usd, UsdPerHour, later
+from pricing_data.model.market import Market
+from pricing_data.model.units import HOUR_S, Seconds, Usd, UsdPerHour, later
 from spotctl.control import events as e
 from spotctl.control.luggage import carried
 from spotctl.control.spending import MICROS_PER_USD, sure

@@ -11,8 +11,8 @@ from functools import reduce
 from typing import Protocol
 
 from bidbrain.eviction.price_crossing import PriceCrossing
-from pricing_data.market import PriceHistory
-from pricing_data.spells import Observations
+from pricing_data.model.capacity_spells import Observations
+from pricing_data.model.market import PriceHistory
 from spotctl.control import events as e
 from spotctl.control.evolve import UNWATCHED, begin, evolve
 from spotctl.control.state import Phase, State

@@ -14,9 +14,9 @@ from typing import TypeAlias
 
 from bidbrain.lease import Lease
 from bidbrain.model import Decision
-from pricing_data.billing import End
-from pricing_data.market import Market
-from pricing_data.units import Instant, MicroUsd, UsdPerHour
+from pricing_data.model.billing import End
+from pricing_data.model.market import Market
+from pricing_data.model.units import Instant, MicroUsd, UsdPerHour
 from spotctl.control.terms import Terms
 
 

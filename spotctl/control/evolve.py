@@ -11,10 +11,10 @@ from bidbrain.eviction.price_crossing import PriceCrossing
 from bidbrain.model import Action
 from bidbrain.schedule import RENEWAL_LEAD_S, next_decision_at
 from bidbrain.strategies.pledge import seen
-from pricing_data.billing import End
-from pricing_data.market import PriceHistory
-from pricing_data.spells import Observations
-from pricing_data.units import HOUR_S, Instant, Seconds
+from pricing_data.model.billing import End
+from pricing_data.model.capacity_spells import Observations
+from pricing_data.model.market import PriceHistory
+from pricing_data.model.units import HOUR_S, Instant, Seconds
 from spotctl.control import events as e
 from spotctl.control import redone
 from spotctl.control.learning import estimator_of, measured, refit, unmeasured

@@ -9,10 +9,10 @@ from msgspec.structs import replace
 from bidbrain.eviction.base import LearningModel, MarketModel
 from bidbrain.eviction.price_crossing import PriceCrossing
 from bidbrain.measure import Change, Measured, Stamp
-from pricing_data.billing import End
-from pricing_data.market import MarketRules
-from pricing_data.spells import Observations
-from pricing_data.units import HOUR_S, Instant
+from pricing_data.model.billing import End
+from pricing_data.model.capacity_spells import Observations
+from pricing_data.model.market import MarketRules
+from pricing_data.model.units import HOUR_S, Instant
 from spotctl.control.state import Instance, Phase, State
 from spotctl.control.terms import Terms
 

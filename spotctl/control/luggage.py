@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 
 from bidbrain.moves import BYTES_PER_GB, Baggage, Carried, EgressPrices, egress_owed, leaves_region
-from pricing_data.market import Market
-from pricing_data.units import MicroUsd, Seconds
+from pricing_data.model.market import Market
+from pricing_data.model.units import MicroUsd, Seconds
 from spotctl.control.state import State
 from spotctl.control.terms import Luggage, Terms
 

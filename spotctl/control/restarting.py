@@ -20,7 +20,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from pricing_data.billing import End
+from pricing_data.model.billing import End
 from spotctl.control.spending import sure
 from spotctl.control.state import Instance, Phase, State
 

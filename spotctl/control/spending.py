@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from pricing_data.billing import Charge, settle, settle_on_demand
-from pricing_data.market import Market, Refund
-from pricing_data.units import HOUR_S, MicroUsd
+from pricing_data.model.billing import Charge, settle, settle_on_demand
+from pricing_data.model.market import Market, Refund
+from pricing_data.model.units import HOUR_S, MicroUsd
 from spotctl.control.state import Allocation, Instance, State
 
 MICROS_PER_USD: Final = 1_000_000

@@ -15,10 +15,10 @@ from bidbrain.lease import Lease
 from bidbrain.measure import Measured
 from bidbrain.model import UNBOUNDED, Decision, Holding
 from bidbrain.schedule import REFUSED_REST_S as REFUSED_REST_S
-from pricing_data.billing import End
-from pricing_data.market import Market, PriceHistory
-from pricing_data.spells import Observations
-from pricing_data.units import HOUR_S, Instant, MicroUsd, UsdPerHour, later
+from pricing_data.model.billing import End
+from pricing_data.model.capacity_spells import Observations
+from pricing_data.model.market import Market, PriceHistory
+from pricing_data.model.units import HOUR_S, Instant, MicroUsd, UsdPerHour, later
 from spotctl.control.events import Ask, Close
 from spotctl.control.lifecycle import Life
 from spotctl.control.terms import Terms

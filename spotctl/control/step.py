@@ -16,7 +16,7 @@ from typing import Final
 
 from bidbrain.model import Action
 from bidbrain.schedule import due_for_renewal
-from pricing_data.units import HOUR_S, Instant, later
+from pricing_data.model.units import HOUR_S, Instant, later
 from spotctl.control import events as e
 from spotctl.control.deciding import (
     decided,

@@ -10,8 +10,8 @@ from typing import Final
 from bidbrain.model import Limits, Scaling
 from bidbrain.strategies.menu import DEFAULT
 from bidbrain.strategies.recovery import Checkpointing
-from pricing_data.market import Market, MarketRules
-from pricing_data.units import Instant, MicroUsd, Seconds, UsdPerHour
+from pricing_data.model.market import Market, MarketRules
+from pricing_data.model.units import Instant, MicroUsd, Seconds, UsdPerHour
 
 AT_ONCE: Final = Seconds(0.0)
 SAVE_WITHIN_S: Final = 1800

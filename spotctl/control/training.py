@@ -8,7 +8,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from bidbrain.moves import egress_owed, leaves_region
-from pricing_data.market import Market
+from pricing_data.model.market import Market
 from spotctl.control import events as e
 from spotctl.control import redone
 from spotctl.control.away import over_at, worked_until

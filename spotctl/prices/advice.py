@@ -15,8 +15,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from pricing_data.layouts import Semantics
-from pricing_data.units import Instant
+from pricing_data.formats.layouts import Semantics
+from pricing_data.model.units import Instant
 from spotctl.config import Amount
 from spotctl.prices.estimates import Basis
 from spotctl.prices.place import STALE_AFTER_S, STALE_CAPACITY_S

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from bidbrain.eviction.bands import Band
 from bidbrain.eviction.base import Estimates
 from bidbrain.eviction.chosen import Chosen
-from pricing_data.market import Market, MarketRules, PriceHistory
-from pricing_data.spells import Observations
-from pricing_data.units import Instant
+from pricing_data.model.capacity_spells import Observations
+from pricing_data.model.market import Market, MarketRules, PriceHistory
+from pricing_data.model.units import Instant
 from spotctl.prices.rates import Rates
 
 

@@ -15,8 +15,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from pricing_data.market import Series
-from pricing_data.units import Instant
+from pricing_data.model.market import Series
+from pricing_data.model.units import Instant
 
 _DAY_S: Final = 86400
 _HOURS: Final = (1 / 60, 1 / 12, 1 / 4, 1, 3, 6, 12)

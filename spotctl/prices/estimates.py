@@ -27,8 +27,8 @@ from bidbrain.eviction.confidence import coming_week
 from bidbrain.eviction.first_passage import Steps
 from bidbrain.eviction.price_crossing import PriceCrossing
 from bidbrain.model import BID_DELTAS
-from pricing_data.market import Market, MarketRules, PriceHistory, Series
-from pricing_data.units import HOUR_S, Instant, Seconds, UsdPerHour
+from pricing_data.model.market import Market, MarketRules, PriceHistory, Series
+from pricing_data.model.units import HOUR_S, Instant, Seconds, UsdPerHour
 from spotctl.config import Scaling
 
 HISTORY_S: Final = 90 * 86400

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from pricing_data.store import PriceStore
+from pricing_data.store.store import PriceStore
 from spotctl.errors import UsageError
 from spotctl.prices.quotes import chosen, quotes
 

@@ -15,17 +15,17 @@ from dataclasses import dataclass
 from typing import Final
 
 from pricing_data.errors import CredentialsRejected, RegionRefused
-from pricing_data.feeds.aws import AwsFeed
-from pricing_data.feeds.aws_advisor import ADDRESS, AwsAdvisorFeed
-from pricing_data.feeds.aws_sdk import AwsSettings
-from pricing_data.feeds.azure import AzureFeed, AzureSettings
-from pricing_data.feeds.azure_retail import AzureRetailFeed, RetailSettings
+from pricing_data.feeds.aws.advisor import ADDRESS, AwsAdvisorFeed
+from pricing_data.feeds.aws.client import AwsSettings
+from pricing_data.feeds.aws.feed import AwsFeed
+from pricing_data.feeds.azure.feed import AzureFeed, AzureSettings
+from pricing_data.feeds.azure.retail_prices import AzureRetailFeed, RetailSettings
 from pricing_data.feeds.base import Feed, Page, Part
-from pricing_data.feeds.gcp import GcpFeed, GcpSettings
-from pricing_data.feeds.gcp_client import Endpoints
-from pricing_data.fetch import FetchReport, Progress, fetch
-from pricing_data.store import PriceStore
-from pricing_data.units import Instant
+from pricing_data.feeds.fetch import FetchReport, Progress, fetch
+from pricing_data.feeds.gcp.client import Endpoints
+from pricing_data.feeds.gcp.feed import GcpFeed, GcpSettings
+from pricing_data.model.units import Instant
+from pricing_data.store.store import PriceStore
 from spotctl.errors import UsageError
 from spotctl.timesource import wall_clock
 

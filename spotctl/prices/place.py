@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from pricing_data.errors import ExportRefused, FeedError, StoreDamaged, StoreUnwritable, TraceError
-from pricing_data.layouts import Semantics
+from pricing_data.formats.layouts import Semantics
 from spotctl.errors import SpotctlError, UsageError
 from spotctl.runs import default_root
 

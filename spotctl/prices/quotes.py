@@ -16,14 +16,14 @@ from typing import Final
 
 import numpy as np
 
-from pricing_data.layouts import Semantics
-from pricing_data.market import Market, Series
-from pricing_data.precedence import REPEATS, SILENCE_S
-from pricing_data.quality import Flaw
-from pricing_data.reading import MarketSummary
-from pricing_data.rules import AUCTIONS_ENDED
-from pricing_data.store import PriceStore
-from pricing_data.units import Instant, UsdPerHour
+from pricing_data.formats.layouts import Semantics
+from pricing_data.formats.quality import Flaw
+from pricing_data.formats.source_priority import REPEATS, SILENCE_S
+from pricing_data.model.market import Market, Series
+from pricing_data.model.rules import AUCTIONS_ENDED
+from pricing_data.model.units import Instant, UsdPerHour
+from pricing_data.store.queries import MarketSummary
+from pricing_data.store.store import PriceStore
 from spotctl.errors import UsageError
 from spotctl.prices.place import is_stale
 

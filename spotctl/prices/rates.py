@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from pricing_data.batch import Rate
-from pricing_data.market import Market
+from pricing_data.formats.batches import Rate
+from pricing_data.model.market import Market
 from spotctl.prices.estimates import PublishedRate
 
 AVERAGED_S: Final = 30 * 86400

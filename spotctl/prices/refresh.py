@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Final
 
 from pricing_data.catalogue import Catalogue
-from pricing_data.market import Market, MarketRules
-from pricing_data.rules import default_rules
+from pricing_data.model.market import Market, MarketRules
+from pricing_data.model.rules import default_rules
+from pricing_data.model.units import HOUR_S, Instant, Seconds, UsdPerHour
 from pricing_data.snapshots import bundled_market
-from pricing_data.store import PriceStore
-from pricing_data.units import HOUR_S, Instant, Seconds, UsdPerHour
+from pricing_data.store.store import PriceStore
 from spotctl.prices.capacity import Capacity
 from spotctl.prices.estimates import Basis, Estimate, from_capacity, from_crossings, from_rate, unknown
 from spotctl.prices.place import prices_root

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from pricing_data.findings import StoreFinding
-from pricing_data.store import PriceStore
-from pricing_data.units import Instant
+from pricing_data.model.units import Instant
+from pricing_data.store.findings import StoreFinding
+from pricing_data.store.store import PriceStore
 from spotctl.prices.quotes import GONE, Quote, quotes
 
 

@@ -19,8 +19,8 @@ from typing import Any, Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from pricing_data.market import Market
-from pricing_data.units import Instant
+from pricing_data.model.market import Market
+from pricing_data.model.units import Instant
 from spotctl.prices.estimates import Basis, Estimate
 
 _VERSION: Final = 4

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from pricing_data.billing import End
-from pricing_data.market import Market
-from pricing_data.units import Instant, UsdPerHour
+from pricing_data.model.billing import End
+from pricing_data.model.market import Market
+from pricing_data.model.units import Instant, UsdPerHour
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from agileml.events import Tier
 from agileml.hosts.local import LocalHost
-from pricing_data.units import Instant
+from pricing_data.model.units import Instant
 from spotctl.providers.base import Notice, Offering, Order, Report, Standing
 from spotctl.providers.simulated import SimulatedProvider
 

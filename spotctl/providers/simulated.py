@@ -14,10 +14,10 @@ from typing import Final
 
 import numpy as np
 
-from pricing_data.billing import End
-from pricing_data.market import Market, MarketRules, PriceHistory
-from pricing_data.spells import Observations, Spells
-from pricing_data.units import Instant, UsdPerHour
+from pricing_data.model.billing import End
+from pricing_data.model.capacity_spells import Observations, Spells
+from pricing_data.model.market import Market, MarketRules, PriceHistory
+from pricing_data.model.units import Instant, UsdPerHour
 from spotctl.errors import BadRequest, CapacityUnavailable, InstanceNotFound
 from spotctl.providers.base import Notice, Offering, Order, Report, Standing
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pricing_data.units import MicroUsd
+from pricing_data.model.units import MicroUsd
 from spotctl.control.state import State
 from spotctl.errors import DeadlineInfeasible, UsageError
 from spotctl.queue.pools import Pools, impossible

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from pricing_data.units import Instant, MicroUsd
+from pricing_data.model.units import Instant, MicroUsd
 from spotctl.checks import check_job
 from spotctl.clockwork import find_clock_work
 from spotctl.errors import DeadlineInfeasible, SpotctlError, UsageError

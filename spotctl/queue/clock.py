@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from pricing_data.units import Instant
+from pricing_data.model.units import Instant
 from spotctl.timesource import Effect, Follower, Hold, TimeSource, pause, stopwatch
 from spotctl.worlds.trace import TraceWorld
 

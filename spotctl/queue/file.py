@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 import yaml
 
-from pricing_data.units import micros
+from pricing_data.model.units import micros
 from spotctl.errors import JobFileError
 from spotctl.jobfile import JOB_NAME, load_job
 from spotctl.queue.spec import POLICY, ROUND_S, Member, PolicyChoice, QueueSpec

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final, Self, TypeAlias
 
 from bidbrain.lease import Lease
-from pricing_data.units import Instant, MicroUsd
+from pricing_data.model.units import Instant, MicroUsd
 from spotctl.codec import from_json, to_json
 from spotctl.command.mailbox import Inbox, Outbox
 from spotctl.errors import AlreadyRunning, LedgerError

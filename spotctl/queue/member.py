@@ -10,8 +10,8 @@ from threading import Event
 from typing import Any, Final, Protocol
 
 from bidbrain.lease import Lease
-from pricing_data.traces import Recording
-from pricing_data.units import Instant, MicroUsd
+from pricing_data.formats.traces import Recording
+from pricing_data.model.units import Instant, MicroUsd
 from spotctl.control import events as e
 from spotctl.control.drive import record
 from spotctl.control.state import Phase, State

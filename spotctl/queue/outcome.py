@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any, Final
 
-from pricing_data.units import format_instant, format_micros
+from pricing_data.model.units import format_instant, format_micros
 from spotctl.queue.journal import Left, Record
 from spotctl.queue.spec import QueueSettings
 

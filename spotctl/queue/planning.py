@@ -11,7 +11,7 @@ from msgspec import structs
 
 from bidbrain.policies.base import Infeasible
 from bidbrain.throughputs import Estimate
-from pricing_data.units import Instant
+from pricing_data.model.units import Instant
 from spotctl.checks import check_job
 from spotctl.clockwork import find_clock_work
 from spotctl.errors import DeadlineInfeasible

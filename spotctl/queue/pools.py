@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bidbrain.lease import Lease
-from pricing_data.market import Market
+from pricing_data.model.market import Market
 from spotctl.control.state import Allocation, Phase, State
 
 

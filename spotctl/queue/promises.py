@@ -17,8 +17,8 @@ from typing import Final
 from msgspec import structs
 
 from bidbrain.deadline.feasibility import Promise, covers, least_asked
-from pricing_data.market import Market
-from pricing_data.units import MicroUsd
+from pricing_data.model.market import Market
+from pricing_data.model.units import MicroUsd
 from spotctl.control.deciding import promised
 from spotctl.control.spending import MICROS_PER_USD
 from spotctl.control.state import State

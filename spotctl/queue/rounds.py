@@ -28,8 +28,8 @@ from bidbrain.outlook import Outlook, outlooks
 from bidbrain.policies.problem import Cluster, Jobs, Kinds, ShareProblem
 from bidbrain.rounds import FADE, Combinations, choose
 from bidbrain.schedule import RENEWAL_LEAD_S
-from pricing_data.market import Market
-from pricing_data.units import HOUR_S, Instant
+from pricing_data.model.market import Market
+from pricing_data.model.units import HOUR_S, Instant
 from spotctl.control.learning import refit
 from spotctl.control.state import State
 from spotctl.queue.pools import Pools

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from bidbrain.lease import Lease
-from pricing_data.units import Instant, MicroUsd
+from pricing_data.model.units import Instant, MicroUsd
 from spotctl.control import events as e
 from spotctl.control.spending import sure
 from spotctl.errors import DeadlineInfeasible, Interrupted, LedgerError, SpotctlError, UsageError

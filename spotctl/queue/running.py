@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
-from pricing_data.units import Instant
+from pricing_data.model.units import Instant
 from spotctl.control.spending import sure
 from spotctl.errors import Interrupted, LedgerError, UsageError
 from spotctl.interrupts import signalled

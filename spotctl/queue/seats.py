@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
-from pricing_data.units import Instant, later
+from pricing_data.model.units import Instant, later
 from spotctl.control.state import Phase, State
 from spotctl.queue.dealing import Holder
 from spotctl.queue.pools import Pools, use

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from bidbrain.lease import Lease
-from pricing_data.market import Market
-from pricing_data.units import Instant
+from pricing_data.model.market import Market
+from pricing_data.model.units import Instant
 from spotctl.queue.table import Table, Wanting, counts, exposure
 
 

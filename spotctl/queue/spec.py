@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from pricing_data.units import MicroUsd, Seconds
+from pricing_data.model.units import MicroUsd, Seconds
 from spotctl.codec import from_json, to_json
 from spotctl.config import JobSpec
 from spotctl.errors import LedgerError

@@ -8,7 +8,7 @@ from enum import Enum
 
 from bidbrain.lease import Lease
 from bidbrain.throughputs import Estimate
-from pricing_data.units import Instant, MicroUsd, later
+from pricing_data.model.units import Instant, MicroUsd, later
 from spotctl.control.state import State
 from spotctl.errors import LedgerError
 from spotctl.opening import runs_of

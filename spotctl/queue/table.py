@@ -10,8 +10,8 @@ from typing import Final
 from bidbrain.lease import Lease
 from bidbrain.policies.base import Policy
 from bidbrain.policies.menu import policy
-from pricing_data.market import Market
-from pricing_data.units import HOUR_S, Instant, Seconds
+from pricing_data.model.market import Market
+from pricing_data.model.units import HOUR_S, Instant, Seconds
 from spotctl.control.spending import MICROS_PER_USD
 from spotctl.control.state import State
 from spotctl.queue.dealing import Holder

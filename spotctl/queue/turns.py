@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bidbrain.outlook import Outlook
-from pricing_data.units import HOUR_S, Seconds
+from pricing_data.model.units import HOUR_S, Seconds
 from spotctl.control.deciding import market_of
 from spotctl.control.state import State
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from bidbrain.model import Scaling
 from bidbrain.ondemand import MachineType, Rental, Workload, cheapest_rental
-from pricing_data.market import Refund
+from pricing_data.model.market import Refund
 from spotctl.control.state import State
 from spotctl.control.terms import Terms
 from spotctl.report.summary import AS_FAST, CHEAPEST

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bidbrain.measure import Measured
-from pricing_data.units import HOUR_S, format_instant, format_micros, later
+from pricing_data.model.units import HOUR_S, format_instant, format_micros, later
 from spotctl.control.events import Outcome
 from spotctl.control.state import State
 from spotctl.report.baselines import Baselines

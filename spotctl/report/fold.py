@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from bidbrain.ondemand import Rental
-from pricing_data.billing import End
-from pricing_data.market import Market
-from pricing_data.units import Instant, MicroUsd
+from pricing_data.model.billing import End
+from pricing_data.model.market import Market
+from pricing_data.model.units import Instant, MicroUsd
 from spotctl.control.events import Outcome
 from spotctl.control.spending import InstanceBill, Spending, bills, spent
 from spotctl.control.state import State

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
-from pricing_data.units import MicroUsd
+from pricing_data.model.units import MicroUsd
 from spotctl.report.by import By
 from spotctl.report.summary import MarketSums, RunSummary
 

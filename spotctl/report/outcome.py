@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from pricing_data.billing import MICROS_PER_USD
-from pricing_data.units import HOUR_S
+from pricing_data.model.billing import MICROS_PER_USD
+from pricing_data.model.units import HOUR_S
 from spotctl.control.state import State
 from spotctl.control.terms import Expectation
 from spotctl.report.fold import Account, ended_at

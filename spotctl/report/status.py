@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pricing_data.units import Instant, format_instant
+from pricing_data.model.units import Instant, format_instant
 from spotctl.control.state import State
 from spotctl.control.terms import Terms
 from spotctl.report.final import cost_document, expectation_document, kept, seconds_redone

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pricing_data.market import Market
+from pricing_data.model.market import Market
 from spotctl.control.spending import InstanceBill
 from spotctl.control.state import State
 from spotctl.report.fold import account, evictions

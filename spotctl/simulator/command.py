@@ -20,8 +20,8 @@ from typing import assert_never
 
 from bidbrain.moves import leaves_region
 from bidbrain.strategies.recovery import Checkpointing
-from pricing_data.market import Market
-from pricing_data.units import Instant, later
+from pricing_data.model.market import Market
+from pricing_data.model.units import Instant, later
 from spotctl.control import events as e
 from spotctl.control.terms import Terms
 from spotctl.simulator.training import DRAIN_S, work_per_s

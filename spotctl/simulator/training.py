@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Final, assert_never
 
-from pricing_data.units import Instant, later
+from pricing_data.model.units import Instant, later
 from spotctl.control import events as e
 from spotctl.control.terms import Terms
 from spotctl.timesource import Effect

@@ -17,7 +17,7 @@ from agileml.hosts.client import TrainingClient
 from agileml.hosts.stored import CheckpointError
 from agileml.stopping import Settling
 from agileml.telemetry import MachineGivenUp, ObjectiveAt, Upward
-from pricing_data.units import Instant
+from pricing_data.model.units import Instant
 from spotctl.control import events as e
 from spotctl.control.terms import Terms
 from spotctl.models import NotKept

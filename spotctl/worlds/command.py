@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, assert_never
 
 from agileml.listening import Listening
-from pricing_data.units import Instant
+from pricing_data.model.units import Instant
 from spotctl.command import messages as m
 from spotctl.command import supervisor as s
 from spotctl.command.folder import CommandFolder

@@ -10,8 +10,8 @@ from math import ceil
 from agileml.hosts.job import JobFolder
 from agileml.hosts.local import LocalHost
 from agileml.hosts.nominal import ClockDriver, NominalClock
-from pricing_data.billing import End
-from pricing_data.units import Instant
+from pricing_data.model.billing import End
+from pricing_data.model.units import Instant
 from spotctl.control import events as e
 from spotctl.control.lifecycle import Life
 from spotctl.control.state import State

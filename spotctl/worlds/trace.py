@@ -14,8 +14,8 @@ from itertools import count
 import numpy as np
 
 from bidbrain.lease import Lease
-from pricing_data.market import Market, PriceHistory, Series
-from pricing_data.units import Instant, MicroUsd, UsdPerHour
+from pricing_data.model.market import Market, PriceHistory, Series
+from pricing_data.model.units import Instant, MicroUsd, UsdPerHour
 from spotctl.control import events as e
 from spotctl.control.state import State
 from spotctl.control.terms import Terms

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, Protocol, get_args
 
-from pricing_data.units import Instant, Seconds, later
+from pricing_data.model.units import Instant, Seconds, later
 from spotctl.control.events import Entry, Fact, Tell, TellJoin, TellWarning
 from spotctl.control.terms import Terms
 from spotctl.timesource import Effect

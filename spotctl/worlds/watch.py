@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Any, TypeVar
 
-from pricing_data.billing import End
-from pricing_data.units import Instant
+from pricing_data.model.billing import End
+from pricing_data.model.units import Instant
 from spotctl.control import events as e
 from spotctl.control.state import State
 from spotctl.providers.base import Notice, Provider, Report, Standing

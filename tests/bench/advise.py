@@ -16,11 +16,11 @@ from pathlib import Path
 
 import numpy as np
 
-from pricing_data.batch import Batch, Probe, ProbeBatch
-from pricing_data.layouts import Semantics
-from pricing_data.market import Market
-from pricing_data.store import PriceStore
-from pricing_data.units import HOUR_S, Instant, parse_instant
+from pricing_data.formats.batches import Batch, Probe, ProbeBatch
+from pricing_data.formats.layouts import Semantics
+from pricing_data.model.market import Market
+from pricing_data.model.units import HOUR_S, Instant, parse_instant
+from pricing_data.store.store import PriceStore
 from spotctl.prices import refresh
 from spotctl.prices.advice import Wish, advise
 

@@ -17,7 +17,7 @@ from bidbrain.backtest.tables import Tables
 from bidbrain.backtest.tape import Tape
 from bidbrain.eviction.price_crossing import PriceCrossing
 from bidbrain.strategies.least_cost import BidBrain
-from pricing_data.units import HOUR_S, Instant
+from pricing_data.model.units import HOUR_S, Instant
 from spotctl.backtest.prepare import setting_of
 from tests.spotctl.build import START, random_trace, replay, terms
 

@@ -21,9 +21,9 @@ import numpy as np
 from bidbrain.eviction.beta_table import beta_table
 from bidbrain.eviction.price_crossing import PriceCrossing
 from bidbrain.model import BID_DELTAS
-from pricing_data.market import Market, PriceHistory, Series
-from pricing_data.traces import read_trace
-from pricing_data.units import HOUR_S, Instant
+from pricing_data.formats.traces import read_trace
+from pricing_data.model.market import Market, PriceHistory, Series
+from pricing_data.model.units import HOUR_S, Instant
 
 POINTS: Final = 5_000_000
 HORIZONS_S: Final = (600, HOUR_S, 2 * HOUR_S, 20 * HOUR_S)

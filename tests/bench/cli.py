@@ -32,7 +32,7 @@ import duckdb
 import numpy as np
 
 from pricing_data.catalogue import Catalogue
-from pricing_data.units import parse_instant
+from pricing_data.model.units import parse_instant
 
 ROOT = Path(__file__).parents[2]
 RUNS = 9

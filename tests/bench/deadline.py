@@ -14,7 +14,7 @@ from bidbrain.deadline.model import Job, Machine, Situation
 from bidbrain.deadline.policy import LeastCost
 from bidbrain.deadline.simulator import simulate
 from bidbrain.deadline.spells import PRIOR, Belief
-from pricing_data.units import HOUR_S, Seconds, UsdPerHour
+from pricing_data.model.units import HOUR_S, Seconds, UsdPerHour
 
 JOB = Job(
     work_s=Seconds(48 * HOUR_S),

@@ -18,9 +18,9 @@ from bidbrain.batch import Chances
 from bidbrain.decide import decide
 from bidbrain.eviction.base import Evidence
 from bidbrain.model import BID_DELTAS, Action, Holding, Limits, Observation, Offer, Reliable, Scaling
-from pricing_data.market import Market
-from pricing_data.rules import AWS_2016
-from pricing_data.units import HOUR_S, Instant, Seconds, UsdPerHour
+from pricing_data.model.market import Market
+from pricing_data.model.rules import AWS_2016
+from pricing_data.model.units import HOUR_S, Instant, Seconds, UsdPerHour
 
 NOW = Instant(1_465_000_000)
 COUNTS = 4

@@ -21,12 +21,12 @@ from pathlib import Path
 
 import boto3
 
-from pricing_data.feeds.aws import AwsFeed
-from pricing_data.feeds.aws_prices import KEPT_S, PAGE_ROWS, PRODUCTS
-from pricing_data.feeds.aws_sdk import AwsSettings
+from pricing_data.feeds.aws.client import AwsSettings
+from pricing_data.feeds.aws.feed import AwsFeed
+from pricing_data.feeds.aws.spot_prices import KEPT_S, PAGE_ROWS, PRODUCTS
 from pricing_data.feeds.base import Kind
-from pricing_data.fetch import fetch
-from pricing_data.store import PriceStore
+from pricing_data.feeds.fetch import fetch
+from pricing_data.store.store import PriceStore
 from tests.fakes.aws import END, Cloud, Trace, recorded_2021, serving
 
 REGIONS = ("us-east-1", "us-west-2", "eu-west-1", "ap-south-1")

@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from pricing_data.units import HOUR_S, Instant, Seconds
+from pricing_data.model.units import HOUR_S, Instant, Seconds
 from spotctl.backtest.kept import crossings, run_job
 from spotctl.backtest.prepare import BacktestOptions, prepare
 from spotctl.control import events as e

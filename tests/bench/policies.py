@@ -32,7 +32,7 @@ from bidbrain.policies.fairness import FinishTimeFairness, LeastAttainedService,
 from bidbrain.policies.order import Fifo, ShortestJobFirst, fastest
 from bidbrain.policies.problem import Cluster, Jobs, Kinds, ShareProblem
 from bidbrain.policies.water_filling import Hierarchical, Inside, WaterFilling
-from pricing_data.units import HOUR_S
+from pricing_data.model.units import HOUR_S
 from tests.papers._sharing import PRICES, TYPES, V100, Table, drawn, table
 
 modelling: Any = cvxpy

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-from pricing_data import parquet
-from pricing_data.importing import import_file
-from pricing_data.market import Market, PriceHistory
-from pricing_data.store import PriceStore
-from pricing_data.units import parse_instant
+from pricing_data.model.market import Market, PriceHistory
+from pricing_data.model.units import parse_instant
+from pricing_data.store import parquet
+from pricing_data.store.importing import import_file
+from pricing_data.store.store import PriceStore
 
 ROWS, MARKETS, QUESTIONS = 5_000_000, 400, 100_000
 BEGIN = parse_instant("2025-01-01")

@@ -32,7 +32,7 @@ from bidbrain.backtest.oracle import clairvoyant
 from bidbrain.backtest.run import backtest
 from bidbrain.batch import Chances
 from bidbrain.strategies.menu import DEFAULT
-from pricing_data.units import Instant, format_instant, parse_instant
+from pricing_data.model.units import Instant, format_instant, parse_instant
 from spotctl.backtest.kept import run_kept, why_refused
 from spotctl.backtest.menu import MENU
 from spotctl.backtest.prepare import BacktestOptions, Prepared, prepare

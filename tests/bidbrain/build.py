@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from bidbrain.eviction.base import Evidence
 from bidbrain.model import Holding, Limits, Observation, Offer, Reliable, Scaling
-from pricing_data.market import Market
-from pricing_data.rules import AWS_2016
-from pricing_data.units import HOUR_S, Instant, Seconds, UsdPerHour
+from pricing_data.model.market import Market
+from pricing_data.model.rules import AWS_2016
+from pricing_data.model.units import HOUR_S, Instant, Seconds, UsdPerHour
 
 NOW = Instant(1_000_000_000)
 XLARGE = Market("aws", "us-east-1", "us-east-1a", "c4.xlarge")

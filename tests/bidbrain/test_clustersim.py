@@ -14,7 +14,7 @@ from bidbrain.policies.cost import PerDollar
 from bidbrain.policies.fairness import LeastAttainedService
 from bidbrain.policies.order import Fifo
 from bidbrain.policies.problem import Cluster, Kinds, ShareProblem, Shares
-from pricing_data.units import HOUR_S
+from pricing_data.model.units import HOUR_S
 
 KINDS = Kinds(np.array([[1.0, 4.0], [2.0, 3.0], [1.0, 3.0]]), np.array([1, 1, 2]), np.full((3, 3, 2), 0.9))
 CLUSTER = Cluster(("slow", "fast"), np.array([3.0, 2.0]), np.array([1.0, 3.0]))

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bidbrain.cost import expected_charge, expected_refund
-from pricing_data.billing import Charge, End, settle
-from pricing_data.market import MarketRules, Refund
-from pricing_data.rules import AWS, AWS_2016, AZURE, GCP, GCP_PREEMPTIBLE, RULES
-from pricing_data.units import HOUR_S, Instant, Seconds, UsdPerHour
+from pricing_data.model.billing import Charge, End, settle
+from pricing_data.model.market import MarketRules, Refund
+from pricing_data.model.rules import AWS, AWS_2016, AZURE, GCP, GCP_PREEMPTIBLE, RULES
+from pricing_data.model.units import HOUR_S, Instant, Seconds, UsdPerHour
 
 START = Instant(1_500_000_000)
 PRICE = UsdPerHour(0.36)

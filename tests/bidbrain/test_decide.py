@@ -13,9 +13,9 @@ from bidbrain.decide import decide, renew_or_terminate
 from bidbrain.eviction.price_crossing import PriceCrossing
 from bidbrain.footprint import bid_at
 from bidbrain.model import Action, Decision, Holding, Limits, Observation, Offer, Reliable, Scaling
-from pricing_data.market import Market, PriceHistory, Series
-from pricing_data.rules import AWS_2016, GCP
-from pricing_data.units import HOUR_S, Instant, Seconds, UsdPerHour
+from pricing_data.model.market import Market, PriceHistory, Series
+from pricing_data.model.rules import AWS_2016, GCP
+from pricing_data.model.units import HOUR_S, Instant, Seconds, UsdPerHour
 from tests.bidbrain.build import DOUBLE, NOW, XLARGE, Told, holding, observe, offer
 
 MARKETS = [Market("aws", "us-east-1", f"us-east-1{zone}", "c4.xlarge") for zone in "ab"]

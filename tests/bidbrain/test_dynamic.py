@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from bidbrain.dynamic import Moving, Options, stay, travel
 from bidbrain.moves import Baggage, EgressPrices
-from pricing_data.market import Market
-from pricing_data.units import HOUR_S, Seconds
+from pricing_data.model.market import Market
+from pricing_data.model.units import HOUR_S, Seconds
 
 HERE = Market("aws", "us-east-1", "us-east-1a", "p3.2xlarge")
 THERE = Market("aws", "us-east-1", "us-east-1b", "p3.2xlarge")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bidbrain.measure import Change, Measured, Robust, Stamp
 from bidbrain.model import Curve, Scaling
-from pricing_data.units import Seconds
+from pricing_data.model.units import Seconds
 
 GUESS = Scaling(phi=1.0, sigma_s=Seconds(60), lambda_s=Seconds(60), stage2_above=1, stage3_above=15)
 GUESSED_RATES = {"small": 4.0, "large": 8.0}

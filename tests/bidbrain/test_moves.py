@@ -24,8 +24,8 @@ from bidbrain.moves import (
     worth_moving,
 )
 from pricing_data.catalogue import bundled_egress
-from pricing_data.market import Market
-from pricing_data.units import HOUR_S, Seconds, UsdPerHour, micros
+from pricing_data.model.market import Market
+from pricing_data.model.units import HOUR_S, Seconds, UsdPerHour, micros
 
 EAST = Market("aws", "us-east-1", "us-east-1a", "p3.2xlarge")
 OTHER_ZONE = replace(EAST, zone="us-east-1b")

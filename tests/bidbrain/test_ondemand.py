@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from bidbrain.model import Curve, Scaling
 from bidbrain.ondemand import MachineType, Rental, Workload, cheapest_rental, rent
-from pricing_data.billing import on_demand_micros, settle_on_demand
-from pricing_data.market import Market, MarketRules
-from pricing_data.rules import AWS, AWS_2016, AZURE, GCP
-from pricing_data.units import HOUR_S, Instant, Seconds, UsdPerHour
+from pricing_data.model.billing import on_demand_micros, settle_on_demand
+from pricing_data.model.market import Market, MarketRules
+from pricing_data.model.rules import AWS, AWS_2016, AZURE, GCP
+from pricing_data.model.units import HOUR_S, Instant, Seconds, UsdPerHour
 
 FOUR = (AWS_2016, AWS, GCP, AZURE)
 SCALING = Scaling(0.98, Seconds(15), Seconds(15), 1, 15)

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from bidbrain.outlook import outlooks
-from pricing_data.market import MarketRules
-from pricing_data.rules import AWS, AWS_2016
+from pricing_data.model.market import MarketRules
+from pricing_data.model.rules import AWS, AWS_2016
 from spotctl.control import events as e
 from spotctl.control.deciding import market_of
 from spotctl.control.evolve import begin

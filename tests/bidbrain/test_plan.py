@@ -10,8 +10,8 @@ import pytest
 from bidbrain.model import Action, Limits, Reliable
 from bidbrain.plan import plan_ahead
 from bidbrain.strategies.cheapest import OnDemand
-from pricing_data.rules import AWS
-from pricing_data.units import HOUR_S, Seconds, UsdPerHour
+from pricing_data.model.rules import AWS
+from pricing_data.model.units import HOUR_S, Seconds, UsdPerHour
 from tests.bidbrain.build import XLARGE, Told, holding, observe
 
 EIGHT = Limits(max_instances=8, max_per_allocation=4)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bidbrain.schedule import DECISION_PERIOD_S, RENEWAL_LEAD_S, due_for_renewal, next_decision_at
-from pricing_data.units import HOUR_S, Instant
+from pricing_data.model.units import HOUR_S, Instant
 from tests.bidbrain.build import NOW, holding
 
 

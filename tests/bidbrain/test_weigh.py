@@ -13,9 +13,9 @@ from bidbrain.cost import cost_per_work, expected_charge, footprint_charge
 from bidbrain.model import Reliable, Scaling
 from bidbrain.weigh import Requestable, weigh
 from bidbrain.work import Allocations, expected_work, reliable_column
-from pricing_data.market import MarketRules
-from pricing_data.rules import AWS, AWS_2016, AZURE, GCP
-from pricing_data.units import HOUR_S, Seconds, UsdPerHour
+from pricing_data.model.market import MarketRules
+from pricing_data.model.rules import AWS, AWS_2016, AZURE, GCP
+from pricing_data.model.units import HOUR_S, Seconds, UsdPerHour
 
 
 @settings(max_examples=40, deadline=None)

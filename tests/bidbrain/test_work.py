@@ -17,7 +17,7 @@ from bidbrain.work import (
     reliable_column,
     useful_time,
 )
-from pricing_data.units import HOUR_S, Seconds, UsdPerHour
+from pricing_data.model.units import HOUR_S, Seconds, UsdPerHour
 
 IDEAL = Scaling(phi=1.0, sigma_s=Seconds(0), lambda_s=Seconds(0), stage2_above=1, stage3_above=15)
 SLOWED = Scaling(phi=1.0, sigma_s=Seconds(60), lambda_s=Seconds(300), stage2_above=1, stage3_above=15)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pricing_data.rules import RULES
+from pricing_data.model.rules import RULES
 from spotctl.cli import reportview
 from spotctl.report.by import By
 from spotctl.report.final import final_object

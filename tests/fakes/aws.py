@@ -31,7 +31,7 @@ from moto.ec2.responses.spot_instances import SpotInstances
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import WSGIRequestHandler, make_server
 
-from pricing_data.units import Instant, format_instant, parse_instant
+from pricing_data.model.units import Instant, format_instant, parse_instant
 
 Row = tuple[str, str, str, str]
 """Time, zone, instance type, price: as the record has them."""

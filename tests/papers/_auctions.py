@@ -16,9 +16,9 @@ from bidbrain.eviction.beta_table import beta_table
 from bidbrain.eviction.confidence import coming_week
 from bidbrain.eviction.first_passage import Steps
 from bidbrain.model import BID_DELTAS
-from pricing_data.market import Market, Series
-from pricing_data.traces import read_trace
-from pricing_data.units import HOUR_S, Instant
+from pricing_data.formats.traces import read_trace
+from pricing_data.model.market import Market, Series
+from pricing_data.model.units import HOUR_S, Instant
 
 DAY_S: Final = 86400
 

@@ -1,7 +1,7 @@
 """Recorded availability in ticks, as published with "Can't Be Late" (Wu et al., NSDI 2024).
 
 A file is ``{"metadata": {"gap_seconds": s}, "data": [n, ...]}``: how many machines could be had in each
-tick of s seconds. ``pricing_data.availability`` reads the same files as spells, for fitting; the deadline
+tick of s seconds. ``pricing_data.formats.availability`` reads the same files as spells, for fitting; the deadline
 benchmark wants the ticks themselves, with the time after the last spell.
 """
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
-from pricing_data.availability import read_grid
-from pricing_data.market import Market
-from pricing_data.spells import Spells
-from pricing_data.units import Instant, parse_instant
+from pricing_data.formats.availability import read_grid
+from pricing_data.model.capacity_spells import Spells
+from pricing_data.model.market import Market
+from pricing_data.model.units import Instant, parse_instant
 
 _TYPES = {
     "v100_1": "p3.2xlarge",

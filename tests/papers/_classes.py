@@ -19,8 +19,8 @@ import numpy.typing as npt
 
 from bidbrain.eviction.price_crossing import PriceCrossing
 from bidbrain.strategies.mttf import HORIZON_S, failure_rate
-from pricing_data.market import Market, PriceHistory, Series
-from pricing_data.units import Instant
+from pricing_data.model.market import Market, PriceHistory, Series
+from pricing_data.model.units import Instant
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Minutes: TypeAlias = npt.NDArray[np.int32]

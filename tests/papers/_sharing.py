@@ -14,7 +14,7 @@ import numpy as np
 from bidbrain.arrays import Floats, Indices
 from bidbrain.clustersim import Setting, Trace
 from bidbrain.policies.problem import Cluster, Kinds
-from pricing_data.units import HOUR_S
+from pricing_data.model.units import HOUR_S
 
 TYPES: Final = ("k80", "p100", "v100")
 V100: Final = TYPES.index("v100")

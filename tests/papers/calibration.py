@@ -54,10 +54,10 @@ from bidbrain.eviction.scoring import (
     skill,
     starts,
 )
-from pricing_data.market import PriceHistory
-from pricing_data.spells import Observations
-from pricing_data.traces import read_trace
-from pricing_data.units import HOUR_S, Instant
+from pricing_data.formats.traces import read_trace
+from pricing_data.model.capacity_spells import Observations
+from pricing_data.model.market import PriceHistory
+from pricing_data.model.units import HOUR_S, Instant
 from tests.papers import _auctions
 from tests.papers._capacity import Zone, grids, machines, whole_groups
 

@@ -26,7 +26,7 @@ from bidbrain.deadline.plan import AGE_CLASSES, Plan
 from bidbrain.deadline.policy import LeastCost
 from bidbrain.deadline.simulator import Rule, Runs, simulate, windows
 from bidbrain.deadline.spells import Lomax, SpellPrior
-from pricing_data.units import HOUR_S, Seconds, UsdPerHour
+from pricing_data.model.units import HOUR_S, Seconds, UsdPerHour
 from tests.papers._availability import Trace, traces
 
 TICK_S = 600

@@ -36,7 +36,7 @@ from bidbrain.policies.baselines import Agnostic, AlloX, Packing
 from bidbrain.policies.cost import MaxThroughput, PerDollar, Total
 from bidbrain.policies.fairness import FinishTimeFairness, LeastAttainedService, Makespan
 from bidbrain.policies.order import Fifo
-from pricing_data.units import HOUR_S
+from pricing_data.model.units import HOUR_S
 from tests.papers._curves import picture
 from tests.papers._saturation import saturation
 from tests.papers._sharing import V100, Table, drawn, priced, table

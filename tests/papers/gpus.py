@@ -26,9 +26,9 @@ from bidbrain.arrays import Floats
 from bidbrain.dynamic import Journey, Moving, Options, mean_cost, stay, travel
 from bidbrain.moves import Baggage, EgressPrices
 from pricing_data.catalogue import bundled_egress
-from pricing_data.market import Market
-from pricing_data.traces import read_trace
-from pricing_data.units import HOUR_S, Instant, Seconds, parse_instant
+from pricing_data.formats.traces import read_trace
+from pricing_data.model.market import Market
+from pricing_data.model.units import HOUR_S, Instant, Seconds, parse_instant
 
 FIRST, LAST = parse_instant("2019-12-20"), parse_instant("2020-03-24")
 ALL_OF_AWS: Final = parse_instant("2020-01-04")

@@ -37,10 +37,10 @@ from bidbrain.strategies.least_cost import BidBrain
 from bidbrain.strategies.mttf import typical_mttf_s
 from bidbrain.strategies.recovery import ELASTIC, Checkpointing
 from pricing_data.catalogue import Catalogue
-from pricing_data.market import PriceHistory
-from pricing_data.rules import AWS_2016
-from pricing_data.traces import read_trace
-from pricing_data.units import HOUR_S, Instant, Seconds, UsdPerHour, parse_instant
+from pricing_data.formats.traces import read_trace
+from pricing_data.model.market import PriceHistory
+from pricing_data.model.rules import AWS_2016
+from pricing_data.model.units import HOUR_S, Instant, Seconds, UsdPerHour, parse_instant
 from tests.papers._proteus_tables import AGILE, BRAIN, ON_DEMAND, PROTEUS, STANDARD, Result, Row, report
 
 MACHINES: Final = 64

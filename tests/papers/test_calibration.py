@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bidbrain.eviction.scoring import brier, reliability
-from pricing_data.units import Instant
+from pricing_data.model.units import Instant
 from tests.papers import _auctions, calibration
 from tests.papers._capacity import Zone, grids
 

@@ -10,8 +10,8 @@ import pytest
 
 from bidbrain.eviction.price_crossing import PriceCrossing
 from bidbrain.strategies.mttf import failure_rate, mttf_s
-from pricing_data.market import Market, PriceHistory, Series
-from pricing_data.units import HOUR_S, Instant
+from pricing_data.model.market import Market, PriceHistory, Series
+from pricing_data.model.units import HOUR_S, Instant
 from tests.papers._classes import DAY_S, MINUTE_S, MachineClass, Tables, first_from, tabulate
 from tests.papers._jobs import Jobs, Scheme, run
 from tests.papers.tierml import AGGRESSIVE, LENGTHS, ON_DEMAND_BIDS, PAIRS, Pooled, results

@@ -22,9 +22,9 @@ import numpy as np
 
 from bidbrain.strategies.tierml import MOVE_FACTOR
 from pricing_data.catalogue import Catalogue
-from pricing_data.market import Market, PriceHistory
-from pricing_data.traces import read_trace
-from pricing_data.units import Instant
+from pricing_data.formats.traces import read_trace
+from pricing_data.model.market import Market, PriceHistory
+from pricing_data.model.units import Instant
 from tests.papers._classes import DAY_S, Floats, MachineClass, tabulate
 from tests.papers._jobs import Jobs, Scheme, run
 

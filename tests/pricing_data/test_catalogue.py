@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pricing_data.catalogue import Catalogue, bundled_gpu_names
-from pricing_data.units import parse_instant
+from pricing_data.model.units import parse_instant
 
 
 @pytest.fixture(scope="module")

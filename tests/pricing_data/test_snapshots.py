@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from pricing_data.catalogue import Catalogue
-from pricing_data.market import Series
-from pricing_data.rules import AWS_2016, default_rules
+from pricing_data.formats.traces import Recording
+from pricing_data.model.market import Series
+from pricing_data.model.rules import AWS_2016, default_rules
+from pricing_data.model.units import HOUR_S, Instant
 from pricing_data.snapshots import bundled_market, generate
-from pricing_data.traces import Recording
-from pricing_data.units import HOUR_S, Instant
 
 START = Instant(generate.BEGIN + generate.EVENTFUL_FROM_S)
 

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from pricing_data.units import HOUR_S, Instant, format_instant, parse_instant
+from pricing_data.model.units import HOUR_S, Instant, format_instant, parse_instant
 from spotctl.control import events as e
 
 START: Final = parse_instant("2016-06-06T00:00:00Z")

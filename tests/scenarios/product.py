@@ -22,7 +22,7 @@ from typing import Any, Final, TypeVar
 from agileml.apps.planted import planted_ratings, write_ratings
 from agileml.hosts.job import JobFolder
 from agileml.hosts.local import LocalHost
-from pricing_data.units import format_instant
+from pricing_data.model.units import format_instant
 from spotctl.control import events as e
 from spotctl.ledger import Ledger, Row
 from spotctl.runs import Run, Runs

@@ -18,8 +18,8 @@ from typing import Final
 import pytest
 
 from agileml.hosts.nominal import lapses_at
-from pricing_data.billing import End
-from pricing_data.units import Instant, format_instant
+from pricing_data.model.billing import End
+from pricing_data.model.units import Instant, format_instant
 from spotctl.control import events as e
 from spotctl.report.fold import account, work_possible
 from tests.scenarios.command import command

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from pricing_data.units import format_instant
+from pricing_data.model.units import format_instant
 from spotctl.control import events as e
 from tests.scenarios.command import STEPS, CommandProduct, command, result, spikes
 from tests.scenarios.market import SPIKE, START, ZONES

@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from pricing_data.billing import End
+from pricing_data.model.billing import End
 from spotctl.control import events as e
 from tests.scenarios.market import QUIET, SPIKE, START, ZONES, Step
 from tests.scenarios.product import CLOCKS, STALENESS, Product, product

@@ -10,7 +10,7 @@ from threading import Event
 import pytest
 
 from agileml.apps.planted import planted_ratings, write_ratings
-from pricing_data.traces import Recording
+from pricing_data.formats.traces import Recording
 from spotctl.control import events as e
 from spotctl.control.state import State
 from spotctl.interrupts import Answer

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import pytest
 
-from pricing_data.units import format_instant
+from pricing_data.model.units import format_instant
 from spotctl.command.disk_host import DiskHost
 from spotctl.control import events as e
 from spotctl.queue.journal import QueueFolder, Record

@@ -10,10 +10,10 @@ from typing import get_args
 import numpy as np
 
 from bidbrain.model import Limits, Scaling
-from pricing_data.market import Market, MarketRules, PriceHistory, Series
-from pricing_data.rules import AWS_2016
-from pricing_data.spells import Observations, Spells
-from pricing_data.units import HOUR_S, Instant, Seconds, UsdPerHour
+from pricing_data.model.capacity_spells import Observations, Spells
+from pricing_data.model.market import Market, MarketRules, PriceHistory, Series
+from pricing_data.model.rules import AWS_2016
+from pricing_data.model.units import HOUR_S, Instant, Seconds, UsdPerHour
 from spotctl.control import events as e
 from spotctl.control.drive import drive, start
 from spotctl.control.evolve import begin, evolve

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from bidbrain.lease import Lease
 from bidbrain.model import Action, Decision, Weighed
-from pricing_data.billing import End
-from pricing_data.market import Market
-from pricing_data.units import Instant, MicroUsd, UsdPerHour
+from pricing_data.model.billing import End
+from pricing_data.model.market import Market
+from pricing_data.model.units import Instant, MicroUsd, UsdPerHour
 from spotctl.codec import CodecError, decode, encode, from_json, to_json
 from spotctl.control import events as e
 from tests.spotctl.build import MARKETS, START, terms

@@ -9,8 +9,8 @@ import pytest
 
 from bidbrain.model import Limits
 from bidbrain.strategies.recovery import Checkpointing
-from pricing_data.market import Market
-from pricing_data.units import Seconds
+from pricing_data.model.market import Market
+from pricing_data.model.units import Seconds
 from spotctl.control import events as e
 from spotctl.control.deciding import observation, promised
 from spotctl.control.evolve import begin

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pricing_data.units import Seconds
+from pricing_data.model.units import Seconds
 from spotctl.backtest.prepare import BacktestOptions, prepare
 from spotctl.config import Checkpoints, Command, JobSpec, Work
 from spotctl.errors import JobFileError, UsageError

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pricing_data.units import MicroUsd, Seconds
+from pricing_data.model.units import MicroUsd, Seconds
 from spotctl.config import (
     Amount,
     Converged,

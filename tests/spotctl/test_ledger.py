@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pricing_data.units import Instant, UsdPerHour
+from pricing_data.model.units import Instant, UsdPerHour
 from spotctl.control import events as e
 from spotctl.errors import LedgerError
 from spotctl.ledger import Ledger

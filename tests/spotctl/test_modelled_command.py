@@ -12,9 +12,9 @@ from msgspec import structs
 
 from bidbrain.model import Action, Limits
 from bidbrain.strategies.recovery import Checkpointing
-from pricing_data.billing import End
-from pricing_data.market import PriceHistory
-from pricing_data.units import HOUR_S, Instant, Seconds
+from pricing_data.model.billing import End
+from pricing_data.model.market import PriceHistory
+from pricing_data.model.units import HOUR_S, Instant, Seconds
 from spotctl.control import events as e
 from spotctl.control.deciding import observation, pledge, promised
 from spotctl.control.evolve import begin

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pricing_data.units import Instant
+from pricing_data.model.units import Instant
 from spotctl.control import events as e
 from spotctl.simulator.training import ModelledTraining
 from tests.spotctl.build import START, terms

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from pricing_data.errors import NoSuchMarket
-from pricing_data.market import Market
-from pricing_data.traces import Filter, Recording, read_trace
+from pricing_data.formats.traces import Filter, Recording, read_trace
+from pricing_data.model.market import Market
 from spotctl import pricecache
 from spotctl.pricecache import SMALLEST, read_trace_once
 

@@ -10,9 +10,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from pricing_data.market import MarketRules
-from pricing_data.rules import AWS, AWS_2016, GCP, together
-from pricing_data.units import Instant, MicroUsd, Seconds, format_instant, parse_instant
+from pricing_data.model.market import MarketRules
+from pricing_data.model.rules import AWS, AWS_2016, GCP, together
+from pricing_data.model.units import (
+    Instant,
+    MicroUsd,
+    Seconds,
+    format_instant,
+    parse_instant,
+)
 from spotctl.cli.app import app
 from spotctl.config import JobSpec
 from spotctl.control.terms import Stop

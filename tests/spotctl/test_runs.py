@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pricing_data.market import PriceHistory
+from pricing_data.model.market import PriceHistory
 from spotctl.control import events as e
 from spotctl.errors import LedgerError
 from spotctl.ledger import Ledger

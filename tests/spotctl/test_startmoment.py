@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pricing_data.units import HOUR_S, Instant
+from pricing_data.model.units import HOUR_S, Instant
 from spotctl.errors import UsageError
 from spotctl.jobfile import load_job
 from spotctl.opening import settings_of

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pricing_data.units import Instant
+from pricing_data.model.units import Instant
 from spotctl.timesource import LENT_S, Effect, PacedTime, VirtualTime, pause, stopwatch
 
 START = Instant(1_000_000)

@@ -12,9 +12,9 @@ from bidbrain.backtest.tape import Tape
 from bidbrain.batch import Codes, Setting
 from bidbrain.eviction.price_crossing import PriceCrossing
 from bidbrain.model import Limits, Reliable, Scaling
-from pricing_data.market import Market, MarketRules, PriceHistory, Series
-from pricing_data.rules import AWS_2016
-from pricing_data.units import HOUR_S, Instant, Seconds, UsdPerHour
+from pricing_data.model.market import Market, MarketRules, PriceHistory, Series
+from pricing_data.model.rules import AWS_2016
+from pricing_data.model.units import HOUR_S, Instant, Seconds, UsdPerHour
 
 NOW = Instant(1_465_000_000)
 MARKETS = tuple(Market("aws", "us-east-1", f"us-east-1{zone}", "m4.xlarge") for zone in "ab")

@@ -19,8 +19,8 @@ from bidbrain.strategies.cheapest import Failover, OnDemand, Standard
 from bidbrain.strategies.least_cost import BidBrain
 from bidbrain.strategies.recovery import ELASTIC, Checkpointing
 from bidbrain.strategies.tierml import TierML
-from pricing_data.market import PriceHistory, Series
-from pricing_data.units import HOUR_S, Instant, Seconds
+from pricing_data.model.market import PriceHistory, Series
+from pricing_data.model.units import HOUR_S, Instant, Seconds
 from tests.bidbrain.backtest.scene import LASTS_S, MARKETS, NOW, Scene, scene
 
 CHECKPOINTS = Checkpointing(Seconds(1800), 0.1, Seconds(120))

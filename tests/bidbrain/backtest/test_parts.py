@@ -18,10 +18,10 @@ from bidbrain.backtest.tables import Tables
 from bidbrain.backtest.tape import NEVER, Tape
 from bidbrain.eviction.price_crossing import PriceCrossing
 from bidbrain.strategies.cheapest import OnDemand
-from pricing_data.billing import End, settle
-from pricing_data.market import PriceHistory, Series
-from pricing_data.rules import AWS, AWS_2016, AZURE, GCP
-from pricing_data.units import HOUR_S, Instant, UsdPerHour
+from pricing_data.model.billing import End, settle
+from pricing_data.model.market import PriceHistory, Series
+from pricing_data.model.rules import AWS, AWS_2016, AZURE, GCP
+from pricing_data.model.units import HOUR_S, Instant, UsdPerHour
 from tests.bidbrain.backtest.scene import MARKETS, NOW, scene
 from tests.bidbrain.backtest.test_engine import STRATEGIES, ran
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from bidbrain.deadline.model import Job
-from pricing_data.units import Seconds, UsdPerHour
+from pricing_data.model.units import Seconds, UsdPerHour
 
 TICK_S = 600
 

@@ -14,7 +14,14 @@ from bidbrain.deadline.baselines import on_demand
 from bidbrain.deadline.feasibility import Promise, least_asked, least_budget, least_deadline_s
 from bidbrain.deadline.model import Job
 from bidbrain.deadline.simulator import simulate
-from pricing_data.units import HOUR_S, Seconds, Usd, UsdPerHour, format_micros, parse_duration
+from pricing_data.model.units import (
+    HOUR_S,
+    Seconds,
+    Usd,
+    UsdPerHour,
+    format_micros,
+    parse_duration,
+)
 from tests.bidbrain.deadline.build import TICK_S, job, jobs
 
 

@@ -17,7 +17,7 @@ from bidbrain.deadline.net import allowed, margins_after, within_net
 from bidbrain.deadline.policy import LeastCost
 from bidbrain.deadline.simulator import Rule, Runs, simulate
 from bidbrain.deadline.spells import Beliefs
-from pricing_data.units import Seconds
+from pricing_data.model.units import Seconds
 from tests.bidbrain.deadline.build import TICK_S, job, jobs
 
 SEEDS = st.integers(0, 2**32 - 1)

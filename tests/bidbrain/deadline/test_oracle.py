@@ -15,7 +15,7 @@ from bidbrain.deadline.oracle import least_costs
 from bidbrain.deadline.policy import LeastCost
 from bidbrain.deadline.simulator import simulate
 from bidbrain.deadline.spells import Beliefs
-from pricing_data.units import Seconds
+from pricing_data.model.units import Seconds
 from tests.bidbrain.deadline.build import job, jobs
 
 

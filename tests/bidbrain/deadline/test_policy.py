@@ -18,7 +18,7 @@ from bidbrain.deadline.plan import AGE_CLASSES, Plan, plan_tick_s
 from bidbrain.deadline.policy import LeastCost
 from bidbrain.deadline.simulator import Rule, simulate
 from bidbrain.deadline.spells import PRIOR, Belief, Beliefs, Lomax, SpellPrior
-from pricing_data.units import Seconds
+from pricing_data.model.units import Seconds
 from tests.bidbrain.deadline.build import TICK_S, job, jobs
 
 

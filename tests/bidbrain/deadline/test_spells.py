@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bidbrain.deadline.spells import PRIOR, Belief, Beliefs, Lomax
-from pricing_data.units import Seconds
+from pricing_data.model.units import Seconds
 from spotctl.codec import from_json, to_json
 
 LOOKS = st.lists(st.tuples(st.booleans(), st.integers(0, 10_000)), max_size=30)

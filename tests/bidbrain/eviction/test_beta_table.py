@@ -13,9 +13,9 @@ from bidbrain.eviction import beta_table as module
 from bidbrain.eviction.beta_table import beta_table
 from bidbrain.eviction.price_crossing import PriceCrossing
 from bidbrain.model import BID_DELTAS
-from pricing_data.market import Market, PriceHistory, Series
-from pricing_data.traces import read_trace
-from pricing_data.units import HOUR_S, Instant
+from pricing_data.formats.traces import read_trace
+from pricing_data.model.market import Market, PriceHistory, Series
+from pricing_data.model.units import HOUR_S, Instant
 
 MARKET = Market("aws", "us-east-1", "us-east-1a", "m4.xlarge")
 BEGIN = 1_460_000_000

@@ -9,10 +9,10 @@ from bidbrain.batch import BulkMarkets
 from bidbrain.eviction.bands import Band
 from bidbrain.eviction.chosen import Chosen
 from bidbrain.eviction.lifetime_model import Lifetimes
-from pricing_data.market import Market, PriceHistory
-from pricing_data.rules import AWS
-from pricing_data.spells import Observations, Spells
-from pricing_data.units import HOUR_S, Instant
+from pricing_data.model.capacity_spells import Observations, Spells
+from pricing_data.model.market import Market, PriceHistory
+from pricing_data.model.rules import AWS
+from pricing_data.model.units import HOUR_S, Instant
 
 BEGIN = 1_680_000_000
 NOW = Instant(BEGIN + 300 * HOUR_S)

@@ -17,10 +17,10 @@ from bidbrain.eviction.exposure import rows_of
 from bidbrain.eviction.lifetime_model import Lifetimes
 from bidbrain.eviction.pooled import Pooled, family
 from bidbrain.eviction.price_crossing import FittedPriceCrossing
-from pricing_data.market import Market, PriceHistory
-from pricing_data.rules import AWS, AWS_2016
-from pricing_data.spells import Observations, Spells
-from pricing_data.units import HOUR_S, Instant
+from pricing_data.model.capacity_spells import Observations, Spells
+from pricing_data.model.market import Market, PriceHistory
+from pricing_data.model.rules import AWS, AWS_2016
+from pricing_data.model.units import HOUR_S, Instant
 
 BEGIN = 1_680_000_000
 DAY_S = 86400

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from bidbrain.eviction.confidence import coming_week, evicted_share, wilson
 from bidbrain.eviction.first_passage import Passages, Steps
-from pricing_data.market import Series
-from pricing_data.units import HOUR_S, Instant
+from pricing_data.model.market import Series
+from pricing_data.model.units import HOUR_S, Instant
 
 DAY_S = 24 * HOUR_S
 

@@ -17,10 +17,10 @@ from bidbrain.eviction.lifetime_model import Lifetimes
 from bidbrain.eviction.lifetimes import bathtub, constant, weibull
 from bidbrain.eviction.pooled import Pooled
 from bidbrain.eviction.price_crossing import PriceCrossing
-from pricing_data.market import Market, PriceHistory, Series
-from pricing_data.rules import AWS, AWS_2016
-from pricing_data.spells import Observations, Spells
-from pricing_data.units import HOUR_S, Instant, Seconds
+from pricing_data.model.capacity_spells import Observations, Spells
+from pricing_data.model.market import Market, PriceHistory, Series
+from pricing_data.model.rules import AWS, AWS_2016
+from pricing_data.model.units import HOUR_S, Instant, Seconds
 
 KNOWN = Market("aws", "us-east-1", "us-east-1a", "m4.xlarge")
 UNKNOWN = Market("gcp", "us-east1", "us-east1-b", "n1-standard-4")

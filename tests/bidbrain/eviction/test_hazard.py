@@ -14,9 +14,9 @@ from bidbrain.eviction.hazard import HazardCurve, beta_limits, gamma_limits
 from bidbrain.eviction.lifetimes import bathtub, constant, kaplan_meier, weibull
 from bidbrain.eviction.poisson import ridge_poisson
 from bidbrain.eviction.record import Record
-from pricing_data.market import Market
-from pricing_data.spells import Observations, Spells
-from pricing_data.units import HOUR_S
+from pricing_data.model.capacity_spells import Observations, Spells
+from pricing_data.model.market import Market
+from pricing_data.model.units import HOUR_S
 
 MARKET = Market("aws", "us-east-1", "us-east-1a", "p3.2xlarge")
 

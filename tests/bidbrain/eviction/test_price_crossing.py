@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from bidbrain.eviction.first_passage import Passages, Steps
 from bidbrain.eviction.price_crossing import FittedPriceCrossing, PriceCrossing
 from bidbrain.eviction.recorded import Recorded
-from pricing_data.market import Market, PriceHistory, Series
-from pricing_data.traces import read_trace
-from pricing_data.units import HOUR_S, Instant, Seconds
+from pricing_data.formats.traces import read_trace
+from pricing_data.model.market import Market, PriceHistory, Series
+from pricing_data.model.units import HOUR_S, Instant, Seconds
 
 MARKET = Market("aws", "us-east-1", "us-east-1a", "m4.xlarge")
 BEGIN = 1_460_000_000

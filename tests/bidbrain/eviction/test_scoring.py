@@ -23,9 +23,9 @@ from bidbrain.eviction.scoring import (
     skill,
     starts,
 )
-from pricing_data.market import Market
-from pricing_data.spells import Observations, Spells
-from pricing_data.units import HOUR_S, Instant, Seconds
+from pricing_data.model.capacity_spells import Observations, Spells
+from pricing_data.model.market import Market
+from pricing_data.model.units import HOUR_S, Instant, Seconds
 
 MARKET = Market("aws", "us-east-1", "us-east-1a", "p3.2xlarge")
 LOST = np.array([True, False, False, True])

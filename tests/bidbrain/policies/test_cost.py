@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from bidbrain.policies.base import Infeasible
 from bidbrain.policies.cost import MakespanWithin, PerDollar, PerJob, Total, deadline_speed
 from bidbrain.policies.problem import Cluster, InvalidProblem, Jobs, Kinds, ShareProblem
-from pricing_data.units import HOUR_S
+from pricing_data.model.units import HOUR_S
 from tests.bidbrain.policies.problems import check, problems
 
 

@@ -15,9 +15,9 @@ from bidbrain.strategies.auto import Auto
 from bidbrain.strategies.base import NOTHING
 from bidbrain.strategies.least_cost import BidBrain
 from bidbrain.strategies.tier import Restart
-from pricing_data.market import Market, MarketRules
-from pricing_data.rules import AWS, AWS_2016, GCP
-from pricing_data.units import HOUR_S, Instant, Seconds, UsdPerHour
+from pricing_data.model.market import Market, MarketRules
+from pricing_data.model.rules import AWS, AWS_2016, GCP
+from pricing_data.model.units import HOUR_S, Instant, Seconds, UsdPerHour
 from tests.bidbrain.build import DOUBLE, NOW, XLARGE, Told, holding, observe, offer
 
 AUTO = Auto()

@@ -9,9 +9,9 @@ import pytest
 
 from bidbrain.model import UNBOUNDED, Holding, Limits, Observation, Offer, Reliable
 from bidbrain.strategies.pledge import Pledge, promise, target
-from pricing_data.market import Market
-from pricing_data.rules import AWS
-from pricing_data.units import HOUR_S, Instant, Seconds, Usd, UsdPerHour
+from pricing_data.model.market import Market
+from pricing_data.model.rules import AWS
+from pricing_data.model.units import HOUR_S, Instant, Seconds, Usd, UsdPerHour
 from tests.bidbrain.build import NOW, observe
 
 SMALL = Market("aws", "us-east-1", "us-east-1a", "small")

@@ -18,7 +18,7 @@ from bidbrain.strategies.base import NOTHING, Strategy
 from bidbrain.strategies.cheapest import Failover, OnDemand, Standard
 from bidbrain.strategies.least_cost import BidBrain
 from bidbrain.strategies.recovery import ELASTIC, Checkpointing
-from pricing_data.units import HOUR_S, Instant, Seconds, UsdPerHour
+from pricing_data.model.units import HOUR_S, Instant, Seconds, UsdPerHour
 from tests.bidbrain.backtest.scene import MARKETS, NOW, scene
 from tests.bidbrain.build import DOUBLE, XLARGE, holding, observe, offer
 

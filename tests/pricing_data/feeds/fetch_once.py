@@ -8,12 +8,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from pricing_data.feeds.aws import AwsFeed
-from pricing_data.feeds.aws_sdk import AwsSettings
+from pricing_data.feeds.aws.client import AwsSettings
+from pricing_data.feeds.aws.feed import AwsFeed
 from pricing_data.feeds.base import Kind
-from pricing_data.fetch import fetch
-from pricing_data.store import PriceStore
-from pricing_data.units import parse_instant
+from pricing_data.feeds.fetch import fetch
+from pricing_data.model.units import parse_instant
+from pricing_data.store.store import PriceStore
 
 
 def main() -> int:

@@ -6,7 +6,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from pricing_data.batch import (
+from pricing_data.formats.batches import (
     Batch,
     ListPrice,
     OnDemandBatch,
@@ -16,9 +16,9 @@ from pricing_data.batch import (
     TypeRow,
     UnreadableBatch,
 )
-from pricing_data.market import Market
-from pricing_data.quality import Unreadable
-from pricing_data.units import Instant
+from pricing_data.formats.quality import Unreadable
+from pricing_data.model.market import Market
+from pricing_data.model.units import Instant
 
 _Key = TypeVar("_Key")
 _Row = TypeVar("_Row")

@@ -16,12 +16,12 @@ from typing import Any
 from azure.core.pipeline.policies import SansIOHTTPPolicy
 from google.oauth2.credentials import Credentials
 
-from pricing_data.feeds.asking import Retries
-from pricing_data.feeds.azure import AzureFeed, AzureSettings
-from pricing_data.feeds.azure_retail import AzureRetailFeed, RetailSettings
-from pricing_data.feeds.gcp import GcpFeed, GcpSettings
-from pricing_data.feeds.gcp_client import Endpoints
-from pricing_data.units import Instant, format_instant, parse_instant
+from pricing_data.feeds.azure.feed import AzureFeed, AzureSettings
+from pricing_data.feeds.azure.retail_prices import AzureRetailFeed, RetailSettings
+from pricing_data.feeds.gcp.client import Endpoints
+from pricing_data.feeds.gcp.feed import GcpFeed, GcpSettings
+from pricing_data.feeds.retry import Retries
+from pricing_data.model.units import Instant, format_instant, parse_instant
 from tests.fakes.azure import RETAIL, AzureCloud
 from tests.fakes.gcp import GcpCloud
 

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from pricing_data.errors import CredentialsExpired, FeedBroken, FeedThrottled, FeedUnavailable, RegionRefused
-from pricing_data.feeds.aws import AwsFeed
-from pricing_data.feeds.aws_prices import SOURCE
-from pricing_data.feeds.aws_sdk import AwsSettings
+from pricing_data.feeds.aws.client import AwsSettings
+from pricing_data.feeds.aws.feed import AwsFeed
+from pricing_data.feeds.aws.spot_prices import SOURCE
 from pricing_data.feeds.base import Kind, of_some
-from pricing_data.fetch import FetchReport, PartReport, Patience, fetch
-from pricing_data.quality import Flaw
-from pricing_data.store import PriceStore
-from pricing_data.units import Instant, parse_instant
+from pricing_data.feeds.fetch import FetchReport, PartReport, Patience, fetch
+from pricing_data.formats.quality import Flaw
+from pricing_data.model.units import Instant, parse_instant
+from pricing_data.store.store import PriceStore
 from tests.fakes.aws import END, Cloud, Row, Trace, Trouble, as_aws, recorded_2021, serving
 from tests.pricing_data.feeds.memory import MemoryStore
 

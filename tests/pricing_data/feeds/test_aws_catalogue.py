@@ -17,21 +17,21 @@ import boto3
 import pytest
 from botocore.stub import Stubber
 
-from pricing_data.batch import OnDemandBatch, TypeBatch, UnreadableBatch
 from pricing_data.errors import FeedBroken, FeedError, FeedThrottled, FeedUnreachable
-from pricing_data.feeds import aws_catalogue
-from pricing_data.feeds.aws import AwsFeed
-from pricing_data.feeds.aws_advisor import MONTH_S, AwsAdvisorFeed
-from pricing_data.feeds.aws_sdk import AwsSettings
+from pricing_data.feeds.aws import catalogue
+from pricing_data.feeds.aws.advisor import MONTH_S, AwsAdvisorFeed
+from pricing_data.feeds.aws.client import AwsSettings
+from pricing_data.feeds.aws.feed import AwsFeed
 from pricing_data.feeds.base import Kind, Part
-from pricing_data.fetch import Patience, fetch
-from pricing_data.units import Instant, parse_instant
+from pricing_data.feeds.fetch import Patience, fetch
+from pricing_data.formats.batches import OnDemandBatch, TypeBatch, UnreadableBatch
+from pricing_data.model.units import Instant, parse_instant
 from tests.fakes.aws import Cloud, serving
 from tests.pricing_data.feeds.memory import MemoryStore
 
 _NOW = parse_instant("2026-11-20")
 _ONCE = Patience(attempts=1)
-_ON_DEMAND = Part("aws", Kind.ON_DEMAND, "us-east-1", aws_catalogue.ON_DEMAND_SOURCE)
+_ON_DEMAND = Part("aws", Kind.ON_DEMAND, "us-east-1", catalogue.ON_DEMAND_SOURCE)
 
 
 def _product(name: str, price: str, unit: str = "Hrs") -> str:
@@ -68,7 +68,7 @@ def test_the_made_up_price_list_has_the_shape_that_aws_documents() -> None:
     client = boto3.client("pricing", region_name="us-east-1")
     with Stubber(client) as stubbed:
         stubbed.add_response("get_products", {"FormatVersion": "aws_v1", "PriceList": [_product("a", "1")]})
-        (page, last) = aws_catalogue.on_demand_pages(client.get_products, _ON_DEMAND, lambda: _NOW)
+        (page, last) = catalogue.on_demand_pages(client.get_products, _ON_DEMAND, lambda: _NOW)
     assert page.rows == 1
     assert len(last.batches) == 1
 
@@ -79,7 +79,7 @@ _NO_PRODUCTS = ["{", "[]", "{}", '"a"', "null", "[" * 100_000, _product("m5.larg
 @pytest.mark.parametrize("listed", _NO_PRODUCTS)
 def test_an_item_that_is_no_product_keeps_no_other_back(listed: str) -> None:
     answer = {"PriceList": [_product("m5.xlarge", "1"), listed]}
-    *_, last = aws_catalogue.on_demand_pages(lambda **_: answer, _ON_DEMAND, lambda: _NOW)
+    *_, last = catalogue.on_demand_pages(lambda **_: answer, _ON_DEMAND, lambda: _NOW)
     prices, aside = last.batches
     assert isinstance(prices, OnDemandBatch)
     assert [one.instance_type for one in prices.prices] == ["m5.xlarge"]
@@ -91,8 +91,8 @@ def test_an_item_that_is_no_product_keeps_no_other_back(listed: str) -> None:
 def test_a_type_without_a_size_keeps_no_other_back() -> None:
     sound = {"InstanceType": "a", "VCpuInfo": {"DefaultVCpus": 2}, "MemoryInfo": {"SizeInMiB": 512}}
     answer = {"InstanceTypes": [sound, {"InstanceType": "b"}]}
-    part = Part("aws", Kind.TYPES, "us-east-1", aws_catalogue.TYPES_SOURCE)
-    *_, last = aws_catalogue.type_pages(lambda **_: answer, part, lambda: _NOW)
+    part = Part("aws", Kind.TYPES, "us-east-1", catalogue.TYPES_SOURCE)
+    *_, last = catalogue.type_pages(lambda **_: answer, part, lambda: _NOW)
     types, aside = last.batches
     assert isinstance(types, TypeBatch)
     assert [row.instance_type.name for row in types.types] == ["a"]
@@ -102,7 +102,7 @@ def test_a_type_without_a_size_keeps_no_other_back() -> None:
 
 def test_answers_without_one_sound_row_are_a_failure() -> None:
     with pytest.raises(FeedBroken, match="us-east-1 on-demand prices"):
-        list(aws_catalogue.on_demand_pages(lambda **_: {"PriceList": ["{"]}, _ON_DEMAND, lambda: _NOW))
+        list(catalogue.on_demand_pages(lambda **_: {"PriceList": ["{"]}, _ON_DEMAND, lambda: _NOW))
 
 
 def _advisor(recorded_data: Path, date: str) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pricing_data.store import PriceStore
-from pricing_data.units import format_instant, parse_instant
+from pricing_data.model.units import format_instant, parse_instant
+from pricing_data.store.store import PriceStore
 from tests.fakes.aws import END, Cloud, Row, Trace, recorded_2021, serving
 
 _REGIONS = ("us-east-1", "us-west-2")

@@ -19,10 +19,10 @@ from pricing_data.errors import (
     FeedUnreachable,
     RegionRefused,
 )
-from pricing_data.feeds.azure import AzureFeed, AzureSettings
-from pricing_data.feeds.azure_retail import SOURCE as RETAIL_PRICES
+from pricing_data.feeds.azure.feed import AzureFeed, AzureSettings
+from pricing_data.feeds.azure.retail_prices import SOURCE as RETAIL_PRICES
 from pricing_data.feeds.base import Feed, Kind, of_some
-from pricing_data.fetch import FetchReport, Patience, fetch
+from pricing_data.feeds.fetch import FetchReport, Patience, fetch
 from tests.fakes import azure as azure_fake
 from tests.fakes import gcp as gcp_fake
 from tests.fakes.servers import FakeServer, Fault, Reply

@@ -20,10 +20,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pricing_data.feeds import azure_rows
+from pricing_data.feeds.azure import rows
 from pricing_data.feeds.base import Feed
-from pricing_data.feeds.gcp_client import Month
-from pricing_data.feeds.gcp_skus import (
+from pricing_data.feeds.fetch import Patience, fetch
+from pricing_data.feeds.gcp.client import Month
+from pricing_data.feeds.gcp.skus import (
     Component,
     Shape,
     Sku,
@@ -34,9 +35,8 @@ from pricing_data.feeds.gcp_skus import (
     price_steps,
     timelines,
 )
-from pricing_data.feeds.unread import NotUnderstood
-from pricing_data.fetch import Patience, fetch
-from pricing_data.units import Instant, parse_instant
+from pricing_data.feeds.quarantine import NotUnderstood
+from pricing_data.model.units import Instant, parse_instant
 from tests.fakes.azure import AzureCloud
 from tests.fakes.gcp import GcpCloud
 from tests.fakes.servers import FakeServer, Fault, Reply, Request
@@ -106,7 +106,7 @@ def test_recorded_spot_prices_are_the_sums_of_their_components(recorded_data: Pa
 def test_every_recorded_azure_size_survives_the_loss_of_its_capitals(recorded_data: Path) -> None:
     names = [row["Name"] for row in _recorded(recorded_data / "azure-spot-2022-2024" / "vm_skus.csv.gz")]
     assert len(names) > 700
-    assert [azure_rows.size_name(name.lower()) for name in names] == names
+    assert [rows.size_name(name.lower()) for name in names] == names
 
 
 def test_a_recorded_poll_of_azure_comes_back_row_by_row(recorded_data: Path) -> None:
@@ -198,7 +198,7 @@ def test_the_time_of_a_price_may_have_several_names(name: str) -> None:
         "location": "East US",
         "spotPrices": [{"priceUSD": 0.5, name: "2026-11-01"}],
     }
-    market, steps, unread = azure_rows.price_history(row)
+    market, steps, unread = rows.price_history(row)
     assert (market.region, market.instance_type) == ("eastus", "Standard_D2s_v5")
     assert (steps, unread) == ([(parse_instant("2026-11-01"), 0.5)], [])
 
@@ -256,7 +256,7 @@ def test_a_zone_that_does_not_answer_is_told() -> None:
 )
 def test_bands_are_shares_an_hour(band: str, low: float, high: float) -> None:
     row = {"skuName": "standard_d2s_v5", "location": "eastus", "spotEvictionRate": band}
-    rate = azure_rows.eviction_rate(row, NOW)
+    rate = rows.eviction_rate(row, NOW)
     assert (rate.low, rate.high, float(rate.per_s)) == (low, high, 3600.0)
     assert rate.end - rate.begin == 28 * 86_400
 
@@ -265,7 +265,7 @@ def test_bands_are_shares_an_hour(band: str, low: float, high: float) -> None:
 def test_a_band_that_is_none_is_not_understood(band: str) -> None:
     row = {"skuName": "standard_d2s_v5", "location": "eastus", "spotEvictionRate": band}
     with pytest.raises(NotUnderstood):
-        azure_rows.eviction_rate(row, NOW)
+        rows.eviction_rate(row, NOW)
 
 
 @pytest.mark.parametrize(
@@ -280,7 +280,7 @@ def test_a_band_that_is_none_is_not_understood(band: str) -> None:
     ],
 )
 def test_the_gpu_of_a_size(name: str, gpu: str) -> None:
-    assert azure_rows.gpu_name(name) == gpu
+    assert rows.gpu_name(name) == gpu
 
 
 _json = st.recursive(
@@ -308,14 +308,14 @@ _odd_rows = st.fixed_dictionaries(
 @given(_odd_items)
 def test_any_item_of_the_price_list_is_understood_left_out_or_refused(odd: dict[str, Any]) -> None:
     with contextlib.suppress(NotUnderstood):
-        found = azure_rows.retail(odd, NOW)
+        found = rows.retail(odd, NOW)
         assert found is None or not math.isnan(found.price)
 
 
 @settings(max_examples=150, deadline=None)
 @given(_odd_rows)
 def test_any_row_of_resource_graph_is_understood_or_refused(odd: dict[str, Any]) -> None:
-    for reader in (azure_rows.price_history, lambda row: azure_rows.eviction_rate(row, NOW)):
+    for reader in (rows.price_history, lambda row: rows.eviction_rate(row, NOW)):
         with contextlib.suppress(NotUnderstood):
             reader(odd)
 
@@ -377,7 +377,7 @@ def test_broken_bytes_on_the_wire_raise_nothing_and_lose_nothing(name: str, camp
 
 def test_the_feeds_load_without_any_sdk() -> None:
     script = (
-        "import sys, pricing_data.feeds.gcp, pricing_data.feeds.azure, pricing_data.feeds.azure_retail;"
+        "import sys, pricing_data.feeds.gcp.feed, pricing_data.feeds.azure.feed, pricing_data.feeds.azure.retail_prices;"
         "found = {name.split('.')[0] for name in sys.modules};"
         "assert not found & {'google', 'azure', 'requests', 'duckdb', 'pandas', 'boto3'}, found"
     )

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from bidbrain.backtest.outcomes import Outcomes
 from bidbrain.strategies.menu import LIVE
-from pricing_data.units import HOUR_S, Instant, Seconds, parse_instant
+from pricing_data.model.units import HOUR_S, Instant, Seconds, parse_instant
 from spotctl.backtest.kept import MOST_STARTS, crossings, run_job, run_kept, starts_of
 from spotctl.backtest.menu import row, within
 from spotctl.backtest.prepare import BacktestOptions, Prepared, prepare

@@ -17,12 +17,12 @@ from bidbrain.eviction.asked import Asked
 from bidbrain.eviction.price_crossing import PriceCrossing
 from bidbrain.model import Action, Limits
 from bidbrain.strategies.menu import LIVE
-from pricing_data.billing import End
-from pricing_data.market import Market, MarketRules, PriceHistory
-from pricing_data.rules import AWS, AWS_2016, GCP
-from pricing_data.spells import Observations, Spells
-from pricing_data.traces import read_trace
-from pricing_data.units import HOUR_S, Instant, Seconds, UsdPerHour, parse_instant
+from pricing_data.formats.traces import read_trace
+from pricing_data.model.billing import End
+from pricing_data.model.capacity_spells import Observations, Spells
+from pricing_data.model.market import Market, MarketRules, PriceHistory
+from pricing_data.model.rules import AWS, AWS_2016, GCP
+from pricing_data.model.units import HOUR_S, Instant, Seconds, UsdPerHour, parse_instant
 from spotctl.backtest.prepare import setting_of
 from spotctl.control import events as e
 from spotctl.control.deciding import restart_of

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from bidbrain.model import Action, Decision, Limits, Scaling
-from pricing_data.billing import End
-from pricing_data.market import Market, PriceHistory, Series
-from pricing_data.rules import AWS_2016
-from pricing_data.units import HOUR_S, Instant, Seconds, UsdPerHour, parse_instant
+from pricing_data.model.billing import End
+from pricing_data.model.market import Market, PriceHistory, Series
+from pricing_data.model.rules import AWS_2016
+from pricing_data.model.units import HOUR_S, Instant, Seconds, UsdPerHour, parse_instant
 from spotctl.control import events as e
 from spotctl.control.evolve import begin, evolve
 from spotctl.control.state import State

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pricing_data.units import Instant
+from pricing_data.model.units import Instant
 from spotctl.cli import options
 from spotctl.diagnosis import Verdict, diagnose
 from spotctl.errors import UsageError

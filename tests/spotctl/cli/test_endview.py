@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from pricing_data.units import MicroUsd, Seconds
+from pricing_data.model.units import MicroUsd, Seconds
 from spotctl.cli import endview, screen
 from spotctl.control import events as e
 from spotctl.control.terms import Expectation

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from bidbrain.model import Action
-from pricing_data.units import Instant, MicroUsd, Seconds, Usd, UsdPerHour
+from pricing_data.model.units import Instant, MicroUsd, Seconds, Usd, UsdPerHour
 from spotctl.cli import jsonlines
 from spotctl.control import events as e
 from tests.spotctl.cli.story import SPOT, at, decision, entries

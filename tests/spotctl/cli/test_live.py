@@ -9,8 +9,8 @@ import pytest
 from msgspec import structs
 from rich.console import Console
 
-from pricing_data.rules import AWS
-from pricing_data.units import Instant
+from pricing_data.model.rules import AWS
+from pricing_data.model.units import Instant
 from spotctl.cli.live import LiveView
 from spotctl.cli.words import span
 from spotctl.control.state import State

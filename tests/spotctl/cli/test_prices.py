@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from pricing_data.units import Instant, format_instant
+from pricing_data.model.units import Instant, format_instant
 from spotctl.timesource import wall_clock
 from tests.spotctl.cli.commandline import spotctl
 

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from pricing_data.store import PriceStore
-from pricing_data.units import Instant, format_instant
+from pricing_data.model.units import Instant, format_instant
+from pricing_data.store.store import PriceStore
 from tests.fakes import azure as azure_fake
 from tests.fakes import gcp as gcp_fake
 from tests.fakes.azure import RETAIL

@@ -24,9 +24,9 @@ from pricing_data.errors import (
     RegionRefused,
 )
 from pricing_data.feeds.base import Kind, Part
-from pricing_data.fetch import FetchReport, PartReport
-from pricing_data.store import PriceStore
-from pricing_data.units import Instant, format_instant
+from pricing_data.feeds.fetch import FetchReport, PartReport
+from pricing_data.model.units import Instant, format_instant
+from pricing_data.store.store import PriceStore
 from spotctl.cli.fetchview import Bars, Lines, sentence
 from spotctl.prices.fetching import exit_code
 from spotctl.timesource import wall_clock

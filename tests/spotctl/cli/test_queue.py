@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bidbrain.policies.menu import MENU
-from pricing_data.units import format_instant, parse_instant
+from pricing_data.model.units import format_instant, parse_instant
 from spotctl.queue.journal import QueueFolder, root_of
 from spotctl.runs import Runs
 from spotctl.settings import WorldKind

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pricing_data.traces import Recording
+from pricing_data.formats.traces import Recording
 from spotctl.config import JobSpec
 from spotctl.control.events import Entry
 from spotctl.control.state import State

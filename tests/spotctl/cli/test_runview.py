@@ -8,8 +8,8 @@ from msgspec import structs
 
 from agileml.hosts.deaths import gave_up
 from agileml.hosts.doing import Overdue, Told
-from pricing_data.layouts import Semantics
-from pricing_data.traces import Recording
+from pricing_data.formats.layouts import Semantics
+from pricing_data.formats.traces import Recording
 from spotctl.cli.live import LiveView
 from spotctl.cli.observers import Screen
 from spotctl.control import events as e

@@ -8,9 +8,9 @@ import pytest
 from msgspec import structs
 
 from bidbrain.model import Action, Decision
-from pricing_data.market import MarketRules
-from pricing_data.rules import AWS, AWS_2016
-from pricing_data.units import MicroUsd
+from pricing_data.model.market import MarketRules
+from pricing_data.model.rules import AWS, AWS_2016
+from pricing_data.model.units import MicroUsd
 from spotctl.cli import words
 from spotctl.control import events as e
 from tests.spotctl.cli.story import at, entries, state_after, told

@@ -16,9 +16,9 @@ from typing import get_args
 import numpy as np
 
 from bidbrain.lease import Lease
-from pricing_data.billing import End
-from pricing_data.market import Market
-from pricing_data.units import Instant, MicroUsd, UsdPerHour
+from pricing_data.model.billing import End
+from pricing_data.model.market import Market
+from pricing_data.model.units import Instant, MicroUsd, UsdPerHour
 from spotctl.control import events as e
 from spotctl.control.terms import Terms
 

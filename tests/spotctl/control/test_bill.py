@@ -6,9 +6,9 @@ from decimal import ROUND_HALF_UP, Decimal
 
 import pytest
 
-from pricing_data.billing import End
-from pricing_data.market import PriceHistory
-from pricing_data.units import HOUR_S, Instant
+from pricing_data.model.billing import End
+from pricing_data.model.market import PriceHistory
+from pricing_data.model.units import HOUR_S, Instant
 from spotctl.control.drive import fold
 from spotctl.control.events import Ask
 from spotctl.control.spending import spent

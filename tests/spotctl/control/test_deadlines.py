@@ -10,10 +10,10 @@ import pytest
 from bidbrain.deadline.feasibility import Promise, least_asked
 from bidbrain.model import Action
 from bidbrain.strategies.menu import DEFAULT, NEED_DEADLINE
-from pricing_data.market import PriceHistory, Series
-from pricing_data.rules import AWS, AWS_2016
-from pricing_data.spells import Observations
-from pricing_data.units import HOUR_S, MicroUsd, Seconds, UsdPerHour
+from pricing_data.model.capacity_spells import Observations
+from pricing_data.model.market import PriceHistory, Series
+from pricing_data.model.rules import AWS, AWS_2016
+from pricing_data.model.units import HOUR_S, MicroUsd, Seconds, UsdPerHour
 from spotctl.control import events as e
 from spotctl.control.deciding import promised
 from spotctl.control.evolve import begin

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from bidbrain.model import Limits
 from bidbrain.strategies.recovery import Checkpointing
-from pricing_data.billing import settle
 from pricing_data.catalogue import bundled_egress
-from pricing_data.market import Market, MarketRules, PriceHistory, Series
-from pricing_data.rules import AWS, GCP, together
-from pricing_data.spells import Observations, Spells
-from pricing_data.units import HOUR_S, Instant, MicroUsd, Seconds, UsdPerHour
+from pricing_data.model.billing import settle
+from pricing_data.model.capacity_spells import Observations, Spells
+from pricing_data.model.market import Market, MarketRules, PriceHistory, Series
+from pricing_data.model.rules import AWS, GCP, together
+from pricing_data.model.units import HOUR_S, Instant, MicroUsd, Seconds, UsdPerHour
 from spotctl.control import events as e
 from spotctl.control.deciding import promised
 from spotctl.control.evolve import begin

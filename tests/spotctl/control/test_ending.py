@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from pricing_data.billing import End
-from pricing_data.units import Instant, MicroUsd
+from pricing_data.model.billing import End
+from pricing_data.model.units import Instant, MicroUsd
 from spotctl.control import events as e
 from spotctl.control.state import Phase
 from spotctl.control.terms import SAVE_WITHIN_S

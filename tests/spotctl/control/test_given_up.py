@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pricing_data.billing import End
-from pricing_data.market import MarketRules
-from pricing_data.rules import AWS, AWS_2016
+from pricing_data.model.billing import End
+from pricing_data.model.market import MarketRules
+from pricing_data.model.rules import AWS, AWS_2016
 from spotctl.control import events as e
 from spotctl.control.state import Phase
 from tests.spotctl.build import terms

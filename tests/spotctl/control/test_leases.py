@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from bidbrain.lease import Lease
-from pricing_data.market import PriceHistory
-from pricing_data.rules import AWS, AWS_2016
-from pricing_data.units import Instant, MicroUsd, Seconds
+from pricing_data.model.market import PriceHistory
+from pricing_data.model.rules import AWS, AWS_2016
+from pricing_data.model.units import Instant, MicroUsd, Seconds
 from spotctl.control import events as e
 from spotctl.control.drive import drive, fold, start
 from spotctl.control.spending import sure

@@ -12,10 +12,10 @@ import pytest
 
 from bidbrain.model import Limits, Scaling
 from bidbrain.strategies.recovery import Checkpointing
-from pricing_data.market import Market, PriceHistory, Series
-from pricing_data.rules import AWS
-from pricing_data.spells import Observations, Spells
-from pricing_data.units import HOUR_S, Seconds, UsdPerHour
+from pricing_data.model.capacity_spells import Observations, Spells
+from pricing_data.model.market import Market, PriceHistory, Series
+from pricing_data.model.rules import AWS
+from pricing_data.model.units import HOUR_S, Seconds, UsdPerHour
 from spotctl.control import events as e
 from spotctl.control.deciding import observation, promised
 from spotctl.control.evolve import begin, evolve

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bidbrain.model import Action
-from pricing_data.billing import End
-from pricing_data.market import MarketRules, PriceHistory
-from pricing_data.rules import AWS, AWS_2016, GCP
-from pricing_data.units import HOUR_S, Instant
+from pricing_data.model.billing import End
+from pricing_data.model.market import MarketRules, PriceHistory
+from pricing_data.model.rules import AWS, AWS_2016, GCP
+from pricing_data.model.units import HOUR_S, Instant
 from spotctl.codec import decode, encode
 from spotctl.control import events as e
 from spotctl.control.drive import fold

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from bidbrain.model import Limits, Scaling
-from pricing_data.availability import read_grid
-from pricing_data.market import Market, PriceHistory
-from pricing_data.rules import AWS
-from pricing_data.spells import Observations
-from pricing_data.traces import read_trace
-from pricing_data.units import HOUR_S, Instant, Seconds, UsdPerHour, parse_instant
+from pricing_data.formats.availability import read_grid
+from pricing_data.formats.traces import read_trace
+from pricing_data.model.capacity_spells import Observations
+from pricing_data.model.market import Market, PriceHistory
+from pricing_data.model.rules import AWS
+from pricing_data.model.units import HOUR_S, Instant, Seconds, UsdPerHour, parse_instant
 from spotctl.control.spending import spent
 from spotctl.control.state import State
 from spotctl.control.terms import Stop, Terms, Tradable

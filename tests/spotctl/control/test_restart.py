@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pricing_data.market import PriceHistory
-from pricing_data.units import Instant
+from pricing_data.model.market import PriceHistory
+from pricing_data.model.units import Instant
 from spotctl.control import events as e
 from spotctl.control.drive import fold, unexecuted
 from tests.spotctl.build import RELIABLE, START, terms

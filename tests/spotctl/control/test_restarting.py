@@ -9,9 +9,9 @@ from itertools import pairwise
 import pytest
 
 from bidbrain.strategies.tier import MOST_TAKEN
-from pricing_data.billing import End
-from pricing_data.rules import AWS
-from pricing_data.units import HOUR_S, Instant, MicroUsd, Seconds
+from pricing_data.model.billing import End
+from pricing_data.model.rules import AWS
+from pricing_data.model.units import HOUR_S, Instant, MicroUsd, Seconds
 from spotctl.cli.words import sentence
 from spotctl.control import events as e
 from spotctl.control.drive import drive, start

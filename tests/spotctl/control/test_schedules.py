@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from bidbrain.strategies.menu import DEFAULT, LIVE, NEED_DEADLINE
-from pricing_data.market import Market, PriceHistory
-from pricing_data.rules import AWS, AWS_2016, GCP
-from pricing_data.units import Instant, Seconds
+from pricing_data.model.market import Market, PriceHistory
+from pricing_data.model.rules import AWS, AWS_2016, GCP
+from pricing_data.model.units import Instant, Seconds
 from spotctl.codec import decode, encode
 from spotctl.control import events as e
 from spotctl.control.drive import drive, start, unexecuted

@@ -8,9 +8,9 @@ from functools import reduce
 
 import pytest
 
-from pricing_data.billing import End
-from pricing_data.rules import AWS, AWS_2016
-from pricing_data.units import HOUR_S, Instant, MicroUsd, Seconds, UsdPerHour
+from pricing_data.model.billing import End
+from pricing_data.model.rules import AWS, AWS_2016
+from pricing_data.model.units import HOUR_S, Instant, MicroUsd, Seconds, UsdPerHour
 from spotctl.control import events as e
 from spotctl.control.evolve import RELEASE_LEAD_S, begin, evolve
 from spotctl.control.spending import spent, sure

@@ -8,9 +8,9 @@ import pytest
 
 from bidbrain.strategies import menu
 from bidbrain.strategies.menu import DEFAULT, LIVE
-from pricing_data.market import MarketRules
-from pricing_data.rules import AWS, AWS_2016
-from pricing_data.units import HOUR_S, Seconds
+from pricing_data.model.market import MarketRules
+from pricing_data.model.rules import AWS, AWS_2016
+from pricing_data.model.units import HOUR_S, Seconds
 from spotctl.config import DEFAULT_STRATEGY, NEED_DEADLINE, STRATEGIES
 from spotctl.control.spending import Spending, spent
 from spotctl.control.state import State

@@ -9,12 +9,19 @@ import numpy as np
 import pytest
 
 from bidbrain.eviction.chosen import Chosen
-from pricing_data.availability import read_grid
-from pricing_data.batch import Lifetime, LifetimeBatch, Probe, ProbeBatch, Rate, RateBatch
-from pricing_data.market import Market, PriceHistory
-from pricing_data.rules import AWS
-from pricing_data.store import PriceStore
-from pricing_data.units import HOUR_S, Instant, parse_instant
+from pricing_data.formats.availability import read_grid
+from pricing_data.formats.batches import (
+    Lifetime,
+    LifetimeBatch,
+    Probe,
+    ProbeBatch,
+    Rate,
+    RateBatch,
+)
+from pricing_data.model.market import Market, PriceHistory
+from pricing_data.model.rules import AWS
+from pricing_data.model.units import HOUR_S, Instant, parse_instant
+from pricing_data.store.store import PriceStore
 from spotctl.prices import refresh
 from spotctl.prices.advice import Wish, advise
 from spotctl.prices.tables import Row, Table

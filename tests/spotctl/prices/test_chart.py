@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from pricing_data.market import Series
-from pricing_data.units import Instant
+from pricing_data.model.market import Series
+from pricing_data.model.units import Instant
 from spotctl.prices.chart import Curve, Frame, terminal
 from spotctl.prices.drawing import drawing, html, svg
 from spotctl.prices.raster import png

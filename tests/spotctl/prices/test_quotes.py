@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pricing_data.batch import Batch
-from pricing_data.layouts import Semantics
-from pricing_data.market import Market
-from pricing_data.store import PriceStore
-from pricing_data.units import Instant, parse_instant
+from pricing_data.formats.batches import Batch
+from pricing_data.formats.layouts import Semantics
+from pricing_data.model.market import Market
+from pricing_data.model.units import Instant, parse_instant
+from pricing_data.store.store import PriceStore
 from spotctl.prices.quotes import quotes
 
 DAY_S = 86400

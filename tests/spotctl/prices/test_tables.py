@@ -8,12 +8,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pricing_data.batch import Batch, ListPrice, OnDemandBatch, Rate, RateBatch, TypeBatch, TypeRow
-from pricing_data.layouts import Semantics
-from pricing_data.market import InstanceType, Market, Series
-from pricing_data.rules import AWS, AWS_2016
-from pricing_data.store import PriceStore
-from pricing_data.units import HOUR_S, Instant, Seconds, UsdPerHour, parse_instant
+from pricing_data.formats.batches import (
+    Batch,
+    ListPrice,
+    OnDemandBatch,
+    Rate,
+    RateBatch,
+    TypeBatch,
+    TypeRow,
+)
+from pricing_data.formats.layouts import Semantics
+from pricing_data.model.market import InstanceType, Market, Series
+from pricing_data.model.rules import AWS, AWS_2016
+from pricing_data.model.units import HOUR_S, Instant, Seconds, UsdPerHour, parse_instant
+from pricing_data.store.store import PriceStore
 from spotctl.config import Amount
 from spotctl.prices import refresh
 from spotctl.prices.advice import NO_CORES, NO_GPU_NAME, Gpu, Wish, advise

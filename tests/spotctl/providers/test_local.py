@@ -10,8 +10,8 @@ from agileml.apps.planted import planted_ratings, write_ratings
 from agileml.events import Setup
 from agileml.hosts.job import Job, JobFolder
 from agileml.hosts.local import LocalHost
-from pricing_data.rules import AWS_2016
-from pricing_data.units import Instant, UsdPerHour
+from pricing_data.model.rules import AWS_2016
+from pricing_data.model.units import Instant, UsdPerHour
 from spotctl.errors import CapacityUnavailable
 from spotctl.providers.base import Order
 from spotctl.providers.local import LocalProvider

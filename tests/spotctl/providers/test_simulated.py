@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pricing_data.billing import End
-from pricing_data.market import MarketRules
-from pricing_data.rules import AWS, AWS_2016, AZURE, GCP, GCP_PREEMPTIBLE
-from pricing_data.units import Instant, UsdPerHour
+from pricing_data.model.billing import End
+from pricing_data.model.market import MarketRules
+from pricing_data.model.rules import AWS, AWS_2016, AZURE, GCP, GCP_PREEMPTIBLE
+from pricing_data.model.units import Instant, UsdPerHour
 from spotctl.errors import CapacityUnavailable
 from spotctl.providers.base import Order, Standing
 from spotctl.providers.simulated import SimulatedProvider

@@ -9,9 +9,9 @@ from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 from typing import Any
 
-from pricing_data.market import PriceHistory
-from pricing_data.traces import Recording, read_trace
-from pricing_data.units import HOUR_S
+from pricing_data.formats.traces import Recording, read_trace
+from pricing_data.model.market import PriceHistory
+from pricing_data.model.units import HOUR_S
 from spotctl.control import events as e
 from spotctl.control.state import State
 from spotctl.ledger import Ledger

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pricing_data.units import Seconds
+from pricing_data.model.units import Seconds
 from spotctl.control import events as e
 from spotctl.errors import AlreadyRunning, DeadlineInfeasible, LedgerError, UsageError
 from spotctl.ledger import Ledger

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bidbrain.lease import Lease
-from pricing_data.market import Market
-from pricing_data.units import Instant
+from pricing_data.model.market import Market
+from pricing_data.model.units import Instant
 from spotctl.queue.dealing import Change, Holder, changes, room
 from spotctl.queue.pools import Pools, Use
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bidbrain.policies.menu import MENU
-from pricing_data.units import Seconds
+from pricing_data.model.units import Seconds
 from spotctl.config import JobSpec
 from spotctl.control import events as e
 from spotctl.control.state import State

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from pricing_data.units import MicroUsd, Seconds, UsdPerHour
+from pricing_data.model.units import MicroUsd, Seconds, UsdPerHour
 from spotctl.control import events as e
 from spotctl.control.evolve import begin
 from spotctl.control.state import State

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pricing_data.units import Instant
+from pricing_data.model.units import Instant
 from spotctl.control import events as e
 from spotctl.control.state import State
 from spotctl.errors import LedgerError

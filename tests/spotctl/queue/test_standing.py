@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from bidbrain.lease import Lease
-from pricing_data.market import Market
-from pricing_data.units import Instant, Seconds
+from pricing_data.model.market import Market
+from pricing_data.model.units import Instant, Seconds
 from spotctl.cli import queueview, screen
 from spotctl.control import events as e
 from spotctl.control.state import State

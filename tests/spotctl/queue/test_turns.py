@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bidbrain.outlook import Outlook
 from bidbrain.throughputs import Source
-from pricing_data.units import HOUR_S, Seconds, UsdPerHour
+from pricing_data.model.units import HOUR_S, Seconds, UsdPerHour
 from spotctl.control import events as e
 from spotctl.queue.standing import standing
 from spotctl.queue.turns import PART, Turn, stays, turn_s

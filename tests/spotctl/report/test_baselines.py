@@ -17,9 +17,9 @@ import pytest
 from msgspec import structs
 
 from bidbrain.model import Limits, Scaling
-from pricing_data.market import Market, PriceHistory, Series
-from pricing_data.rules import RULES
-from pricing_data.units import HOUR_S, Seconds, UsdPerHour
+from pricing_data.model.market import Market, PriceHistory, Series
+from pricing_data.model.rules import RULES
+from pricing_data.model.units import HOUR_S, Seconds, UsdPerHour
 from spotctl.control import events as e
 from spotctl.control.state import State
 from spotctl.control.terms import Stop, Terms, Tradable

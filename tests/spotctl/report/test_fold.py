@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from pricing_data.billing import End
-from pricing_data.units import HOUR_S, Instant, UsdPerHour
+from pricing_data.model.billing import End
+from pricing_data.model.units import HOUR_S, Instant, UsdPerHour
 from spotctl.cli import endview, screen
 from spotctl.control import events as e
 from spotctl.control.evolve import evolve

@@ -10,8 +10,8 @@ from functools import cache
 import pytest
 from msgspec import structs
 
-from pricing_data.billing import End
-from pricing_data.units import MicroUsd
+from pricing_data.model.billing import End
+from pricing_data.model.units import MicroUsd
 from spotctl.cli import reportview
 from spotctl.control import events as e
 from spotctl.control.state import State

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from pricing_data.rules import RULES
-from pricing_data.units import HOUR_S, MicroUsd, Seconds
+from pricing_data.model.rules import RULES
+from pricing_data.model.units import HOUR_S, MicroUsd, Seconds
 from spotctl.control import events as e
 from spotctl.control.evolve import evolve
 from spotctl.control.state import State

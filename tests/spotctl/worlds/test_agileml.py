@@ -17,7 +17,7 @@ from agileml.hosts.client import TrainingClient
 from agileml.hosts.job import Job, JobFolder, Timing
 from agileml.telemetry import MachineGivenUp, ObjectiveAt, Upward
 from agileml.wire import control_to_json
-from pricing_data.units import Instant
+from pricing_data.model.units import Instant
 from spotctl.control import events as e
 from spotctl.control.terms import Stop
 from spotctl.worlds.agileml import AgileMLTraining, attempt

@@ -12,7 +12,7 @@ from msgspec import structs
 
 from agileml.hosts.job import JobFolder
 from agileml.saved import partition_file
-from pricing_data.units import Seconds
+from pricing_data.model.units import Seconds
 from spotctl.checks import check_job
 from spotctl.command import messages as m
 from spotctl.command.folder import CommandFolder

@@ -11,9 +11,9 @@ import pytest
 from msgspec import structs
 
 from agileml.hosts.local import LocalHost
-from pricing_data.billing import End
-from pricing_data.rules import AWS_2016
-from pricing_data.units import Instant, UsdPerHour
+from pricing_data.model.billing import End
+from pricing_data.model.rules import AWS_2016
+from pricing_data.model.units import Instant, UsdPerHour
 from spotctl.control import events as e
 from spotctl.control.lifecycle import Life
 from spotctl.providers.base import Order, Report, Standing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pricing_data.units import Instant
+from pricing_data.model.units import Instant
 from spotctl.control import events as e
 from spotctl.timesource import Effect
 from spotctl.worlds.paired import FINISH_FLOOR_S, PairedTraining

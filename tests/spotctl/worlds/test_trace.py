@@ -9,9 +9,9 @@ from typing import get_args
 
 import pytest
 
-from pricing_data.billing import End
-from pricing_data.market import PriceHistory
-from pricing_data.units import Instant, UsdPerHour
+from pricing_data.model.billing import End
+from pricing_data.model.market import PriceHistory
+from pricing_data.model.units import Instant, UsdPerHour
 from spotctl.control import events as e
 from spotctl.control.drive import drive, fold
 from spotctl.control.spending import bills

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from pricing_data.billing import End
-from pricing_data.units import Instant
+from pricing_data.model.billing import End
+from pricing_data.model.units import Instant
 from spotctl.control import events as e
 from spotctl.providers.base import Notice, Offering, Order, Report, Standing
 from spotctl.providers.simulated import SimulatedProvider

@@ -1,0 +1,271 @@
+"""Fetching: every part of every feed, at once, into the store.
+
+Waits for what is worth waiting for, does without what is not, and says for each part how much came of it
+or why nothing did. Batches are stored as they come, each whole, so an interrupt or a kill loses at most
+what was not handed out yet; the next fetch asks for what is newer than the newest stored row.
+
+Feeds work in threads. Whoever is told of progress is told in the thread that called. Refuses to know
+clouds, and reads no time of day: only how long things took.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final, Protocol
+
+from pricing_data.errors import (
+    CredentialsRejected,
+    FeedError,
+    FeedThrottled,
+    FeedUnavailable,
+    FeedUnreachable,
+)
+from pricing_data.feeds.base import AnyBatch, Feed, Kind, Part
+from pricing_data.feeds.worker_pool import Crew
+from pricing_data.formats.batches import (
+    Batch,
+    OnDemandBatch,
+    RateBatch,
+    TypeBatch,
+    UnreadableBatch,
+)
+from pricing_data.model.units import Instant
+
+_GRACE_S: Final = 5.0
+"""After an interrupt: so long may a thread take to finish what it is storing."""
+
+
+class Added(Protocol):
+    """What became of a batch's rows."""
+
+    @property
+    def new(self) -> int: ...
+    @property
+    def known(self) -> int: ...
+    @property
+    def quarantined(self) -> int: ...
+
+
+class Store(Protocol):
+    """What is asked of the price store here; ``pricing_data.store.store.PriceStore`` is one."""
+
+    def add(self, batch: Batch) -> Added: ...
+    def add_rates(self, batch: RateBatch) -> Added: ...
+    def add_types(self, batch: TypeBatch) -> Added: ...
+    def add_on_demand(self, batch: OnDemandBatch) -> Added: ...
+    def add_unreadable(self, batch: UnreadableBatch) -> Added: ...
+    def last(self, source: str, cloud: str, region: str) -> Instant | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How often to ask again after a throttled or broken call, beyond what an SDK does by itself.
+
+    Whatever is stored between two failures starts the count anew.
+    """
+
+    attempts: int = 5
+    first_wait_s: float = 1.0
+    longest_wait_s: float = 60.0
+
+    def wait_s(self, failures: int, error: FeedError) -> float | None:
+        """Before asking again; None when that is enough, or no use."""
+        if failures >= self.attempts or not isinstance(error, FeedThrottled | FeedUnreachable):
+            return None
+        if isinstance(error, FeedThrottled) and error.retry_after_s is not None:
+            return min(error.retry_after_s, self.longest_wait_s)
+        return min(self.first_wait_s * 2.0 ** (failures - 1), self.longest_wait_s)
+
+
+@dataclass(frozen=True, slots=True)
+class PartReport:
+    """What came of one part, so far or in the end. Each stored row is new, known or quarantined."""
+
+    part: Part
+    rows: int = 0
+    """In answers: ahead of what is stored, and one that had to be asked for again counts again."""
+    new: int = 0
+    known: int = 0
+    quarantined: int = 0
+    retries: int = 0
+    seconds: float = 0.0
+    cursor: str = ""
+    """How far it came, as the feed says it."""
+    left_out: str = ""
+    """What has no row although the part is whole, and why, as the feed says it."""
+    waiting: FeedError | None = None
+    """Why nothing happens right now."""
+    failure: FeedError | None = None
+    """Why it is not whole."""
+    done: bool = False
+    """All there is was stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchReport:
+    """What became of each part of a fetch, and how long the whole took, in seconds."""
+
+    parts: tuple[PartReport, ...]
+    unavailable: tuple[tuple[str, FeedError], ...]
+    """Feeds of which not even the parts could be told, and why."""
+    interrupted: bool
+    seconds: float
+
+    @property
+    def complete(self) -> bool:
+        return not self.interrupted and not self.unavailable and all(part.done for part in self.parts)
+
+
+Progress = Callable[[PartReport], None]
+
+
+def fetch(
+    feeds: Sequence[Feed],
+    store: Store,
+    *,
+    kinds: Collection[Kind] = tuple(Kind),
+    patience: Patience | None = None,
+    width: int = 16,
+    progress: Progress | None = None,
+) -> FetchReport:
+    """Fetch ``kinds`` of data from all ``feeds``, ``width`` parts at a time.
+
+    A FeedError is reported, never raised. An error of the store, or a bug, stops everything and is raised.
+    KeyboardInterrupt stops everything too, and the report says so.
+    """
+    began = time.monotonic()
+    run = _Run(store, patience or Patience())
+    reports: dict[Part, PartReport] = {}
+    interrupted = False
+    try:
+        work = _interleaved([list(_wanted(scout, kinds)) for scout in run.scouted(feeds)])
+        reports = {part: PartReport(part) for _, part in work}
+        for report in run.fetched(work, width):
+            reports[report.part] = report
+            if progress is not None:
+                progress(report)
+    except KeyboardInterrupt:
+        interrupted = True
+        for said in run.crew.stopped(_GRACE_S):
+            if isinstance(said, PartReport):
+                reports[said.part] = said
+    except BaseException:
+        run.crew.stop.set()
+        raise
+    refused = tuple((name, error) for name, error in run.unavailable.items())
+    return FetchReport(tuple(reports.values()), refused, interrupted, time.monotonic() - began)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scout:
+    """A feed and what it says there is to fetch."""
+
+    feed: Feed
+    parts: tuple[Part, ...]
+
+
+def _wanted(scout: _Scout, kinds: Collection[Kind]) -> Iterator[tuple[Feed, Part]]:
+    return ((scout.feed, part) for part in scout.parts if part.kind in kinds)
+
+
+def _interleaved(piles: Iterable[list[tuple[Feed, Part]]]) -> list[tuple[Feed, Part]]:
+    """One of each pile in turn, so that no cloud waits until another is done."""
+    ranked = [(rank, turn, task) for turn, pile in enumerate(piles) for rank, task in enumerate(pile)]
+    return [task for _, _, task in sorted(ranked, key=lambda entry: entry[:2])]
+
+
+class _Run:
+    """One fetch. Its threads share nothing but the feeds that were given up."""
+
+    def __init__(self, store: Store, patience: Patience) -> None:
+        self._store = store
+        self._patience = patience
+        self._given_up: dict[str, FeedError] = {}
+        self.crew: Crew[_Scout | PartReport] = Crew()
+        self.unavailable: dict[str, FeedError] = {}
+
+    def scouted(self, feeds: Sequence[Feed]) -> list[_Scout]:
+        """What each feed has, in the order of ``feeds``; those that cannot say are ``unavailable``."""
+        tasks = [partial(self._scout, feed) for feed in feeds]
+        said = [one for one in self.crew.run(tasks, len(feeds)) if isinstance(one, _Scout)]
+        found = {scout.feed.name: scout for scout in said}
+        return [found[feed.name] for feed in feeds if feed.name in found]
+
+    def fetched(self, work: Sequence[tuple[Feed, Part]], width: int) -> Iterator[PartReport]:
+        """The reports of all parts as they come; the last one of each part is what became of it."""
+        tasks = [partial(self._part, feed, part) for feed, part in work]
+        return (one for one in self.crew.run(tasks, width) if isinstance(one, PartReport))
+
+    def _scout(self, feed: Feed) -> None:
+        failures = 0
+        while not self.crew.stop.is_set():
+            try:
+                self.crew.say(_Scout(feed, feed.parts()))
+            except FeedError as error:
+                failures += 1
+                wait_s = self._patience.wait_s(failures, error)
+                if wait_s is not None:
+                    self.crew.stop.wait(wait_s)
+                    continue
+                self.unavailable[feed.name] = error
+            return
+
+    def _part(self, feed: Feed, part: Part) -> None:
+        """One part until it is done, or is not worth asking for again."""
+        began, failures = time.monotonic(), 0
+        report = PartReport(part, failure=self._given_up.get(feed.name))
+        while report.failure is None and not report.done and not self.crew.stop.is_set():
+            new_before = report.new
+            try:
+                for report in self._pages(feed, report, began):  # noqa: B020 - the report so far, page by page
+                    self.crew.say(report)
+                report = replace(report, done=not self.crew.stop.is_set())
+            except FeedError as error:
+                failures = 1 if report.new > new_before else failures + 1
+                wait_s = self._patience.wait_s(failures, error)
+                if wait_s is None:
+                    report = replace(report, failure=error, waiting=None)
+                    if isinstance(error, CredentialsRejected | FeedUnavailable):
+                        self._given_up[feed.name] = error
+                else:
+                    report = replace(report, waiting=error, retries=report.retries + 1)
+                    self.crew.say(report)
+                    self.crew.stop.wait(wait_s)
+        self.crew.say(replace(report, seconds=time.monotonic() - began))
+
+    def _pages(self, feed: Feed, report: PartReport, began: float) -> Iterator[PartReport]:
+        """``report`` grown by one page after the other, from what is stored on; ends early when stopped."""
+        part = report.part
+        since = None if part.region is None else self._store.last(part.source, part.cloud, part.region)
+        for page in feed.fetch(part, since):
+            added = [self._add(batch) for batch in page.batches]
+            report = replace(
+                report,
+                rows=report.rows + page.rows,
+                new=report.new + sum(one.new for one in added),
+                known=report.known + sum(one.known for one in added),
+                quarantined=report.quarantined + sum(one.quarantined for one in added),
+                seconds=time.monotonic() - began,
+                cursor=page.cursor or report.cursor,
+                left_out=page.left_out or report.left_out,
+                waiting=None,
+            )
+            yield report
+            if self.crew.stop.is_set():
+                return
+
+    def _add(self, batch: AnyBatch) -> Added:
+        match batch:
+            case Batch():
+                return self._store.add(batch)
+            case RateBatch():
+                return self._store.add_rates(batch)
+            case TypeBatch():
+                return self._store.add_types(batch)
+            case OnDemandBatch():
+                return self._store.add_on_demand(batch)
+            case UnreadableBatch():
+                return self._store.add_unreadable(batch)

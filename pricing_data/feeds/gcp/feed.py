@@ -1,0 +1,228 @@
+"""GCP: list prices of VMs from the Cloud Billing Catalog, prices and preemptions from capacityHistory.
+
+The catalogue is per region, now and month by month; a type's price is the sum of its SKUs' (``gcp_skus``).
+capacityHistory is per zone and type: 30 days of daily preemption rates and of list prices. Today's rate
+still moves, so a day is taken once it is over. GCP keeps no history for N1 with GPUs, custom types and TPUs.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+from pricing_data.errors import CredentialsRejected, FeedBroken, FeedUnavailable, RegionRefused
+from pricing_data.feeds.base import Kind, Page, Part, of_some
+from pricing_data.feeds.gcp.answers import History
+from pricing_data.feeds.gcp.client import Endpoints, GcpClient, Listing, Month, month_of
+from pricing_data.feeds.gcp.rows import (
+    CATALOGUE,
+    CATALOGUE_MONTHS,
+    HISTORY,
+    TYPES,
+    Offered,
+    catalogue_batches,
+    has_price,
+    history_batches,
+    types_batch,
+)
+from pricing_data.feeds.gcp.skus import Sku, Timelines, timelines
+from pricing_data.feeds.quarantine import Reading
+from pricing_data.feeds.retry import PageTokens, Retries
+from pricing_data.model.market import Market
+from pricing_data.model.units import Instant
+
+_HISTORIES_A_PAGE: Final = 20
+_TYPES_NAMED: Final = 5
+_TODAY: Final = "billing catalogue"
+
+
+@dataclass(frozen=True, slots=True)
+class GcpSettings:
+    """Which project is asked as whom, and for what. Empty fields: the environment's, or all there is."""
+
+    project: str | None = None
+    credentials: Any = None
+    endpoints: Endpoints | None = None
+    regions: tuple[str, ...] = ()
+    zones: tuple[str, ...] = ()
+    machine_types: tuple[str, ...] = ()
+    """One question of capacity history is asked per zone and type: some tens of thousands for all of GCP."""
+    past_months: int = 3
+    """How many past months of the catalogue are read beside today's."""
+    retries: Retries | None = None
+
+
+class GcpFeed:
+    """``now``: the observation time of what is fetched."""
+
+    name = "gcp"
+    cloud = "gcp"
+
+    def __init__(self, now: Callable[[], Instant], settings: GcpSettings | None = None) -> None:
+        self._now = now
+        self._settings = settings or GcpSettings()
+        self._retries = self._settings.retries or Retries()
+        self._known: Offered | None = None
+        self._asking = threading.Lock()
+        self._ways: dict[str, _Way] = {}
+
+    def parts(self) -> tuple[Part, ...]:
+        """Today's prices first: a fetch that is cut short has got what changes most."""
+        try:
+            offered = self._offered()
+        except RegionRefused as error:
+            raise CredentialsRejected(error.where, error.found, error.advice) from error
+        month, past, some = month_of(self._now()), [], self._settings.zones or self._settings.machine_types
+        for _ in range(self._settings.past_months):
+            month = month.before
+            past.append(Part("gcp", Kind.PRICES, str(month), of_some(CATALOGUE_MONTHS, some)))
+        return (
+            Part("gcp", Kind.PRICES, _TODAY, of_some(CATALOGUE, some)),
+            Part("gcp", Kind.TYPES, "machine types", TYPES),
+            *(Part("gcp", Kind.RATES, region, of_some(HISTORY, some)) for region in offered.regions),
+            *past,
+        )
+
+    def fetch(self, part: Part, since: Instant | None) -> Iterator[Page]:
+        """Every part is fetched whole: GCP has no question for what came after ``since``."""
+        observed = self._now()
+        if part.source == TYPES:
+            yield from self._types(observed)
+        elif part.kind is Kind.RATES:
+            yield from self._histories(part, observed)
+        else:
+            yield from self._catalogue(part, observed)
+
+    def _client(self) -> closing[GcpClient]:
+        wanted = self._settings
+        return closing(GcpClient(wanted.project, wanted.credentials, wanted.endpoints or Endpoints()))
+
+    def _offered(self) -> Offered:
+        """Which types there are in which zones. Asked once: every part needs it."""
+        with self._asking:
+            if self._known is None:
+                with self._client() as client:
+                    pages = list(self._listed(TYPES, client.machine_types))
+                rows = [row for page in pages for row in page.rows]
+                missing = tuple(what for page in pages for what in page.left_out)
+                self._known = self._narrowed(Offered.of(rows, self._settings.regions, missing))
+            return self._known
+
+    def _narrowed(self, offered: Offered) -> Offered:
+        zones, types = self._settings.zones, self._settings.machine_types
+        found = offered.only(zones, types)
+        if offered.shapes and not found.shapes:
+            named = ", ".join((*types, *zones))
+            raise FeedUnavailable(TYPES, f"nothing there is called {named}", "Check --type and --zone")
+        return found
+
+    def _listed(self, where: str, ask: Callable[[str], Listing]) -> Iterator[Listing]:
+        """All pages of a listing."""
+        tokens, token = PageTokens(where), ""
+        while True:
+            page = self._retries.ask(partial(ask, token))
+            yield page
+            if not page.token:
+                return
+            token = tokens.fresh(page.token)
+
+    def _types(self, observed: Instant) -> Iterator[Page]:
+        offered = self._offered()
+        count = len(offered.shapes)
+        yield Page(count, (types_batch(offered, observed),), f"{count} types")
+        if offered.missing:
+            found = f"{len(offered.missing)} zones did not answer ({', '.join(offered.missing[:5])})"
+            raise FeedBroken(TYPES, found, "Their machine types and prices are missing. Fetch again later")
+
+    def _catalogue(self, part: Part, observed: Instant) -> Iterator[Page]:
+        """Priced at the end: the SKUs of one type may stand on different pages."""
+        month = None if part.name == _TODAY else Month.parse(part.name)
+        offered, skus, reading = self._offered(), list[Sku](), Reading(part)
+        with self._client() as client:
+            for page in self._listed(CATALOGUE, partial(client.skus, month)):
+                skus.extend(page.rows)
+                reading.unread(*page.unread)
+                yield Page(page.answered, reading.batches(observed))
+        reading.understood, known = len(skus), timelines(skus)
+        without = _without_price(offered, known)
+        left_out = "; ".join(filter(None, (_no_price_for(without), reading.left_out)))
+        cursor = f"spot prices of {len(offered.shapes) - len(without)} types"
+        yield Page(0, catalogue_batches(part.source, offered, known, month, observed), cursor, left_out)
+        reading.check()
+
+    def _histories(self, part: Part, observed: Instant) -> Iterator[Page]:
+        """A type whose answer cannot be read does not keep the others back: it is reported after them.
+
+        Goes on where it was when the part is asked for again after a failure: there are too many
+        questions to begin anew.
+        """
+        region = part.name
+        way = self._ways.setdefault(region, _Way(Reading(part)))
+        pairs = self._offered().pairs(region)
+        with self._client() as client:
+            while way.done < len(pairs):
+                some = pairs[way.done : way.done + _HISTORIES_A_PAGE]
+                answers = [self._history(client, way, region, zone, name) for zone, name in some]
+                found = [
+                    (Market("gcp", region, zone, name), history)
+                    for (zone, name), history in zip(some, answers, strict=True)
+                    if history is not None
+                ]
+                done = way.done + len(some)
+                rows = way.read(found)
+                batches = (*history_batches(part.source, found, observed), *way.reading.batches(observed))
+                yield Page(rows, batches, f"{done} of {len(pairs)} zones' types", way.left_out)
+                way.done = done
+        del self._ways[region]
+        way.reading.check()
+        if way.broken:
+            first, count = way.broken[0], len(way.broken)
+            raise FeedBroken(first.where, f"{first.found} ({count} such answers)", first.advice)
+
+    def _history(self, client: GcpClient, way: _Way, region: str, zone: str, name: str) -> History | None:
+        try:
+            history = self._retries.ask(partial(client.capacity_history, region, zone, name))
+        except FeedBroken as error:
+            way.broken.append(error)
+            return None
+        way.without += history is None
+        return history
+
+
+@dataclass(slots=True)
+class _Way:
+    """How far one region's histories have come. Its part is fetched by one thread at a time."""
+
+    reading: Reading
+    done: int = 0
+    without: int = 0
+    broken: list[FeedBroken] = field(default_factory=list)
+
+    def read(self, found: list[tuple[Market, History]]) -> int:
+        """Count what was understood of these, and keep what was not; how many rows they had."""
+        for market, history in found:
+            self.reading.understood += len(history.prices) + len(history.rates)
+            self.reading.unread(*(f"{market}: {text}" for text in history.unread))
+        return sum(len(each.prices) + len(each.rates) + len(each.unread) for _, each in found)
+
+    @property
+    def left_out(self) -> str:
+        """In words; "" if nothing."""
+        without = f"no history of {self.without} zones' types" if self.without else ""
+        return "; ".join(filter(None, (without, self.reading.left_out)))
+
+
+def _without_price(offered: Offered, known: Timelines) -> list[str]:
+    return sorted(shape.name for shape in offered.shapes.values() if not has_price(shape, offered, known))
+
+
+def _no_price_for(types: list[str]) -> str:
+    """In words; "" if all have one."""
+    if not types:
+        return ""
+    more = ", ..." if len(types) > _TYPES_NAMED else ""
+    return f"no spot price for {len(types)} types ({', '.join(types[:_TYPES_NAMED])}{more})"

@@ -1,0 +1,95 @@
+"""What of a part was understood, and the raw text of what was not, on its way to the quarantine.
+
+Rule 1: a row that nobody understands keeps no other back. Rule 2: it is never dropped in silence: it is
+handed out with the next page, and the part says how many there were. Only where nothing at all was
+understood has the part failed: then it is the answers that changed, not a row that is odd.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, TypeVar
+
+from pricing_data.errors import FeedBroken
+from pricing_data.feeds.base import Part
+from pricing_data.formats.batches import UnreadableBatch
+from pricing_data.formats.quality import Flaw, Unreadable
+from pricing_data.model.units import Instant
+
+Row = TypeVar("Row")
+Found = TypeVar("Found")
+_STUMBLES: Final = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
+
+
+class NotUnderstood(Exception):
+    """A row lacks what its table promises. The message says what."""
+
+
+@contextmanager
+def reading_a_row() -> Iterator[None]:
+    """Within it, whatever a row makes its reader stumble over is that the row is not understood, chained."""
+    try:
+        yield
+    except _STUMBLES as error:
+        raise NotUnderstood(stumbled(error)) from error
+
+
+def stumbled(error: Exception) -> str:
+    """What was wrong with the row."""
+    return f"it has no {error.args[0]}" if isinstance(error, KeyError) else str(error)
+
+
+def raw(row: object) -> str:
+    """The row as text: one row, one text."""
+    return json.dumps(row, sort_keys=True, default=str)
+
+
+def quoted(row: object) -> str:
+    """The raw row, shortened for people."""
+    return raw(row)[:300]
+
+
+class Reading:
+    """One part being read."""
+
+    def __init__(self, part: Part) -> None:
+        self._part = part
+        self.understood = 0
+        """Rows, or what they add up to."""
+        self._unread: dict[str, None] = {}
+        self._handed_out = 0
+
+    def of(self, row: Row, reader: Callable[[Row], Found]) -> Found | None:
+        """What ``reader`` makes of ``row``; None where it is not understood."""
+        try:
+            return reader(row)
+        except NotUnderstood as error:
+            self.unread(f"{error}: {raw(row)}")
+            return None
+
+    def unread(self, *texts: str) -> None:
+        """Rows that were not understood, each after what is wrong with it. A second time they count once."""
+        self._unread.update(dict.fromkeys(texts))
+
+    def batches(self, observed: Instant) -> tuple[UnreadableBatch, ...]:
+        """What was not understood since this was asked last."""
+        fresh = list(self._unread)[self._handed_out :]
+        self._handed_out = len(self._unread)
+        rows = tuple(Unreadable(Flaw.NOT_UNDERSTOOD, text) for text in fresh)
+        return (UnreadableBatch(self._part.source, rows, observed),) if rows else ()
+
+    @property
+    def left_out(self) -> str:
+        """How many rows were not understood, for people; "" if none."""
+        if not self._unread:
+            return ""
+        first = next(iter(self._unread))[:200]
+        return f"{len(self._unread)} rows were not understood and are in quarantine, such as {first}"
+
+    def check(self) -> None:
+        """Raises FeedBroken where there were rows and none of them was understood."""
+        if self._unread and not self.understood:
+            advice = "Update spotctl; report the row if that is no help"
+            raise FeedBroken(str(self._part), self.left_out, advice)

@@ -1,0 +1,171 @@
+"""Rows of recorded capacity, and the spells that they make.
+
+    probes      timestamp_utc, cloud, region, zone, instance_type, available: how many instances could be had
+                at that moment (0 or 1 where one was asked for)
+    lifetimes   cloud, region, zone, instance_type, begin_utc, end_utc, lost: 1 where the provider ended the
+                machine, 0 where it was given up or still runs
+
+Times are RFC 3339, without a zone UTC; further columns may be there. Refuses to repair a row: what cannot be
+believed is told by its line, with the reason, and keeps no other back. Refuses to know where rows are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+import numpy as np
+
+from pricing_data.formats.batches import Lifetime, Probe
+from pricing_data.formats.csv_columns import Table
+from pricing_data.formats.quality import Flaw, Ints
+from pricing_data.model.capacity_spells import Observations, Spells
+from pricing_data.model.market import Market
+from pricing_data.model.units import Instant, parse_instant
+
+_IDENTITY: Final = ("cloud", "region", "zone", "instance_type")
+PROBE_COLUMNS: Final = ("timestamp_utc", *_IDENTITY, "available")
+LIFETIME_COLUMNS: Final = (*_IDENTITY, "begin_utc", "end_utc", "lost")
+PAUSE_LOOKS: Final = 3.0
+"""A market was not watched where its next look takes this many times as long as its looks usually do."""
+_MOST_INSTANCES: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Sightings:
+    """The rows of one file; ``rows_read = probes + lifetimes + the sum of flawed``.
+
+    Probes may be repeated. Machines have no names, so lifetimes that are alike are as many machines.
+    """
+
+    probes: tuple[Probe, ...]
+    lifetimes: tuple[Lifetime, ...]
+    flawed: Mapping[Flaw, Ints]
+    """The lines that have each flaw."""
+
+
+def is_of_sightings(header: Sequence[str]) -> bool:
+    """Whether a file with these columns is one of probes or of lifetimes."""
+    return set(PROBE_COLUMNS) <= set(header) or set(LIFETIME_COLUMNS) <= set(header)
+
+
+def read_sightings(table: Table, now: Instant | None = None) -> Sightings:
+    """Every row of ``table``, of which ``is_of_sightings`` holds; what is later than ``now`` is flawed."""
+    flawed: dict[Flaw, list[int]] = {}
+    probes: tuple[Probe, ...] = ()
+    lifetimes: tuple[Lifetime, ...] = ()
+    if set(PROBE_COLUMNS) <= set(table.header):
+        told = _first_of_each_moment(_good(table, PROBE_COLUMNS, _probe, flawed), flawed)
+        probes = tuple(_known(told, lambda row: row.at, now, flawed))
+    else:
+        lives = _good(table, LIFETIME_COLUMNS, _lifetime, flawed)
+        lifetimes = tuple(_known(lives, lambda row: row.end, now, flawed))
+    lines = {flaw: np.array(numbers, np.int64) for flaw, numbers in flawed.items()}
+    if len(table.misshapen):
+        lines[Flaw.FIELDS] = table.misshapen
+    return Sightings(probes, lifetimes, lines)
+
+
+def observations(probes: Iterable[Probe], lifetimes: Iterable[Lifetime], nodes: int = 1) -> Observations:
+    """The spells of every market: of its probes, available with ``nodes`` instances, and of its machines.
+
+    Of several probes of one moment the one that found least counts.
+    """
+    looks: dict[Market, dict[int, int]] = {}
+    for probe in probes:
+        seen = looks.setdefault(probe.market, {})
+        seen[probe.at] = min(probe.available, seen.get(probe.at, probe.available))
+    lives: dict[Market, list[tuple[int, int, bool]]] = {}
+    for life in lifetimes:
+        lives.setdefault(life.market, []).append((life.begin, life.end, life.lost))
+    probed = Observations.of({market: _spells(seen, nodes) for market, seen in looks.items()})
+    lived = {market: Spells.of(*zip(*found, strict=True)) for market, found in lives.items()}
+    return probed.beside(Observations.of(lived))
+
+
+def _spells(seen: Mapping[int, int], nodes: int) -> Spells:
+    times = np.array(sorted(seen), np.int64)
+    counts = np.array([seen[moment] for moment in times.tolist()])
+    usual_s = float(np.median(np.diff(times))) if len(times) > 1 else 0.0
+    return Spells.probed(times, counts >= nodes, PAUSE_LOOKS * usual_s)
+
+
+_Row = TypeVar("_Row")
+_Numbered = Iterator[tuple[int, _Row]]
+"""Rows with the lines they stand in."""
+
+
+class _BadRow(Exception):
+    def __init__(self, flaw: Flaw) -> None:
+        super().__init__(flaw)
+        self.flaw = flaw
+
+
+def _good(
+    table: Table,
+    columns: Sequence[str],
+    read: Callable[..., _Row],
+    flawed: dict[Flaw, list[int]],
+) -> _Numbered[_Row]:
+    """What ``read`` makes of the ``columns`` of each row; lines it cannot read go to ``flawed``."""
+    fields = zip(*(table.columns[name] for name in columns), strict=True)
+    for line, texts in zip(table.numbers.tolist(), fields, strict=True):
+        try:
+            yield line, read(*map(str.strip, texts))
+        except _BadRow as bad:
+            flawed.setdefault(bad.flaw, []).append(line)
+
+
+def _known(
+    rows: _Numbered[_Row],
+    seen_at: Callable[[_Row], Instant],
+    now: Instant | None,
+    flawed: dict[Flaw, list[int]],
+) -> Iterator[_Row]:
+    """Those that nobody had to foresee."""
+    for line, row in rows:
+        if now is not None and seen_at(row) > now:
+            flawed.setdefault(Flaw.FUTURE, []).append(line)
+        else:
+            yield row
+
+
+def _first_of_each_moment(rows: _Numbered[Probe], flawed: dict[Flaw, list[int]]) -> _Numbered[Probe]:
+    """Of rows about one market and moment that differ the first stands; repetitions are kept."""
+    first: dict[tuple[Market, Instant], int] = {}
+    for line, probe in rows:
+        if first.setdefault((probe.market, probe.at), probe.available) == probe.available:
+            yield line, probe
+        else:
+            flawed.setdefault(Flaw.OTHER_COUNT, []).append(line)
+
+
+def _probe(at: str, cloud: str, region: str, zone: str, instance_type: str, available: str) -> Probe:
+    if not available.isdecimal() or len(available) > len(str(_MOST_INSTANCES)):
+        raise _BadRow(Flaw.COUNT)
+    return Probe(_market(cloud, region, zone, instance_type), _instant(at), int(available))
+
+
+def _lifetime(
+    cloud: str, region: str, zone: str, instance_type: str, begin: str, end: str, lost: str
+) -> Lifetime:
+    if lost not in ("0", "1"):
+        raise _BadRow(Flaw.LOST)
+    since, until = _instant(begin), _instant(end)
+    if until < since:
+        raise _BadRow(Flaw.BACKWARDS)
+    return Lifetime(_market(cloud, region, zone, instance_type), since, until, lost == "1")
+
+
+def _market(*names: str) -> Market:
+    if not all(names):
+        raise _BadRow(Flaw.NAME)
+    return Market(*names)
+
+
+def _instant(text: str) -> Instant:
+    try:
+        return parse_instant(text)
+    except (ValueError, OverflowError) as error:
+        raise _BadRow(Flaw.TIME) from error

@@ -1,0 +1,203 @@
+"""CSV files, gzipped or not -> columns of text, and columns of text -> numbers.
+
+Refuses to know what columns mean. A line that does not fit is told by its number and keeps no other back;
+only what cannot be unpacked, decoded or split is a TraceError.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import zlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import compress, repeat
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from pricing_data.errors import TraceError
+from pricing_data.formats.quality import Flaw, Ints, Mask, Unreadable
+from pricing_data.model.market import Prices, Times
+from pricing_data.model.units import parse_instant
+
+_WHOLE_SECONDS: Final = "0000-00-00T00:00:00Z"
+"""What times nearly always look like. Numpy reads these fast, and guesses (with a warning) at others."""
+A_PRICE_FILE: Final = "a price file, CSV or gzipped CSV"
+_DIGITS: Final = str.maketrans("123456789", "0" * 9)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The rows of a file that have as many fields as its header, and where the others are."""
+
+    header: tuple[str, ...]
+    columns: Mapping[str, Sequence[str]]
+    numbers: Ints
+    """Of the lines that the rows stand in, counted from 1; the header is line 1."""
+    misshapen: Ints
+    """Lines with more or fewer fields than the header."""
+    lines: Sequence[str]
+    """The file; line n of it is ``lines[n - 1]``."""
+
+    @classmethod
+    def parse(cls, name: str, lines: Sequence[str]) -> Table:
+        """Raises TraceError where there is no header, or a column stands in it twice."""
+        if not lines:
+            raise TraceError(name, None, "an empty file", "a header and rows", "Fetch the file again.")
+        header = tuple(field.strip() for field in next(_csv(name, lines[:1], before=0), ()))
+        twice = [column for column in header if header.count(column) > 1]
+        if twice:
+            found = f"the column {twice[0][:80]!r} twice"
+            raise TraceError(name, 1, found, "each column once", "Rename its columns.")
+        return cls(header, *_rows(name, header, lines), lines)
+
+    @property
+    def count(self) -> int:
+        """All lines but the header, whether they fit it or not."""
+        return len(self.numbers) + len(self.misshapen)
+
+    def coded(self, name: str) -> tuple[Sequence[str], Ints]:
+        """The different texts of a column as they come, and each row's place among them."""
+        column = self.columns[name]
+        code_of = {text: code for code, text in enumerate(dict.fromkeys(column))}
+        return list(code_of), np.fromiter(map(code_of.__getitem__, column), np.int64, len(column))
+
+    def is_in(self, name: str, values: Collection[str]) -> Mask:
+        """For each row, whether its ``name`` is one of ``values``."""
+        texts, codes = self.coded(name)
+        return np.array([text in values for text in texts], np.bool_)[codes]
+
+    def times(self, name: str, taken: Mask) -> tuple[Times, Mask]:
+        """The instants in a column of the ``taken`` rows, and which of them could be read."""
+        return parsed_times(tuple(compress(self.columns[name], taken)))
+
+    def prices(self, name: str, taken: Mask, *, may_be_empty: bool) -> tuple[Prices, Mask, Mask]:
+        """The prices, which of them could be read, and which of the ``taken`` rows list one at all."""
+        return parsed_prices(tuple(compress(self.columns[name], taken)), may_be_empty=may_be_empty)
+
+    def unreadable(self, flaws: Mapping[Flaw, Ints]) -> tuple[Unreadable, ...]:
+        """The lines with these numbers, as they stand."""
+        return tuple(
+            Unreadable(flaw, self.lines[number - 1], number)
+            for flaw, numbers in flaws.items()
+            for number in numbers.tolist()
+        )
+
+
+def read_lines(path: Path, name: str) -> list[str]:
+    """The lines of a price file."""
+    return text_of(path, name, A_PRICE_FILE).splitlines()
+
+
+def text_of(path: Path, name: str, expected: str) -> str:
+    """The decoded, decompressed content. A file is gzip if it begins like gzip, whatever it is called.
+
+    Raises TraceError, which says what was ``expected``, where it cannot be read as text.
+    """
+    return decoded(content_of(path, name, expected), name, expected)
+
+
+def content_of(path: Path, name: str, expected: str) -> bytes:
+    """The decompressed content. Raises TraceError as ``text_of``."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise TraceError(name, None, "no such file", expected, "Check the path.") from None
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        raise TraceError(name, None, why.lower(), expected, "Check the path and its permissions.") from error
+    if content[:2] == b"\x1f\x8b":
+        try:
+            content = gzip.decompress(content)
+        except (EOFError, OSError, zlib.error) as error:
+            found = f"gzip data that cannot be unpacked ({error})"
+            raise TraceError(name, None, found, "a whole gzip file", "Fetch the file again.") from error
+    return content
+
+
+def decoded(content: bytes, name: str, expected: str) -> str:
+    """The content as text, which may not be binary. Raises TraceError as ``text_of``."""
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        found = f"bytes that are not UTF-8 text ({content[error.start : error.start + 4].hex(' ')})"
+        raise TraceError(name, line, found, expected, "Convert it to CSV in UTF-8.") from error
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise TraceError(name, line, "binary data", expected, "Convert it to CSV in UTF-8.")
+    return text
+
+
+_Rows = tuple[Mapping[str, Sequence[str]], Ints, Ints]
+"""Columns, the lines they are from, and the lines that have another number of fields."""
+
+
+def _rows(name: str, header: Sequence[str], lines: Sequence[str]) -> _Rows:
+    """Without the csv reader where nothing is quoted and every line is whole: as nearly always, and fast."""
+    body, commas = lines[1:], len(header) - 1
+    together = ",".join(body)
+    whole = set(map(str.count, body, repeat(","))) == {commas}
+    if not whole or '"' in together or ", " in together:
+        return _csv_rows(header, list(_csv(name, body, before=1)))
+    fields = together.split(",")
+    columns = {name: fields[place :: len(header)] for place, name in enumerate(header)}
+    return columns, np.arange(2, len(lines) + 1), np.empty(0, np.int64)
+
+
+def _csv(name: str, lines: Sequence[str], before: int) -> Iterator[list[str]]:
+    """``before``: lines of the file before these."""
+    reader = csv.reader(lines, skipinitialspace=True)
+    try:
+        yield from reader
+    except csv.Error as error:
+        line = before + reader.line_num
+        raise TraceError(name, line, str(error), "CSV", "Check how it was written.") from error
+
+
+def _csv_rows(header: Sequence[str], rows: Sequence[Sequence[str]]) -> _Rows:
+    whole = [len(row) == len(header) for row in rows]
+    good = [number for number, fits in enumerate(whole, start=2) if fits]
+    bad = [number for number, fits in enumerate(whole, start=2) if not fits and rows[number - 2]]
+    columns = {name: [rows[number - 2][place] for number in good] for place, name in enumerate(header)}
+    return columns, np.array(good, np.int64), np.array(bad, np.int64)
+
+
+def parsed_times(texts: Sequence[str]) -> tuple[Times, Mask]:
+    """Instants, and which of them could be read."""
+    known = np.ones(len(texts), np.bool_)
+    if "".join(texts).translate(_DIGITS) == _WHOLE_SECONDS * len(texts):
+        try:
+            moments = np.array([text[:-1] for text in texts], dtype="datetime64[s]")
+        except ValueError:
+            pass  # at least one is no time: find out which
+        else:
+            return moments.astype(np.int64), known
+    values = np.zeros(len(texts), np.int64)
+    for index, text in enumerate(texts):
+        try:
+            values[index] = parse_instant(text)
+        except (ValueError, OverflowError):
+            known[index] = False
+    return values, known
+
+
+def parsed_prices(texts: Sequence[str | bytes], may_be_empty: bool) -> tuple[Prices, Mask, Mask]:
+    """Prices, which of them could be read, and which rows list a price at all."""
+    known = np.ones(len(texts), np.bool_)
+    listed = np.ones(len(texts), np.bool_)
+    try:
+        return np.array(list(map(float, texts)), np.float64), known, listed
+    except ValueError:
+        values = np.zeros(len(texts), np.float64)
+    for index, text in enumerate(texts):
+        try:
+            values[index] = float(text)
+        except ValueError:
+            if may_be_empty and not text.strip():
+                listed[index] = False
+            else:
+                known[index] = False
+    return values, known, listed

@@ -1,0 +1,137 @@
+"""What was seen of machines and of capacity: spells that ended in a loss, or were watched no further.
+
+    spell      time during which a machine ran, or during which probes of a market could have one
+    lost       the provider ended it; otherwise it is censored: it was given up, or the record ends there
+    age        time since the spell was first seen; what was up when watching began may be older
+
+A machine's lifetime and a market's time of availability are the same kind of row: both say for how long
+capacity was kept, and whether it was taken away. Probes look from time to time: a spell that they saw end is
+taken to end at the look that no longer found it. Refuses to know prices and files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from pricing_data.model.market import Market, Times
+from pricing_data.model.units import Instant, Seconds
+
+Flags = npt.NDArray[np.bool_]
+
+_OPEN_S: Final = 1800
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spells:
+    """Spells of one market, by begin; they may overlap (several machines). All arrays have shape (n,)."""
+
+    begins: Times
+    ends: Times
+    lost: Flags
+
+    @classmethod
+    def of(cls, begins: npt.ArrayLike, ends: npt.ArrayLike, lost: npt.ArrayLike) -> Self:
+        """In any order. Raises ValueError where shapes differ or a spell ends before it begins."""
+        first, last = np.asarray(begins, np.int64), np.asarray(ends, np.int64)
+        taken = np.asarray(lost, np.bool_)
+        if not first.shape == last.shape == taken.shape or first.ndim != 1:
+            raise ValueError(
+                f"begins, ends and lost have shapes {first.shape}, {last.shape} and {taken.shape}; "
+                "expected one (n,) for all"
+            )
+        if bool(np.any(last < first)):
+            row = int(np.argmax(last < first))
+            raise ValueError(f"spell {row} ends at {last[row]}, before it begins at {first[row]}")
+        order = np.argsort(first, kind="stable")
+        return cls(first[order], last[order], taken[order])
+
+    def __len__(self) -> int:
+        return len(self.begins)
+
+    def as_of(self, now: Instant) -> Spells:
+        """What was known at ``now``: later spells are gone, running ones are cut and not lost yet."""
+        size = int(np.searchsorted(self.begins, now, side="left"))
+        begins, ends, lost = self.begins[:size], self.ends[:size], self.lost[:size]
+        return Spells(begins, np.minimum(ends, now), lost & (ends <= now))
+
+    @classmethod
+    def probed(cls, times: npt.ArrayLike, available: npt.ArrayLike, pause_s: float) -> Self:
+        """From looks at ``times`` (n,), increasing, and whether capacity was ``available`` at each.
+
+        Where nobody looked for more than ``pause_s`` the spell is censored at the last look that found it.
+        """
+        moments, up = np.asarray(times, np.int64), np.asarray(available, np.bool_)
+        if moments.shape != up.shape or moments.ndim != 1:
+            raise ValueError(f"looks have shapes {moments.shape} and {up.shape}; expected one (n,) for both")
+        if len(moments) > 1 and not bool(np.all(np.diff(moments) > 0)):
+            raise ValueError("the times of looks must strictly increase")
+        paused = np.diff(moments) > pause_s
+        goes_on = up[1:] & up[:-1] & ~paused
+        first = np.flatnonzero(up & ~np.append(False, goes_on)[: len(up)])
+        final = np.flatnonzero(up & ~np.append(goes_on, False)[: len(up)])
+        after = np.minimum(final + 1, max(len(up) - 1, 0))
+        lost = ~up[after] & ~np.append(paused, True)[final]
+        return cls.of(moments[first], np.where(lost, moments[after], moments[final]), lost)
+
+    def kept_s(self, now: Instant) -> Seconds:
+        """For how long the market's capacity has been there by ``now``: the length of a spell not over.
+
+        Whatever was there at a look less than half an hour ago counts as there. 0 where every spell is over,
+        and where spells overlap: these are machines, each of an age of its own, and none is the market's.
+        """
+        if bool(np.any(self.begins[1:] < np.maximum.accumulate(self.ends)[:-1])):
+            return Seconds(0.0)
+        running = ~self.lost & (self.ends >= now - _OPEN_S)
+        return Seconds(float(now - self.begins[running].min()) if bool(running.any()) else 0.0)
+
+    def with_spell(self, begin: int, end: int, lost: bool) -> Spells:
+        """With one more."""
+        return Spells.of(np.append(self.begins, begin), np.append(self.ends, end), np.append(self.lost, lost))
+
+
+_NONE = Spells(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_))
+
+
+@dataclass(frozen=True, slots=True)
+class Observations:
+    """The spells of many markets; a value, that grows by making another one."""
+
+    _spells: Mapping[Market, Spells] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, spells: Mapping[Market, Spells]) -> Self:
+        """Markets without spells are left out."""
+        return cls({market: found for market, found in spells.items() if len(found)})
+
+    @property
+    def markets(self) -> tuple[Market, ...]:
+        return tuple(sorted(self._spells))
+
+    def spells(self, market: Market) -> Spells:
+        """The spells of ``market``; none where nothing was seen."""
+        return self._spells.get(market, _NONE)
+
+    def as_of(self, now: Instant) -> Observations:
+        """What was known at ``now``."""
+        return Observations.of({market: found.as_of(now) for market, found in self._spells.items()})
+
+    def with_spell(self, market: Market, begin: int, end: int, lost: bool) -> Observations:
+        """With one more spell of ``market``; raises ValueError where it ends before it begins."""
+        return Observations({**self._spells, market: self.spells(market).with_spell(begin, end, lost)})
+
+    def beside(self, other: Observations) -> Observations:
+        """What both saw. Neither knows of the other, so nothing is taken for a repetition."""
+        merged = dict(self._spells)
+        for market, found in other._spells.items():
+            mine = self.spells(market)
+            merged[market] = Spells.of(
+                np.concatenate([mine.begins, found.begins]),
+                np.concatenate([mine.ends, found.ends]),
+                np.concatenate([mine.lost, found.lost]),
+            )
+        return Observations(merged)

@@ -1,0 +1,169 @@
+"""The store's folder: what is committed, what is being written, who may look.
+
+    <root>/cloud=aws/region=us-east-1/month=2016-05/rows.parquet         believed rows of one month
+                                                    quarantine.parquet   the others, with reasons
+    <root>/incoming/<id>/...                                             committed, not merged yet
+    <root>/incoming/<id>.writing/...                                     not committed
+
+Files appear by renaming, whole. The commit of a batch is one rename, of its folder in ``incoming``; a killed
+process leaves nothing before it, and after it all that is needed to merge the batch. Two locks, both freed by
+the system when their process dies: ``merging`` is shared by readers and held alone by whoever merges, so
+nobody sees half a batch; ``writing`` is shared by whoever fills a folder, so that what a dead process was
+filling can be told from what a live one is. Refuses to know what is in the files.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+from pricing_data.model.units import Instant, format_instant
+
+ROWS: Final = "rows.parquet"
+QUARANTINE: Final = "quarantine.parquet"
+_NAME_LENGTH: Final = 60
+_WRITING: Final = ".writing"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """A month of a region: the unit in which rows are kept and merged."""
+
+    cloud: str
+    region: str
+    month: str
+
+    @property
+    def folder(self) -> str:
+        """Relative to the root. Whatever the names are, it has three levels and stays inside."""
+        return (
+            f"cloud={_path_part(self.cloud)}/region={_path_part(self.region)}/month={_path_part(self.month)}"
+        )
+
+    @property
+    def flat(self) -> str:
+        """As one name, for a file in ``incoming``."""
+        return self.folder.replace("/", ",")
+
+
+def _path_part(text: str) -> str:
+    """``text`` as a part of a path, never the same for two texts."""
+    part = quote(text, safe="")
+    if len(part) <= _NAME_LENGTH:
+        return part
+    return f"{part[:_NAME_LENGTH]}~{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """Where the store's files are below ``root``; it writes none of them."""
+
+    root: Path
+
+    @property
+    def incoming(self) -> Path:
+        return self.root / "incoming"
+
+    def folder(self, place: Place) -> Path:
+        return self.root / place.folder
+
+    def files(self, name: str, cloud: str | None = None, region: str | None = None) -> tuple[Path, ...]:
+        """The files called ``name`` of every month, by cloud, region and month."""
+        clouds = "cloud=*" if cloud is None else f"cloud={_path_part(cloud)}"
+        regions = "region=*" if region is None else f"region={_path_part(region)}"
+        return tuple(sorted(self.root.glob(f"{clouds}/{regions}/month=*/{name}")))
+
+    def months(self, cloud: str, region: str, since: Instant) -> tuple[Path, ...]:
+        """The folders of a region's months from that of ``since`` on."""
+        first = f"month={format_instant(since)[:7]}"
+        found = {file.parent for name in (ROWS, QUARANTINE) for file in self.files(name, cloud, region)}
+        return tuple(sorted(folder for folder in found if folder.name >= first))
+
+    def entries(self) -> tuple[Path, ...]:
+        """Batches that are committed and not merged."""
+        if not self.incoming.is_dir():
+            return ()
+        return tuple(sorted(path for path in self.incoming.iterdir() if path.suffix != _WRITING))
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """While this lasts nothing is merged."""
+        with self._lock("merging", fcntl.LOCK_SH):
+            yield
+
+    @contextmanager
+    def merging(self) -> Iterator[None]:
+        """While this lasts nobody else reads or merges."""
+        with self._lock("merging", fcntl.LOCK_EX):
+            yield
+
+    @contextmanager
+    def _lock(self, name: str, kind: int) -> Iterator[None]:
+        self.root.mkdir(parents=True, exist_ok=True)
+        with (self.root / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, kind)
+            yield
+
+    @contextmanager
+    def writing(self) -> Iterator[Path]:
+        """A folder to fill; ``commit`` it before this ends, or it goes away."""
+        with self._lock("writing", fcntl.LOCK_SH):
+            folder = self.incoming / (uuid.uuid4().hex + _WRITING)
+            folder.mkdir(parents=True)
+            try:
+                yield folder
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def commit(self, folder: Path) -> Path:
+        """From now on the batch in ``folder`` is part of the store. Its files are on the disk already."""
+        sync_folder(folder)
+        entry = folder.with_suffix("")
+        folder.rename(entry)
+        sync_folder(self.incoming)
+        return entry
+
+    def sweep(self) -> None:
+        """Remove what dead processes had begun to write; not while anybody is writing."""
+        if not self.incoming.is_dir():
+            return
+        with (self.root / "writing.lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return
+            for folder in self.incoming.glob(f"*{_WRITING}"):
+                shutil.rmtree(folder)
+
+
+def staged(entry: Path) -> dict[str, list[str]]:
+    """The folders that an entry is to be merged into, and the names of its files for each."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(entry.iterdir()):
+        flat, _, name = path.name.rpartition(",")
+        found.setdefault(flat.replace(",", "/"), []).append(name)
+    return found
+
+
+def replace(new: Path, old: Path) -> None:
+    """Put ``new`` where ``old`` is, whole and to stay."""
+    os.replace(new, old)
+    sync_folder(old.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the names in ``folder`` on the disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

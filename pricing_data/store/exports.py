@@ -1,0 +1,141 @@
+"""Our own exports, Parquet and CSV -> the batches they were written from: one for each source and semantics.
+
+Refuses to judge rows. A Parquet file is read or refused as a whole; of a CSV file, which people may have
+edited, the lines that cannot be read are named and the others are taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from pricing_data.errors import TraceError
+from pricing_data.formats.batches import Batch
+from pricing_data.formats.csv_columns import Table, parsed_prices, parsed_times
+from pricing_data.formats.layouts import Semantics
+from pricing_data.formats.quality import Flaw, Unreadable
+from pricing_data.model.market import Market
+from pricing_data.store import parquet
+from pricing_data.store.frames import ROWS
+
+_NAMES: Final = ("cloud", "region", "zone", "instance_type", "source", "semantics")
+_TRUTH: Final = {"true": True, "false": False}
+_AGAIN: Final = "Export it again."
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Export:
+    """Rows column by column, shape (n,)."""
+
+    names: tuple[tuple[str, ...], ...]
+    """Distinct (cloud, region, zone, instance type, source, semantics)."""
+    columns: dict[str, Any]
+    """``code`` is a row's place among ``names``; the others are called as in the store."""
+    unreadable: tuple[Unreadable, ...] = ()
+
+    def batches(self) -> Iterator[Batch]:
+        """The rows by source and semantics."""
+        codes = self.columns["code"]
+        kinds = sorted({name[4:] for name in self.names})
+        for source, semantics in kinds:
+            places = [place for place, name in enumerate(self.names) if name[4:] == (source, semantics)]
+            code_of = np.full(len(self.names), -1, np.int64)
+            code_of[places] = np.arange(len(places))
+            mine = slice(None) if len(kinds) == 1 else np.flatnonzero(code_of[codes] >= 0)
+            yield Batch(
+                source=source,
+                semantics=Semantics(semantics),
+                markets=tuple(Market(*self.names[place][:4]) for place in places),
+                codes=code_of[codes[mine]],
+                times=self.columns["time_s"][mine],
+                prices=self.columns["price_usd_hour"][mine],
+                observed=self.columns["observed_s"][mine],
+                approximate=self.columns["approximate"][mine],
+            )
+
+
+def of_table(table: Table) -> Export:
+    """Of a CSV file whose header has all of ``frames.ROWS``."""
+    times, time_known = parsed_times(table.columns["time_utc"])
+    observed, observed_known = parsed_times(table.columns["observed_utc"])
+    prices, price_known, listed = parsed_prices(table.columns["price_usd_hour"], may_be_empty=True)
+    understood = table.is_in("semantics", list(Semantics))
+    exact = [_TRUTH.get(text.lower()) for text in table.columns["approximate"]]
+    understood &= np.array([truth is not None for truth in exact], np.bool_)
+    flaws = {
+        Flaw.FIELDS: table.misshapen,
+        Flaw.TIME: table.numbers[~(time_known & observed_known)],
+        Flaw.PRICE: table.numbers[time_known & observed_known & ~price_known],
+        Flaw.NOT_UNDERSTOOD: table.numbers[time_known & observed_known & price_known & ~understood],
+    }
+    good = np.flatnonzero(time_known & observed_known & price_known & understood)
+    code_of: dict[tuple[str, ...], int] = {}
+    names = zip(*(table.columns[name] for name in _NAMES), strict=True)
+    codes = np.array([code_of.setdefault(name, len(code_of)) for name in names], np.int64)
+    columns = {
+        "code": codes[good],
+        "time_s": times[good],
+        "price_usd_hour": np.where(listed, prices, np.nan)[good],
+        "approximate": np.array([bool(truth) for truth in exact], np.bool_)[good],
+        "observed_s": observed[good],
+    }
+    return _used(Export(tuple(code_of), columns, table.unreadable(flaws)))
+
+
+def _used(export: Export) -> Export:
+    """Without names that no row has: they may be anything."""
+    used, codes = np.unique(export.columns["code"], return_inverse=True)
+    names = tuple(export.names[place] for place in used.tolist())
+    return Export(names, {**export.columns, "code": codes}, export.unreadable)
+
+
+def of_parquet(path: Path) -> Export:
+    """Raises TraceError where it is not an export.
+
+    One thread keeps the rows in the order in which they were sorted, so that nobody has to sort them again.
+    """
+    names = ", ".join(_NAMES)
+    texts = ", ".join(f"coalesce({name}::VARCHAR, '') AS {name}" for name in _NAMES)
+    moment = "coalesce(epoch({0}_utc)::BIGINT, 0) AS {0}_s"
+    numbers = (
+        f"{moment.format('time')}, price_usd_hour::DOUBLE AS price_usd_hour, "
+        f"coalesce(approximate, false) AS approximate, {moment.format('observed')}"
+    )
+    file = parquet.scan([path])
+    database = parquet.connect()
+    try:
+        with parquet.interruptible():
+            database.execute("SET threads = 1")
+            _check(path, [row[0] for row in database.execute(f"DESCRIBE SELECT * FROM {file}").fetchall()])
+            database.execute(
+                f"CREATE TABLE names AS SELECT row_number() OVER () - 1 AS code, * FROM "
+                f"(SELECT DISTINCT {texts} FROM {file} ORDER BY ALL)"
+            )
+            groups = database.execute(f"SELECT {names} FROM names ORDER BY code").fetchall()
+            columns = database.execute(
+                "SELECT code, time_s, price_usd_hour, approximate, observed_s FROM "
+                f"(SELECT {texts}, {numbers} FROM {file}) JOIN names USING ({names})"
+            ).fetchnumpy()
+    except parquet.errors() as error:
+        found = str(error).splitlines()[0]
+        raise TraceError(str(path), None, found, "a Parquet file that spotctl exported", _AGAIN) from error
+    finally:
+        database.close()
+    strange = sorted({group[5] for group in groups} - set(Semantics))
+    if strange:
+        found = f"the semantics {strange[0][:80]!r}"
+        raise TraceError(str(path), None, found, " or ".join(map(repr, map(str, Semantics))), _AGAIN)
+    return Export(
+        tuple(groups), {**columns, "price_usd_hour": np.ma.filled(columns["price_usd_hour"], np.nan)}
+    )
+
+
+def _check(path: Path, columns: list[str]) -> None:
+    missing = [name for name in ROWS if name not in columns]
+    if missing:
+        found = f"no column {missing[0]!r} among {', '.join(columns)[:120]}"
+        raise TraceError(str(path), None, found, f"the columns of an export: {', '.join(ROWS)}", _AGAIN)

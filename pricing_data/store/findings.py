@@ -1,0 +1,139 @@
+"""What is to be said about the rows of a store: counted by source and flaw, with the first few of each.
+
+Counted by the database, over the files as they lie: nothing grows with the number of rows but the time it
+takes. A gap is a finding only where rows were due. AWS repeats its prices about daily; everybody else's
+event streams are price lists that change by the month, and a polled log says nothing until a price changes.
+A gap of AWS's is told apart by what else is known of that time: nobody recorded the region, the market was
+seen to be listed no longer, or others of the region were heard while this one was not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pricing_data.formats.layouts import Semantics
+from pricing_data.formats.quality import EXAMPLES_KEPT, Flaw
+from pricing_data.formats.source_priority import REPEATS, SILENCE_S
+from pricing_data.model.market import Market
+from pricing_data.store import parquet
+from pricing_data.store.commit_log import QUARANTINE, ROWS, Disk
+from pricing_data.store.queries import line_text, row_text
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+_DAY_S: Final = 86400
+_HEARD_WITHIN_H: Final = 26
+"""A region that somebody records has a row at least so often, whatever is the matter with one market."""
+_ROW: Final = "market := [cloud, region, zone, instance_type], time := time_s, price := price_usd_hour"
+_GAPS: Final = f"""
+    WITH spoken AS (
+        SELECT * FROM {{rows}}
+    ), gaps AS (
+        SELECT *, lag(time_s) OVER (
+            PARTITION BY region, zone, instance_type, source ORDER BY time_s
+        ) AS before_s
+        FROM spoken WHERE semantics = {parquet.quoted(Semantics.EVENT_STREAM)}
+        QUALIFY time_s - before_s > {SILENCE_S}
+    ), hours AS (
+        SELECT DISTINCT region, time_s // 3600 AS hour FROM spoken
+    ), steps AS (
+        SELECT *, hour - lag(hour) OVER (PARTITION BY region ORDER BY hour) AS step FROM hours
+    ), heard AS (
+        SELECT region, hour, sum(if(step > {_HEARD_WITHIN_H}, 0, step)) OVER (
+            PARTITION BY region ORDER BY hour
+        ) AS heard FROM steps
+    ), gone AS (
+        SELECT region, zone, instance_type, time_s FROM spoken WHERE price_usd_hour IS NULL
+    ), judged AS (
+        SELECT gaps.*, EXISTS (
+            FROM gone WHERE gone.region = gaps.region AND gone.zone = gaps.zone
+            AND gone.instance_type = gaps.instance_type
+            AND gone.time_s >= gaps.before_s AND gone.time_s < gaps.time_s
+        ) AS was_gone, until.hour - since.hour AS gap,
+        coalesce(until.heard, 0) - coalesce(since.heard, 0) AS heard
+        FROM gaps
+        JOIN heard AS since ON since.region = gaps.region AND since.hour = gaps.before_s // 3600
+        JOIN heard AS until ON until.region = gaps.region AND until.hour = gaps.time_s // 3600
+    )
+    SELECT source, CASE
+        WHEN was_gone THEN {parquet.quoted(Flaw.RELISTED)}
+        WHEN heard = gap OR heard * 3600 > {SILENCE_S} THEN {parquet.quoted(Flaw.SILENCE)}
+        ELSE {parquet.quoted(Flaw.UNRECORDED)}
+    END AS flaw, count(*), min(struct_pack({_ROW}, after := time_s - before_s), {EXAMPLES_KEPT})
+    FROM judged GROUP BY source, flaw
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFinding:
+    """``count`` rows of ``source`` share this flaw; the first few of them are shown."""
+
+    source: str
+    kind: Flaw
+    count: int
+    examples: tuple[str, ...]
+
+
+def findings(database: DuckDBPyConnection, disk: Disk, unreadable: Path) -> tuple[StoreFinding, ...]:
+    """By source and kind; ``unreadable`` is the table of lines that are no rows, there or not."""
+    with database.cursor() as cursor:
+        found = [
+            *_lines(cursor, unreadable),
+            *_rows(cursor, disk.files(QUARANTINE), "reason"),
+            *_rows(cursor, disk.files(ROWS), parquet.quoted(Flaw.APPROXIMATE), "approximate"),
+            *_gaps(cursor, disk.files(ROWS, REPEATS)),
+        ]
+    return tuple(sorted(_together(found), key=lambda finding: (finding.source, finding.kind)))
+
+
+def _rows(
+    cursor: DuckDBPyConnection, files: tuple[Path, ...], flaw: str, where: str = "true"
+) -> Iterator[StoreFinding]:
+    if not files:
+        return
+    query = (
+        f"SELECT source, {flaw} AS flaw, count(*), min(struct_pack({_ROW}), {EXAMPLES_KEPT}) "
+        f"FROM {parquet.scan(files)} WHERE {where} GROUP BY source, flaw"
+    )
+    for source, name, count, rows in parquet.fetched(cursor, query, files):
+        yield StoreFinding(source, Flaw(name), count, tuple(map(_text, rows)))
+
+
+def _gaps(cursor: DuckDBPyConnection, files: tuple[Path, ...]) -> Iterator[StoreFinding]:
+    if not files:
+        return
+    for source, name, count, rows in parquet.fetched(cursor, _GAPS.format(rows=parquet.scan(files)), files):
+        texts = (f"{_text(row)}, {row['after'] / _DAY_S:.1f} days after the row before" for row in rows)
+        yield StoreFinding(source, Flaw(name), count, tuple(texts))
+
+
+def _lines(cursor: DuckDBPyConnection, file: Path) -> Iterator[StoreFinding]:
+    if not file.exists():
+        return
+    query = (
+        f"SELECT source, reason, count(*), min(struct_pack(line := line, text := text), {EXAMPLES_KEPT}) "
+        f"FROM {parquet.scan([file])} GROUP BY source, reason"
+    )
+    for source, reason, count, lines in parquet.fetched(cursor, query, [file]):
+        texts = (line_text(one["line"], one["text"]) for one in lines)
+        yield StoreFinding(source, Flaw(reason), count, tuple(texts))
+
+
+def _text(row: dict[str, Any]) -> str:
+    return row_text(Market(*row["market"]), row["time"], row["price"])
+
+
+def _together(found: Iterable[StoreFinding]) -> Iterable[StoreFinding]:
+    """One finding for each source and flaw: lines that are no rows may share both with rows."""
+    merged: dict[tuple[str, Flaw], StoreFinding] = {}
+    for one in found:
+        before = merged.get((one.source, one.kind))
+        if before is not None:
+            examples = (*before.examples, *one.examples)[:EXAMPLES_KEPT]
+            one = StoreFinding(one.source, one.kind, before.count + one.count, examples)
+        merged[one.source, one.kind] = one
+    return merged.values()

@@ -1,0 +1,118 @@
+"""The store's rows as people take them away: DataFrames, files, a catalogue.
+
+The columns of ``PriceStore.frame()``, and of an exported file:
+
+    cloud, region, zone, instance_type   text; where prices are per region the zone is the region
+    time_utc         datetime64[s, UTC]  from when it holds (event stream), or when it was seen (polled)
+    price_usd_hour   float64             US dollars per instance-hour, Linux; NaN: no longer listed
+    source           text                who said so
+    semantics        text                "event stream" or "polled change log"
+    approximate      bool                whether the time is approximate
+    observed_utc     datetime64[s, UTC]  when the row was seen, by us or by whoever recorded it
+
+Rows are sorted by market, then source, then time. All believed rows of all sources are there, heartbeats
+too; ``PriceStore.history`` says which of them rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pricing_data.catalogue import Catalogue
+from pricing_data.errors import ExportRefused
+from pricing_data.model.market import InstanceType, Market
+from pricing_data.model.units import Instant, UsdPerHour
+from pricing_data.store import parquet
+from pricing_data.store.commit_log import Disk, replace
+from pricing_data.store.queries import selection
+from pricing_data.store.reference_tables import Row
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from duckdb import DuckDBPyConnection
+
+ROWS: Final = (
+    "cloud",
+    "region",
+    "zone",
+    "instance_type",
+    "time_utc",
+    "price_usd_hour",
+    "source",
+    "semantics",
+    "approximate",
+    "observed_utc",
+)
+_FORMATS: Final = {
+    ".csv": "(FORMAT csv, HEADER)",
+    ".gz": "(FORMAT csv, HEADER, COMPRESSION gzip)",
+    ".parquet": "(FORMAT parquet, COMPRESSION zstd)",
+}
+
+
+def rows(
+    database: DuckDBPyConnection,
+    disk: Disk,
+    markets: Collection[Market] | None,
+    since: Instant | None,
+    until: Instant | None,
+) -> pd.DataFrame:
+    """As the module says."""
+    import pandas as pd
+
+    files, where, values = selection(disk, markets, since, until)
+    if not files:
+        kinds = {"price_usd_hour": "float64", "approximate": "bool"}
+        frame = pd.DataFrame({name: pd.Series(dtype=kinds.get(name, "str")) for name in ROWS})
+    else:
+        query = _query(files, where, "time_s AS time_utc", "observed_s AS observed_utc")
+        with database.cursor() as cursor:
+            frame = parquet.framed(cursor, query, files, values)
+    for column in ("time_utc", "observed_utc"):
+        frame[column] = pd.to_datetime(frame[column].astype("int64"), unit="s", utc=True).astype(
+            "datetime64[s, UTC]"
+        )
+    return frame
+
+
+def export(database: DuckDBPyConnection, disk: Disk, path: Path, markets: Collection[Market] | None) -> int:
+    """Times are written as RFC 3339 in CSV and as timestamps (UTC) in Parquet."""
+    options = _FORMATS.get(path.suffix)
+    if options is None:
+        raise ExportRefused(str(path), f"a name that ends in {path.suffix!r}", ".csv, .csv.gz or .parquet")
+    files, where, values = selection(disk, markets, None, None)
+    if not files:
+        raise ExportRefused(str(path), "a store without prices", "prices, fetched or imported")
+    moment = "make_timestamp({0}_s * 1000000)"
+    if path.suffix != ".parquet":
+        moment = f"strftime({moment}, '%Y-%m-%dT%H:%M:%SZ')"
+    columns = [f"{moment.format(name)} AS {name}_utc" for name in ("time", "observed")]
+    new = path.with_name(f".{path.name}.new")
+    with database.cursor() as cursor:
+        query = f"COPY ({_query(files, where, *columns)}) TO {parquet.quoted(new)} {options}"
+        try:
+            count = parquet.fetched(cursor, query, files, values)[0][0]
+            replace(new, path)
+        finally:
+            new.unlink(missing_ok=True)
+    return int(count)
+
+
+def _query(files: Sequence[Path], where: str, time: str, observed: str) -> str:
+    columns = ", ".join({"time_utc": time, "observed_utc": observed}.get(name, name) for name in ROWS)
+    order = "cloud, region, zone, instance_type, source, time_s"
+    return f"SELECT {columns} FROM {parquet.scan(files)} WHERE {where} ORDER BY {order}"
+
+
+def catalogue(types: Sequence[Row], list_prices: Sequence[Row]) -> Catalogue:
+    """The bundled catalogue with rows of ``reference_tables.TYPES`` and ``reference_tables.ON_DEMAND`` on top of it."""
+    bundled = Catalogue.bundled()
+    known = dict(bundled.instance_types)
+    for cloud, name, vcpus, memory_gib, gpus, *_ in types:
+        known[cloud, name] = InstanceType(cloud, name, vcpus, memory_gib, gpus)
+    prices = {key: dict(valid) for key, valid in bundled.list_prices.items()}
+    for cloud, region, name, valid_from, price, *_ in list_prices:
+        prices.setdefault((cloud, region, name), {})[Instant(valid_from)] = UsdPerHour(price)
+    return Catalogue(known, {key: tuple(sorted(valid.items())) for key, valid in prices.items()})

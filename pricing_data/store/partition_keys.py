@@ -1,0 +1,79 @@
+"""A batch -> the months of the regions it speaks of.
+
+Pure. Whatever a row says it has a place: rows with names or times that are none are put where they do no
+harm, to be set aside there with a reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from pricing_data.formats.batches import Batch
+from pricing_data.formats.layouts import Semantics
+from pricing_data.formats.quality import Ints
+from pricing_data.model.market import Market
+from pricing_data.store.commit_log import Place
+from pricing_data.store.validation import EARLIEST, LATEST, Pool, Series
+
+_NO_MONTH: Final = "none"
+_LONGEST_NAME: Final = 100
+
+
+def placed(batch: Batch) -> Iterator[tuple[Place, Pool]]:
+    """The rows of every month that the batch has rows of."""
+    if len(batch) == 0:
+        return
+    names = [Series.of(_storable(market), batch.source) for market in batch.markets]
+    series = tuple(sorted(set(names)))
+    place_of = {name: code for code, name in enumerate(series)}
+    pool = Pool(
+        series=series,
+        codes=np.array([place_of[name] for name in names], np.int64)[batch.codes],
+        times=batch.times.astype(np.int64, copy=False),
+        prices=batch.prices.astype(np.float64, copy=False),
+        observed=batch.observed.astype(np.int64, copy=False),
+        polled=np.full(len(batch), batch.semantics is Semantics.POLLED),
+        approximate=batch.inexact,
+    )
+    regions = sorted({(name.cloud, name.region) for name in series})
+    region_of = {region: code for code, region in enumerate(regions)}
+    region = np.array([region_of[name.cloud, name.region] for name in series], np.int64)
+    months = _months(pool.times)
+    span = int(months.max()) + 2
+    keys = region[pool.codes] * span + months + 1
+    order = slice(None) if np.all(np.diff(keys) >= 0) else np.argsort(_small(keys), kind="stable")
+    keys, pool = keys[order], pool.take(order)
+    borders = (np.flatnonzero(np.diff(keys)) + 1).tolist()
+    for begin, end in zip([0, *borders], [*borders, len(keys)], strict=True):
+        region_code, month = divmod(int(keys[begin]), span)
+        yield Place(*regions[region_code], _named(month - 1)), pool.take(slice(begin, end)).narrowed()
+
+
+def _small(keys: Ints) -> np.ndarray[tuple[int], np.dtype[np.int16]] | Ints:
+    """As narrow as they go: numpy sorts short integers by radix."""
+    return keys.astype(np.int16) if int(keys.max()) < np.iinfo(np.int16).max else keys
+
+
+def _months(times: Ints) -> Ints:
+    """Months since 1970; -1 for times that are none."""
+    sane = (times >= EARLIEST) & (times < LATEST)
+    months = np.where(sane, times, 0).astype("datetime64[s]").astype("datetime64[M]").astype(np.int64)
+    return np.where(sane, months, -1)
+
+
+def _named(month: int) -> str:
+    return _NO_MONTH if month < 0 else str(np.datetime64(month, "M"))
+
+
+def _storable(market: Market) -> Market:
+    """With names that can be written; those that had to be changed are still no names."""
+    return Market(*(_text(part) for part in (market.cloud, market.region, market.zone, market.instance_type)))
+
+
+def _text(part: str) -> str:
+    if part.isprintable() and 0 < len(part) <= _LONGEST_NAME:
+        return part
+    return "?" + part.encode("ascii", "backslashreplace").decode()[:_LONGEST_NAME]

@@ -1,0 +1,257 @@
+"""Questions to the months of a store, answered from all of their files. Nothing here writes or locks."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pricing_data.formats.layouts import Semantics
+from pricing_data.formats.quality import Flaw
+from pricing_data.formats.source_priority import (
+    REPEATS,
+    Account,
+    Claim,
+    rank,
+    reconciled,
+    steps,
+)
+from pricing_data.model.market import Market, PriceHistory, Series
+from pricing_data.model.units import Instant, UsdPerHour, format_instant
+from pricing_data.store import parquet
+from pricing_data.store.commit_log import QUARANTINE, ROWS, Disk
+from pricing_data.store.reference_tables import Row
+from pricing_data.store.validation import Pool
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+
+@dataclass(frozen=True, slots=True)
+class MarketSummary:
+    """What the store knows of a market."""
+
+    market: Market
+    rows: int
+    """Of all sources."""
+    first: Instant
+    last: Instant
+    """The newest row, whatever it says."""
+    observed: Instant
+    """When the newest row was seen."""
+    source: str
+    """Who said the current price."""
+    semantics: Semantics
+    approximate: bool
+    price: UsdPerHour | None
+    """The current price; None where the market was no longer listed."""
+    sources: tuple[str, ...]
+    """Everyone who speaks of the market; where they overlap, an earlier one is believed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """A row that is not believed, or a line that is no row (then there is no market)."""
+
+    source: str
+    reason: Flaw
+    market: Market | None
+    at: Instant | None
+    """Its time, as it stands; None for a line."""
+    text: str
+
+
+def summaries(
+    database: DuckDBPyConnection, disk: Disk, cloud: str | None, region: str | None
+) -> tuple[MarketSummary, ...]:
+    """One for every market, sorted."""
+    files = disk.files(ROWS, cloud, region)
+    if not files:
+        return ()
+    newest = "max_by({'price': price_usd_hour, 'observed': observed_s}, time_s)"
+    query = (
+        "SELECT cloud, region, zone, instance_type, source, semantics, bool_or(approximate), count(*), "
+        f"min(time_s), max(time_s), {newest} FROM {parquet.scan(files)} GROUP BY ALL"
+    )
+    by_market: dict[Market, list[Row]] = {}
+    with database.cursor() as cursor:
+        for row in parquet.fetched(cursor, query, files):
+            by_market.setdefault(Market(*row[:4]), []).append(row[4:])
+    return tuple(_summary(market, rows) for market, rows in sorted(by_market.items()))
+
+
+def _summary(market: Market, rows: list[Row]) -> MarketSummary:
+    ranked, current = rows, rows[0]
+    if len(rows) > 1:
+        ranked = sorted(rows, key=lambda row: rank(row[0], Semantics(row[1]), row[2], row[3]))
+        current = max(ranked, key=lambda row: row[5])  # of several at that moment the first: it is believed
+    price = current[6]["price"]
+    return MarketSummary(
+        market=market,
+        rows=sum(row[3] for row in rows),
+        first=Instant(min(row[4] for row in rows)),
+        last=Instant(current[5]),
+        observed=Instant(current[6]["observed"]),
+        source=current[0],
+        semantics=Semantics(current[1]),
+        approximate=current[2],
+        price=None if price is None else UsdPerHour(price),
+        sources=tuple(dict.fromkeys(row[0] for row in ranked)),
+    )
+
+
+def history(
+    database: DuckDBPyConnection, disk: Disk, markets: Collection[Market] | None, until: Instant | None
+) -> PriceHistory:
+    """The believed steps. Those before ``until`` do not depend on rows after it."""
+    series = {}
+    for market, account in accounts(database, disk, markets, until):
+        times, prices = steps(account.times, account.prices)
+        if len(times):
+            series[market] = Series(times, prices)
+    return PriceHistory.of(series)
+
+
+def accounts(
+    database: DuckDBPyConnection, disk: Disk, markets: Collection[Market] | None, until: Instant | None
+) -> Iterator[tuple[Market, Account]]:
+    """What is believed of each market, and of whom."""
+    pool = _rows(database, disk, markets, until)
+    if len(pool) == 0:
+        return
+    order = np.argsort(pool.codes, kind="stable")  # the files of a market come in the order of their months
+    pool = pool.take(order)
+    borders = (np.flatnonzero(np.diff(pool.codes)) + 1).tolist()
+    claims: dict[Market, list[Claim]] = {}
+    for begin, end in zip([0, *borders], [*borders, len(pool)], strict=True):
+        name = pool.series[pool.codes[begin]]
+        claims.setdefault(name.market, []).append(
+            Claim(
+                source=name.source,
+                semantics=Semantics.POLLED if pool.polled[begin] else Semantics.EVENT_STREAM,
+                approximate=bool(pool.approximate[begin:end].any()),
+                times=pool.times[begin:end],
+                prices=pool.prices[begin:end],
+                repeats=name.cloud == REPEATS,
+            )
+        )
+    for market, found in claims.items():
+        yield market, reconciled(found)
+
+
+def _rows(
+    database: DuckDBPyConnection, disk: Disk, markets: Collection[Market] | None, until: Instant | None
+) -> Pool:
+    files, where, values = selection(disk, markets, None, until)
+    return parquet.read(database, files, where, values)
+
+
+def selection(
+    disk: Disk,
+    markets: Collection[Market] | None,
+    since: Instant | None,
+    until: Instant | None,
+) -> tuple[tuple[Path, ...], str, list[Any]]:
+    """The files that may hold such rows, and the condition and its values that pick them."""
+    conditions: list[str] = []
+    values: list[Any] = []
+    if markets is None:
+        files = disk.files(ROWS)
+    else:
+        regions = sorted({(market.cloud, market.region) for market in markets})
+        files = tuple(file for cloud, region in regions for file in disk.files(ROWS, cloud, region))
+        wanted = sorted(markets)
+        for column in ("cloud", "region", "zone", "instance_type"):
+            among = sorted({getattr(market, column) for market in wanted})
+            conditions.append(f"{column} IN ({', '.join('?' * len(among))})" if among else "false")
+            values.extend(among)
+        if len(wanted) > 1:
+            conditions.append(
+                "list_contains(?::VARCHAR[], concat_ws(chr(9), cloud, region, zone, instance_type))"
+            )
+            values.append(["\t".join((m.cloud, m.region, m.zone, m.instance_type)) for m in wanted])
+    for operator, bound in ((">=", since), ("<=", until)):
+        if bound is not None:
+            conditions.append(f"time_s {operator} ?")
+            values.append(bound)
+    return files, " AND ".join(conditions) or "true", values
+
+
+def last(database: DuckDBPyConnection, disk: Disk, source: str, cloud: str, region: str) -> Instant | None:
+    """Looks at the newest months first."""
+    for file in reversed(disk.files(ROWS, cloud, region)):
+        query = (
+            f"SELECT max(time_s) FROM {parquet.scan([file])} WHERE source = ? AND cloud = ? AND region = ?"
+        )
+        with database.cursor() as cursor:
+            found = parquet.fetched(cursor, query, [file], [source, cloud, region])[0][0]
+        if found is not None:
+            return Instant(found)
+    return None
+
+
+def quarantined(
+    database: DuckDBPyConnection, disk: Disk, unreadable: Sequence[Row], most: int | None
+) -> tuple[Quarantined, ...]:
+    """Rows by market and time, then lines by file; the first ``most`` of all, where that is said."""
+    rows = [
+        Quarantined(
+            row[4],
+            Flaw(row[5]),
+            Market(*row[:4]),
+            Instant(row[6]),
+            row_text(Market(*row[:4]), row[6], row[7]),
+        )
+        for row in _aside(database, disk, most)
+    ]
+    lines = [
+        Quarantined(row[0], Flaw(row[2]), None, None, line_text(row[1], row[3]))
+        for row in (unreadable if most is None else unreadable[: most - len(rows)])
+    ]
+    return (*rows, *lines)
+
+
+def _aside(database: DuckDBPyConnection, disk: Disk, most: int | None) -> list[Row]:
+    files = disk.files(QUARANTINE)
+    if not files:
+        return []
+    query = (
+        "SELECT cloud, region, zone, instance_type, source, reason, time_s, price_usd_hour "
+        f"FROM {parquet.scan(files)} ORDER BY ALL"
+    ) + ("" if most is None else f" LIMIT {most:d}")
+    with database.cursor() as cursor:
+        return parquet.fetched(cursor, query, files)
+
+
+def newest_failures(
+    database: DuckDBPyConnection, disk: Disk, but: Collection[Flaw]
+) -> dict[Market, tuple[Instant, Flaw]]:
+    """Of each market with quarantined rows, the newest that has none of the flaws ``but``."""
+    files = disk.files(QUARANTINE)
+    if not files:
+        return {}
+    query = (
+        "SELECT cloud, region, zone, instance_type, max(struct_pack(at := time_s, reason := reason)) "
+        f"FROM {parquet.scan(files)} WHERE NOT list_contains(?::VARCHAR[], reason) GROUP BY ALL"
+    )
+    with database.cursor() as cursor:
+        rows = parquet.fetched(cursor, query, files, [sorted(map(str, but))])
+    return {Market(*row[:4]): (Instant(row[4]["at"]), Flaw(row[4]["reason"])) for row in rows}
+
+
+def line_text(line: int, text: str) -> str:
+    """A line of a file, or a row of an answer that has no place in any."""
+    return f"line {line}: {text}" if line else text
+
+
+def row_text(market: Market, time_s: int, price: float | None) -> str:
+    """A row that may hold anything."""
+    said = "no longer listed" if price is None or np.isnan(price) else f"{price:g} $/h"
+    try:
+        moment = format_instant(Instant(time_s))
+    except (ValueError, OverflowError, OSError):  # quarantined for that very reason
+        moment = f"{time_s} s since 1970"
+    return f"{market} {moment} {said}"

@@ -1,0 +1,80 @@
+"""Which rates, types, list prices and sightings make sense. Prices are judged in ``validation.py``.
+
+A check says what is wrong with a row of its table, or None.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable
+from typing import Final
+
+from pricing_data.formats.quality import Flaw
+from pricing_data.store.reference_tables import Row
+from pricing_data.store.validation import EARLIEST, LATEST, usable
+
+Check = Callable[[Row], Flaw | None]
+
+_LONGEST_TEXT: Final = 2000
+_MOST_CORES: Final = 1_000_000
+
+
+def rate(row: Row) -> Flaw | None:
+    """A row of ``reference_tables.RATES``."""
+    begin, end, low, high, per_s = row[5:10]
+    if not all(map(usable, row[:4])):
+        return Flaw.NAME
+    if not (EARLIEST <= begin < end < LATEST):
+        return Flaw.TIME
+    return None if 0 <= low <= high <= 1 and 0 < per_s < math.inf else Flaw.RATE
+
+
+def instance_type(row: Row) -> Flaw | None:
+    """A row of ``reference_tables.TYPES``."""
+    vcpus, memory_gib, gpus = row[2:5]
+    if not all(map(usable, row[:2])):
+        return Flaw.NAME
+    counts = 0 < vcpus <= _MOST_CORES and 0 <= gpus <= _MOST_CORES
+    return None if counts and 0 < memory_gib < math.inf else Flaw.SIZE
+
+
+def list_price(row: Row) -> Flaw | None:
+    """A row of ``reference_tables.ON_DEMAND``."""
+    valid_from, price = row[3:5]
+    if not all(map(usable, row[:3])):
+        return Flaw.NAME
+    if not EARLIEST <= valid_from < LATEST:
+        return Flaw.TIME
+    if not math.isfinite(price):
+        return Flaw.NOT_FINITE
+    return None if price > 0 else (Flaw.NEGATIVE if price < 0 else Flaw.ZERO)
+
+
+def probe(row: Row) -> Flaw | None:
+    """A row of ``reference_tables.PROBES``."""
+    at, available = row[5:7]
+    if not all(map(usable, row[:4])):
+        return Flaw.NAME
+    if not EARLIEST <= at < LATEST:
+        return Flaw.TIME
+    return None if available >= 0 else Flaw.COUNT
+
+
+def lifetime(row: Row) -> Flaw | None:
+    """A row of ``reference_tables.LIFETIMES``."""
+    begin, end = row[5], row[7]
+    if not all(map(usable, row[:4])):
+        return Flaw.NAME
+    if not EARLIEST <= begin < LATEST or not EARLIEST <= end < LATEST:
+        return Flaw.TIME
+    return None if begin <= end else Flaw.BACKWARDS
+
+
+def storable(text: str) -> str:
+    """``text`` such as can be written to any file; of a very long one the beginning and a mark."""
+    whole = text.encode("utf-8", "backslashreplace")
+    if len(text) > _LONGEST_TEXT:
+        mark = f"... ({len(text)} characters, SHA-256 {hashlib.sha256(whole).hexdigest()[:16]})"
+        whole = text[:_LONGEST_TEXT].encode("utf-8", "backslashreplace") + mark.encode()
+    return whole.decode().replace("\0", "\\0")

@@ -1,0 +1,102 @@
+"""Batches -> rows of the small tables, and sightings back again. ``reference_tables.py`` has the columns.
+
+Refuses to judge (``row_checks.py`` does) and to know files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+import numpy as np
+
+from pricing_data.formats.batches import (
+    Batch,
+    Lifetime,
+    LifetimeBatch,
+    OnDemandBatch,
+    Probe,
+    ProbeBatch,
+    RateBatch,
+    TypeBatch,
+)
+from pricing_data.formats.capacity_rows import observations
+from pricing_data.model.capacity_spells import Observations
+from pricing_data.model.market import Market
+from pricing_data.store.reference_tables import Row
+from pricing_data.store.validation import usable
+
+
+def spoken(batch: Batch) -> list[Row]:
+    """Rows of ``reference_tables.SEEN``, of markets that can be named."""
+    newest: dict[tuple[str, str], int] = {}
+    latest = np.full(len(batch.markets), -1, np.int64)
+    np.maximum.at(latest, batch.codes, batch.observed)
+    for market, at in zip(batch.markets, latest.tolist(), strict=True):
+        if at >= 0 and usable(market.cloud) and usable(market.region):
+            key = (market.cloud, market.region)
+            newest[key] = max(at, newest.get(key, at))
+    return [(batch.source, *key, at) for key, at in newest.items()]
+
+
+def rates(batch: RateBatch) -> list[Row]:
+    """Rows of ``reference_tables.RATES``."""
+    return [
+        (*_names(r.market), batch.source, r.begin, r.end, r.low, r.high, r.per_s, r.observed)
+        for r in batch.rates
+    ]
+
+
+def types(batch: TypeBatch) -> list[Row]:
+    """Rows of ``reference_tables.TYPES``."""
+    return [
+        (t.cloud, t.name, t.vcpus, t.memory_gib, t.gpus, row.gpu_name, batch.source, batch.observed)
+        for row in batch.types
+        for t in (row.instance_type,)
+    ]
+
+
+def list_prices(batch: OnDemandBatch) -> list[Row]:
+    """Rows of ``reference_tables.ON_DEMAND``."""
+    return [
+        (p.cloud, p.region, p.instance_type, p.valid_from, p.price, batch.source, batch.observed)
+        for p in batch.prices
+    ]
+
+
+def probes(batch: ProbeBatch) -> list[Row]:
+    """Rows of ``reference_tables.PROBES``."""
+    return [(*_names(p.market), batch.source, p.at, p.available, p.at) for p in batch.probes]
+
+
+def lifetimes(batch: LifetimeBatch) -> list[Row]:
+    """Rows of ``reference_tables.LIFETIMES``. A machine that still runs is replaced once more is known of it."""
+    rows: list[Row] = []
+    before: tuple[Market, int] | None = None
+    rank = 0
+    for life in sorted(batch.lifetimes):
+        rank = rank + 1 if (life.market, life.begin) == before else 0
+        before = life.market, life.begin
+        rows.append(
+            (*_names(life.market), batch.source, life.begin, rank, life.end, int(life.lost), life.end)
+        )
+    return rows
+
+
+def seen(
+    probed: Iterable[Row], lived: Iterable[Row], markets: Collection[Market] | None, nodes: int
+) -> Observations:
+    """What rows of ``reference_tables.PROBES`` and ``reference_tables.LIFETIMES`` say of ``markets``, or of all."""
+    names = None if markets is None else {_names(market) for market in markets}
+    return observations(
+        (Probe(Market(*row[:4]), row[5], row[6]) for row in probed if names is None or row[:4] in names),
+        (
+            Lifetime(Market(*row[:4]), row[5], row[7], bool(row[8]))
+            for row in lived
+            if names is None or row[:4] in names
+        ),
+        nodes,
+    )
+
+
+def _names(market: Market) -> tuple[str, str, str, str]:
+    return market.cloud, market.region, market.zone, market.instance_type

@@ -1,0 +1,247 @@
+"""Which of all the rows ever seen of a month are believed, and why the others are not.
+
+Pure, and a function of the *set* of rows: whatever came first, and however often, the outcome is the same.
+That is what lets the store merge in any order, twice, or again after it was killed. So every rule here looks
+at rows alone, never at when or in whose company they arrived.
+
+Refuses to repair: a row is believed as it stands, or kept with a reason not to.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pricing_data.formats.quality import ABSURD_USD_HOUR, Flaw, Ints, Mask
+from pricing_data.model.market import Market, Prices, Times
+from pricing_data.model.rules import AUCTIONS_ENDED
+from pricing_data.model.units import HOUR_S, Instant, UsdPerHour, parse_instant
+
+Caps = Callable[[str, str, str], Sequence[tuple[Instant, UsdPerHour]]]
+"""(cloud, region, instance type) -> its list prices and since when, ascending."""
+
+EARLIEST: Final = parse_instant("2006-01-01")
+LATEST: Final = parse_instant("2200-01-01")
+AUCTION_CAP: Final = 10.0
+"""Until November 2017 no bid on AWS could be above ten times on-demand, so no price was."""
+SLACK: Final = 1.01
+"""List prices are published rounded; a price this near to the cap is at the cap."""
+SLIP_FACTOR: Final = 500.0
+"""A slip of unit is a thousand. Before bids were capped, m3.xlarge was at 365 times its usual price once."""
+_ENOUGH_TO_JUDGE: Final = 3
+_AHEAD_S: Final = 24 * HOUR_S
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._/:+()-]{0,99}")
+
+FLAWS: Final = tuple(Flaw)
+_CODE_OF: Final = {flaw: code for code, flaw in enumerate(FLAWS)}
+BELIEVED: Final = -1
+
+
+class Series(NamedTuple):
+    """What one source says of one market: plain texts, as thousands of them are sorted again and again."""
+
+    cloud: str
+    region: str
+    zone: str
+    instance_type: str
+    source: str
+
+    @classmethod
+    def of(cls, market: Market, source: str) -> Series:
+        return cls(market.cloud, market.region, market.zone, market.instance_type, source)
+
+    @property
+    def market(self) -> Market:
+        return Market(*self[:4])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pool:
+    """Rows of many series, column by column, shape (n,)."""
+
+    series: tuple[Series, ...]
+    """Sorted; ``codes`` are places in it."""
+    codes: Ints
+    times: Times
+    prices: Prices
+    observed: Times
+    polled: Mask
+    approximate: Mask
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def take(self, index: npt.NDArray[np.intp] | Mask | slice) -> Pool:
+        """The rows at these places, in this order, of the same series."""
+        return replace(
+            self,
+            codes=self.codes[index],
+            times=self.times[index],
+            prices=self.prices[index],
+            observed=self.observed[index],
+            polled=self.polled[index],
+            approximate=self.approximate[index],
+        )
+
+    def narrowed(self) -> Pool:
+        """Without the series that no row is of."""
+        used = np.zeros(len(self.series), np.bool_)
+        used[self.codes] = True
+        if used.all():
+            return self
+        series = tuple(self.series[place] for place in np.flatnonzero(used).tolist())
+        return replace(self, series=series, codes=(np.cumsum(used) - 1)[self.codes])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Settled:
+    """``pool`` without repetitions, by (series, time, observed, price); ``verdicts`` say what of it holds."""
+
+    pool: Pool
+    verdicts: Ints
+    """BELIEVED, or the place of the flaw in ``FLAWS``."""
+    copies: Ints
+    """For each row of the pool that was settled, the row of ``pool`` that it is."""
+
+    @property
+    def believed(self) -> Mask:
+        return np.asarray(self.verdicts == BELIEVED)
+
+
+def pooled(parts: tuple[Pool, ...]) -> Pool:
+    """All rows of ``parts``, one after the other."""
+    names = sorted({name for part in parts for name in part.series})
+    place = {name: code for code, name in enumerate(names)}
+    codes = [
+        np.array([place[name] for name in part.series], np.int64)[part.codes] for part in parts if len(part)
+    ]
+    parts = tuple(part for part in parts if len(part))
+    if not parts:
+        nothing, never = np.empty(0, np.int64), np.empty(0, np.bool_)
+        return Pool(tuple(names), nothing, nothing, np.empty(0, np.float64), nothing, never, never)
+    return Pool(
+        series=tuple(names),
+        codes=np.concatenate(codes),
+        times=np.concatenate([part.times for part in parts]),
+        prices=np.concatenate([part.prices for part in parts]),
+        observed=np.concatenate([part.observed for part in parts]),
+        polled=np.concatenate([part.polled for part in parts]),
+        approximate=np.concatenate([part.approximate for part in parts]),
+    )
+
+
+def settle(pool: Pool, caps: Caps) -> Settled:
+    """Drop repetitions (the first observation stays) and judge what is left."""
+    if _in_order(pool):
+        copies = np.arange(len(pool))
+    else:
+        order = np.lexsort(
+            (pool.approximate, pool.polled, pool.prices, pool.observed, pool.times, pool.codes)
+        )
+        pool = pool.take(order)
+        first = _first_alike(pool)
+        kept = first == np.arange(len(pool))
+        copies = np.empty(len(pool), np.int64)
+        copies[order] = (np.cumsum(kept) - 1)[first]
+        pool = pool.take(kept)
+    verdicts = _by_themselves(pool, caps)
+    _against_each_other(pool, verdicts)
+    return Settled(pool, verdicts, copies)
+
+
+def _in_order(pool: Pool) -> bool:
+    """Whether rows are sorted by series and time with no moment twice, as nearly all are."""
+    step = np.diff(pool.codes)
+    return bool(np.all((step > 0) | ((step == 0) & (np.diff(pool.times) > 0))))
+
+
+def _first_alike(pool: Pool) -> Ints:
+    """For each row of a sorted pool, the first with the same series, time and price (NaN is one price)."""
+    prices = np.where(np.isnan(pool.prices), -np.inf, pool.prices)
+    order = np.lexsort((np.arange(len(pool)), prices, pool.times, pool.codes))
+    codes, times, prices = pool.codes[order], pool.times[order], prices[order]
+    new = np.ones(len(pool), np.bool_)
+    new[1:] = (np.diff(codes) != 0) | (np.diff(times) != 0) | (prices[1:] != prices[:-1])
+    heads = order[np.flatnonzero(new)]
+    first = np.empty(len(pool), np.int64)
+    first[order] = heads[np.cumsum(new) - 1]
+    return first
+
+
+def _by_themselves(pool: Pool, caps: Caps) -> Ints:
+    """Verdicts that need no other row; the first that applies."""
+    prices, times = pool.prices, pool.times
+    verdicts = np.full(len(pool), BELIEVED, np.int64)
+    strange = {part for part in {part for name in pool.series for part in name[:4]} if not usable(part)}
+    unusable = np.array([not strange.isdisjoint(name[:4]) for name in pool.series], np.bool_)
+    with np.errstate(invalid="ignore"):
+        checks: Mapping[Flaw, Mask] = {
+            Flaw.NAME: unusable[pool.codes] if unusable.any() else np.zeros(len(pool), np.bool_),
+            Flaw.PREHISTORIC: times < EARLIEST,
+            Flaw.FUTURE: (times > pool.observed + _AHEAD_S) | (times >= LATEST),
+            Flaw.NOT_FINITE: np.isinf(prices),
+            Flaw.NEGATIVE: prices < 0,
+            Flaw.ZERO: prices == 0,
+            Flaw.ABSURD: prices > ABSURD_USD_HOUR,
+        }
+    for flaw, mask in checks.items():
+        verdicts[mask & (verdicts == BELIEVED)] = _CODE_OF[flaw]
+    for begin, end in _runs(pool.codes):
+        part = slice(begin, end)
+        over = _above_cap(pool.series[pool.codes[begin]], times[part], prices[part], caps)
+        if over is not None:
+            verdicts[part][over & (verdicts[part] == BELIEVED)] = _CODE_OF[Flaw.ABOVE_CAP]
+    return verdicts
+
+
+def usable(name: str) -> bool:
+    """Whether it can be the name of a cloud, a region, a zone or a type."""
+    return _NAME.fullmatch(name) is not None
+
+
+def _runs(codes: Ints) -> list[tuple[int, int]]:
+    """Where each series begins and ends."""
+    if len(codes) == 0:
+        return []
+    borders = (np.flatnonzero(np.diff(codes)) + 1).tolist()
+    return list(zip([0, *borders], [*borders, len(codes)], strict=True))
+
+
+def _above_cap(series: Series, times: Times, prices: Prices, caps: Caps) -> Mask | None:
+    """Rows above ten times on-demand in the auctions' era, above on-demand since; None where none is.
+
+    The auctions' cap stayed where it was when list prices were cut (r3.large spiked to 1.75 until August
+    2016, 0.175 having become 0.166 that January). Before the first known list price nothing is above it.
+    """
+    known = caps(series.cloud, series.region, series.instance_type)
+    if not known:
+        return None
+    since = np.array([at for at, _ in known], np.int64)
+    listed = np.array([price for _, price in known], np.float64)
+    place = np.searchsorted(since, times, side="right") - 1
+    auction = (times < AUCTIONS_ENDED) & (series.cloud == "aws")
+    cap = np.where(auction, AUCTION_CAP * np.maximum.accumulate(listed)[place], listed[place]) * SLACK
+    with np.errstate(invalid="ignore"):
+        over = np.asarray((prices > cap) & (place >= 0))
+    return over if over.any() else None
+
+
+def _against_each_other(pool: Pool, verdicts: Ints) -> None:
+    """Of several prices for a moment the first observed one holds; then slips of unit are looked for."""
+    good = np.flatnonzero(verdicts == BELIEVED)
+    codes, times = pool.codes[good], pool.times[good]
+    again = (np.diff(codes) == 0) & (np.diff(times) == 0)
+    verdicts[good[1:][again]] = _CODE_OF[Flaw.CONFLICT]
+    good = np.flatnonzero((verdicts == BELIEVED) & ~np.isnan(pool.prices))
+    for begin, end in _runs(pool.codes[good]):
+        prices = pool.prices[good[begin:end]]
+        if len(prices) < _ENOUGH_TO_JUDGE or prices.max() < prices.min() * SLIP_FACTOR:
+            continue
+        usual = np.sort(prices)[len(prices) // 2]
+        slipped = (prices > usual * SLIP_FACTOR) | (prices * SLIP_FACTOR < usual)
+        verdicts[good[begin:end][slipped]] = _CODE_OF[Flaw.SLIP]
