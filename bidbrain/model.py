@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bidbrain.eviction.base import FittedMarkets
-from bidbrain.moves import Carried
+from bidbrain.relocation.egress import Carried
 from pricing_data.model.market import Market, MarketRules
 from pricing_data.model.units import Instant, Seconds, Usd, UsdPerHour
 

@@ -17,7 +17,7 @@ Argument: TypeAlias = str | int | float | bool | tuple[str | int | float | bool,
 
 DEFAULT_STRATEGY: Final = "auto"
 NEED_DEADLINE: Final = ("uniform-progress", "greedy")
-"""Strategies that are ways to keep a deadline: ``bidbrain.strategies.menu.NEED_DEADLINE``."""
+"""Strategies that are ways to keep a deadline: ``bidbrain.strategies.registry.NEED_DEADLINE``."""
 STRATEGIES: Final = (
     DEFAULT_STRATEGY,
     "proteus",
@@ -27,7 +27,7 @@ STRATEGIES: Final = (
     "on-demand",
     *NEED_DEADLINE,
 )
-"""The names of ``bidbrain.strategies.menu.LIVE``; here too because reading a job file must not load numpy."""
+"""The names of ``bidbrain.strategies.registry.LIVE``; here too because reading a job file must not load numpy."""
 _SIGMA: Final = Seconds(60.0)
 _LAMBDA: Final = Seconds(120.0)
 LINK_MBIT_S: Final = 1000.0
@@ -102,7 +102,7 @@ class Objective:
 
     minimize: str = "cost"
     strategy: str = DEFAULT_STRATEGY
-    """One of ``bidbrain.strategies.menu.LIVE``."""
+    """One of ``bidbrain.strategies.registry.LIVE``."""
     deadline: Seconds | None = None
     budget: MicroUsd | None = None
 
@@ -208,7 +208,7 @@ class Gains:
     phi: float | None = None
 
     def speed(self, cores: int, reference: int) -> float:
-        """Returns work per second on a machine of ``cores``; ``reference``: the cores of ``work.on``."""
+        """Returns work per second on a machine of ``cores``; ``reference``: the cores of ``expected_work.on``."""
         if self.phi is not None:
             return cores * float(self.phi ** math.log2(cores))
         return float(min(cores, self.cores or reference))

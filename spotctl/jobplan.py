@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import floor, inf, isfinite
 
+from bidbrain.bidding.forecast import Plan, plan_ahead
 from bidbrain.deadline.feasibility import Promise
 from bidbrain.model import Action
-from bidbrain.plan import Plan, plan_ahead
 from pricing_data.formats.traces import Recording
 from pricing_data.model.units import Seconds, micros
 from spotctl.checks import check_job, measure_job

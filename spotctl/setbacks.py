@@ -14,8 +14,8 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from bidbrain.bidding.forecast import Plan
 from bidbrain.model import Weighed
-from bidbrain.plan import Plan
 from pricing_data.model.units import HOUR_S, Seconds, Usd
 from spotctl.control.state import State
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from bidbrain.arrays import Flags, Floats
-from bidbrain.backtest.ended import Allotments
 from bidbrain.backtest.job import Accounting
-from bidbrain.backtest.tape import NEVER, Tape
-from bidbrain.batch import Codes
+from bidbrain.backtest.price_tape import NEVER, Tape
+from bidbrain.backtest.terminations import Allotments
+from bidbrain.bidding.decision_batch import Codes
 from pricing_data.model.market import MarketRules, Pays, Refund
 from pricing_data.model.units import HOUR_S
 

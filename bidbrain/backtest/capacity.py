@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bidbrain.arrays import Flags
-from bidbrain.batch import Codes
+from bidbrain.bidding.decision_batch import Codes
 from pricing_data.model.capacity_spells import Observations, Spells
 from pricing_data.model.market import Market
 

@@ -5,7 +5,7 @@
 
 It is the control core's day in arrays, held to it by a test: the same decisions at the same seconds, the
 same bill to the micro-dollar. What it mirrors of a run over a recorded trace (``spotctl.control``,
-``worlds.trace``, ``simulator.training``):
+``worlds.trace``, ``benchmark.training``):
 
 - decisions every two minutes from the training's start, three minutes before an hour ends, and at every
   warning: at one moment warnings come one allocation after the other, each with a decision of its own,
@@ -28,16 +28,16 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from bidbrain.arrays import Flags, Floats
-from bidbrain.backtest.ended import Allotments, Ends
+from bidbrain.backtest.footprint_table import Places
 from bidbrain.backtest.job import DRAIN_S, Job
-from bidbrain.backtest.places import Places
+from bidbrain.backtest.price_tape import NEVER, Tape
 from bidbrain.backtest.progress import Progress
-from bidbrain.backtest.tape import NEVER, Tape
-from bidbrain.backtest.tier import Tier, TierEnds
-from bidbrain.batch import Chances, Codes, Held, Moments, Setting
-from bidbrain.schedule import DECISION_PERIOD_S, REFUSED_REST_S, RENEWAL_LEAD_S
+from bidbrain.backtest.reliable_tier import Tier, TierEnds
+from bidbrain.backtest.terminations import Allotments, Ends
+from bidbrain.bidding.decision_batch import Chances, Codes, Held, Moments, Setting
+from bidbrain.bidding.decision_times import DECISION_PERIOD_S, REFUSED_REST_S, RENEWAL_LEAD_S
 from bidbrain.strategies.base import NOTHING, Exchanging, Placing, Strategy
-from bidbrain.strategies.tier import MOST_TAKEN
+from bidbrain.strategies.reliable_tier import MOST_TAKEN
 from pricing_data.model.units import HOUR_S
 
 Beliefs: TypeAlias = Callable[[Codes], Chances]

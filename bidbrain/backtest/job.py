@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from bidbrain.strategies.tier import Restart
+from bidbrain.strategies.reliable_tier import Restart
 from pricing_data.model.units import Seconds
 
 DRAIN_S: Final = 10

@@ -39,8 +39,8 @@ import numpy as np
 
 from bidbrain.arrays import Floats
 from bidbrain.backtest.job import Job
-from bidbrain.backtest.tape import Tape
-from bidbrain.batch import Codes, Setting
+from bidbrain.backtest.price_tape import Tape
+from bidbrain.bidding.decision_batch import Codes, Setting
 from pricing_data.model.market import Refund
 from pricing_data.model.units import HOUR_S
 

@@ -1,6 +1,6 @@
 """How far n jobs have come: work done, work that is not safe yet, and pauses.
 
-Mutable on purpose and private to the engine, as ``places.py``. Knows rates of work and moments; refuses to
+Mutable on purpose and private to the engine, as ``footprint_table.py``. Knows rates of work and moments; refuses to
 know machines.
 """
 
@@ -12,8 +12,8 @@ import numpy as np
 
 from bidbrain.arrays import Floats
 from bidbrain.backtest.job import Job
-from bidbrain.backtest.tape import NEVER
-from bidbrain.batch import Codes
+from bidbrain.backtest.price_tape import NEVER
+from bidbrain.bidding.decision_batch import Codes
 from bidbrain.strategies.recovery import Checkpointing, Recovery
 
 _WHOLE = 1e-9

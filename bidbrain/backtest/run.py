@@ -1,4 +1,4 @@
-"""One strategy over many starts: run, settled, and told in the columns of ``outcomes.py``."""
+"""One strategy over many starts: run, settled, and told in the columns of ``statistics.py``."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import numpy as np
 
 from bidbrain.arrays import Floats
 from bidbrain.backtest.bills import Bills, settle_all
-from bidbrain.backtest.ended import Allotments
 from bidbrain.backtest.engine import Beliefs, Ran, run
 from bidbrain.backtest.job import Job
-from bidbrain.backtest.outcomes import Outcomes
-from bidbrain.backtest.tape import NEVER, Tape
-from bidbrain.batch import Codes, Setting
+from bidbrain.backtest.price_tape import NEVER, Tape
+from bidbrain.backtest.statistics import Outcomes
+from bidbrain.backtest.terminations import Allotments
+from bidbrain.bidding.decision_batch import Codes, Setting
 from bidbrain.strategies.base import Strategy
 
 

@@ -1,5 +1,5 @@
-"""A deadline kept at least cost: ``net.py`` says what is safe, ``policy.py`` what is cheapest within it.
+"""A deadline kept at least cost: ``safety_net.py`` says what is safe, ``least_cost.py`` what is cheapest within it.
 
-In seconds of one footprint's work, all spot or all on demand; ``simulator.py``, ``baselines.py`` and
+In seconds of one footprint's work, all spot or all on demand; ``benchmark.py``, ``baselines.py`` and
 ``oracle.py`` are the published benchmark.
 """

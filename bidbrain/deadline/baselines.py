@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from bidbrain.arrays import Floats
+from bidbrain.deadline.availability_belief import Belief, Beliefs
+from bidbrain.deadline.benchmark import Rule
 from bidbrain.deadline.model import Choice, Codes, Job, Machine, Situation, Situations
-from bidbrain.deadline.net import margins_after, within_net
-from bidbrain.deadline.simulator import Rule
-from bidbrain.deadline.spells import Belief, Beliefs
+from bidbrain.deadline.safety_net import margins_after, within_net
 from pricing_data.model.units import HOUR_S, Seconds, Usd
 
 _NOTHING, _SPOT, _ON_DEMAND = (int(machine) for machine in Machine)

@@ -1,9 +1,9 @@
 """The default: whatever does the rest of the job's work for least, by the market's own rules and record.
 
     by the hour     where evicted hours are free a bid is worth dollars: requests and renewals by E until the
-                    hour's end, as Proteus has them (``least_cost.py``)
+                    hour's end, as Proteus has them (``proteus.py``)
     by the second   nothing is refunded for long and a machine may be exchanged at any moment: requests and
-                    exchanges by what work costs on a footprint that is kept up (``bidbrain.steady``)
+                    exchanges by what work costs on a footprint that is kept up (``bidbrain.bidding.steady_state_cost``)
 
 A machine is exchanged where another market does its work for less, by more than the exchange costs:
 
@@ -21,16 +21,25 @@ from typing import Final
 import numpy as np
 
 from bidbrain.arrays import Flags, Floats
-from bidbrain.batch import Codes, Held, Moments, Setting
+from bidbrain.bidding.decision_batch import Codes, Held, Moments, Setting
+from bidbrain.bidding.observation_batch import Single
+from bidbrain.bidding.steady_state_cost import (
+    GAP_S,
+    Costs,
+    Footprints,
+    Rates,
+    costs,
+    footprint,
+    fresh_rates,
+    held_rates,
+)
 from bidbrain.model import Decision, Observation
-from bidbrain.single import Single
-from bidbrain.steady import GAP_S, Costs, Footprints, Rates, costs, footprint, fresh_rates, held_rates
 from bidbrain.strategies.base import NOTHING, Requests
-from bidbrain.strategies.least_cost import BidBrain
-from bidbrain.strategies.live import renew_one
+from bidbrain.strategies.proteus import BidBrain
 from bidbrain.strategies.reasons import Compared, acquire, give_up, hold
 from bidbrain.strategies.recovery import ELASTIC, Recovery
-from bidbrain.strategies.tier import Placement, Restart, place_tier
+from bidbrain.strategies.reliable_tier import Placement, Restart, place_tier
+from bidbrain.strategies.single_decision import renew_one
 from pricing_data.model.units import HOUR_S
 
 TWICE_S: Final = 90.0

@@ -1,7 +1,7 @@
 """What a strategy is: one object that decides for a running job, or for n jobs of a backtest at once.
 
-Batches are arrays with the axis of decision points in front (``bidbrain.batch``); a live decision is a
-batch of one (``live.py``). So the lines that were backtested are the lines that run. A strategy sees
+Batches are arrays with the axis of decision points in front (``bidbrain.bidding.decision_batch``); a live decision is a
+batch of one (``single_decision.py``). So the lines that were backtested are the lines that run. A strategy sees
 ``Moments`` and nothing else: no history, no clock, and no price after its own now.
 """
 
@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 import numpy as np
 
 from bidbrain.arrays import Flags, Floats
-from bidbrain.batch import Codes, Held, Moments, Setting
+from bidbrain.bidding.decision_batch import Codes, Held, Moments, Setting
 from bidbrain.model import Decision, Observation
 from bidbrain.strategies.recovery import Recovery
 
 if TYPE_CHECKING:
-    from bidbrain.strategies.tier import Placement, Restart
+    from bidbrain.strategies.reliable_tier import Placement, Restart
 
 NOTHING: Final = -1
 """The market code of no request."""

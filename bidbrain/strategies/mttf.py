@@ -20,7 +20,7 @@ import math
 import statistics
 from typing import Final
 
-from bidbrain.batch import Setting
+from bidbrain.bidding.decision_batch import Setting
 from bidbrain.eviction.base import FittedMarkets
 from pricing_data.model.market import Market, PriceHistory
 from pricing_data.model.units import HOUR_S, Instant, Seconds

@@ -8,10 +8,10 @@ from typing import Final
 
 import numpy as np
 
-from bidbrain.batch import Codes
+from bidbrain.bidding.decision_batch import Codes
+from bidbrain.bidding.observation_batch import Single
+from bidbrain.bidding.steady_state_cost import Costs, Rates
 from bidbrain.model import Action, Decision, Observation, Weighed
-from bidbrain.single import Single
-from bidbrain.steady import Costs, Rates
 from pricing_data.model.units import HOUR_S, Usd, UsdPerHour
 
 _SHOWN: Final = 50

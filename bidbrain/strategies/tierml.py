@@ -17,12 +17,12 @@ from typing import Final
 import numpy as np
 
 from bidbrain.arrays import Flags, Floats
-from bidbrain.batch import Codes, Held, Moments, Setting
+from bidbrain.bidding.decision_batch import Codes, Held, Moments, Setting
 from bidbrain.model import Decision, Observation
 from bidbrain.strategies.base import NOTHING, Requests
-from bidbrain.strategies.live import decide_one, renew_one
 from bidbrain.strategies.mttf import HORIZON_S
 from bidbrain.strategies.recovery import ELASTIC, Recovery
+from bidbrain.strategies.single_decision import decide_one, renew_one
 
 MOVE_FACTOR: Final = 2.0
 """The paper says "significantly higher"; costs hardly depend on it (decision record 0011)."""

@@ -19,10 +19,10 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from bidbrain.backtest.outcomes import Outcomes
-from bidbrain.batch import Codes
-from bidbrain.eviction.price_crossing import PriceCrossing
-from bidbrain.eviction.recorded import Recorded
+from bidbrain.backtest.statistics import Outcomes
+from bidbrain.bidding.decision_batch import Codes
+from bidbrain.eviction.price.crossing_index import Recorded
+from bidbrain.eviction.price.price_crossing import PriceCrossing
 from pricing_data.model.units import Instant
 from spotctl.backtest.prepare import Prepared
 from spotctl.control import events as e
@@ -79,7 +79,7 @@ def why_refused(prepared: Prepared) -> str:
 
 
 def run_kept(prepared: Prepared, names: Sequence[str], told: Told) -> dict[str, Outcomes]:
-    """The strategies ``names`` (of ``bidbrain.strategies.menu.LIVE``) from ``starts_of`` the starts.
+    """The strategies ``names`` (of ``bidbrain.strategies.registry.LIVE``) from ``starts_of`` the starts.
 
     The job must have a deadline. ``told`` is called in this process as jobs are done.
     """

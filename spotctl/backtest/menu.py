@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from bidbrain.strategies.base import Strategy
-from bidbrain.strategies.cheapest import Failover, Standard
-from bidbrain.strategies.least_cost import BidBrain
-from bidbrain.strategies.menu import DEFAULT, LIVE, NEED_DEADLINE
+from bidbrain.strategies.price_only import Failover, Standard
+from bidbrain.strategies.proteus import BidBrain
 from bidbrain.strategies.recovery import Checkpointing
+from bidbrain.strategies.registry import DEFAULT, LIVE, NEED_DEADLINE
 from spotctl.errors import UsageError
 
 Maker: TypeAlias = Callable[[float, Checkpointing], Strategy]

@@ -13,13 +13,13 @@ from typing import Final
 
 import numpy as np
 
+from bidbrain.backtest.beta_grid import Tables
 from bidbrain.backtest.job import Job
-from bidbrain.backtest.tables import Tables
-from bidbrain.backtest.tape import Tape
-from bidbrain.batch import BulkMarkets, Chances, Codes, Setting
+from bidbrain.backtest.price_tape import Tape
+from bidbrain.bidding.decision_batch import BulkMarkets, Chances, Codes, Setting
 from bidbrain.eviction.base import FittedMarkets
-from bidbrain.eviction.bulk import CurveChances
-from bidbrain.eviction.price_crossing import PriceCrossing
+from bidbrain.eviction.capacity.vectorized_curves import CurveChances
+from bidbrain.eviction.price.price_crossing import PriceCrossing
 from bidbrain.model import Reliable
 from bidbrain.strategies.mttf import typical_mttf_s
 from bidbrain.strategies.recovery import Checkpointing

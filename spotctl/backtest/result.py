@@ -11,9 +11,9 @@ import numpy as np
 
 from bidbrain.arrays import Floats
 from bidbrain.backtest.oracle import clairvoyant
-from bidbrain.backtest.outcomes import Interval, Outcomes, Summary, mean_interval
 from bidbrain.backtest.run import backtest
-from bidbrain.batch import Codes
+from bidbrain.backtest.statistics import Interval, Outcomes, Summary, mean_interval
+from bidbrain.bidding.decision_batch import Codes
 from pricing_data.model.units import Instant
 from spotctl.backtest.kept import Told, run_kept, starts_of, why_refused
 from spotctl.backtest.menu import BASELINE, MENU, alone, row, within

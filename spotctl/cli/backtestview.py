@@ -11,8 +11,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from bidbrain.backtest.outcomes import Interval, Summary
-from bidbrain.strategies.menu import LIVE
+from bidbrain.backtest.statistics import Interval, Summary
+from bidbrain.strategies.registry import LIVE
 from pricing_data.model.units import HOUR_S, format_instant, format_micros, micros
 from spotctl.backtest.kept import Told
 from spotctl.backtest.result import BacktestResult, StrategyResult

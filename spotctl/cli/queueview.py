@@ -9,9 +9,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from bidbrain.lease import Lease
-from bidbrain.policies.menu import MENU
-from bidbrain.throughputs import Estimate, Source
+from bidbrain.cluster.lease import Lease
+from bidbrain.cluster.policies.registry import MENU
+from bidbrain.performance.throughput_completion import Estimate, Source
 from pricing_data.model.units import format_instant, format_micros
 from spotctl.cli import words, workview
 from spotctl.queue.planning import QueuePlan

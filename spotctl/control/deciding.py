@@ -1,7 +1,7 @@
 """What BidBrain is shown of a run, and whom it is asked of: from ``State`` to ``Decided``.
 
 A job without a deadline is decided by its strategy alone, one with a deadline by the same strategy kept
-within it (``bidbrain.strategies.kept``). Pure: asked again of the same state, the answer is the same.
+within it (``bidbrain.strategies.deadline_bound``). Pure: asked again of the same state, the answer is the same.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import Final
 
 from msgspec import structs
 
+from bidbrain.bidding.observation_batch import Single
 from bidbrain.deadline.feasibility import Promise
 from bidbrain.model import Action, Decision, Holding, Observation, Offer, Reliable, Scaling
-from bidbrain.single import Single
-from bidbrain.strategies.alone import Alone, Deciding
 from bidbrain.strategies.base import NOTHING, Placing
-from bidbrain.strategies.kept import Kept
-from bidbrain.strategies.leased import Leased, closed_outside
-from bidbrain.strategies.menu import DEFAULT, LIVE, kept
-from bidbrain.strategies.pledge import Pledge, look, promise
-from bidbrain.strategies.tier import MOST_TAKEN, Restart
+from bidbrain.strategies.deadline_bound import Kept
+from bidbrain.strategies.deadline_inputs import Pledge, look, promise
+from bidbrain.strategies.lease_bound import Leased, closed_outside
+from bidbrain.strategies.registry import DEFAULT, LIVE, kept
+from bidbrain.strategies.reliable_tier import MOST_TAKEN, Restart
+from bidbrain.strategies.without_reliable_tier import Alone, Deciding
 from pricing_data.model.market import Market
 from pricing_data.model.units import HOUR_S, Seconds, Usd, UsdPerHour, later
 from spotctl.control import events as e

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import Protocol
 
-from bidbrain.eviction.price_crossing import PriceCrossing
+from bidbrain.eviction.price.price_crossing import PriceCrossing
 from pricing_data.model.capacity_spells import Observations
 from pricing_data.model.market import PriceHistory
 from spotctl.control import events as e

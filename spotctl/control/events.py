@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
-from bidbrain.lease import Lease
+from bidbrain.cluster.lease import Lease
 from bidbrain.model import Decision
 from pricing_data.model.billing import End
 from pricing_data.model.market import Market

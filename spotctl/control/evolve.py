@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from bidbrain.eviction.price_crossing import PriceCrossing
+from bidbrain.bidding.decision_times import RENEWAL_LEAD_S, next_decision_at
+from bidbrain.eviction.price.price_crossing import PriceCrossing
 from bidbrain.model import Action
-from bidbrain.schedule import RENEWAL_LEAD_S, next_decision_at
-from bidbrain.strategies.pledge import seen
+from bidbrain.strategies.deadline_inputs import seen
 from pricing_data.model.billing import End
 from pricing_data.model.capacity_spells import Observations
 from pricing_data.model.market import PriceHistory

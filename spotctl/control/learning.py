@@ -7,8 +7,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from bidbrain.eviction.base import LearningModel, MarketModel
-from bidbrain.eviction.price_crossing import PriceCrossing
-from bidbrain.measure import Change, Measured, Stamp
+from bidbrain.eviction.price.price_crossing import PriceCrossing
+from bidbrain.performance.scaling_fit import Change, Measured, Stamp
 from pricing_data.model.billing import End
 from pricing_data.model.capacity_spells import Observations
 from pricing_data.model.market import MarketRules
@@ -29,7 +29,7 @@ def estimator_of(rules: MarketRules, capacity: Observations, crossings: PriceCro
     """Where machines are taken for capacity, and nobody watched that, prices are all there is to go by."""
     if rules.cleared_by_bid or not capacity.markets:
         return crossings
-    from bidbrain.eviction.chosen import Chosen  # many estimators, that auctions need not load
+    from bidbrain.eviction.selector import Chosen  # many estimators, that auctions need not load
 
     return Chosen(rules, capacity)
 

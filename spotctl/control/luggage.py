@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from bidbrain.moves import BYTES_PER_GB, Baggage, Carried, EgressPrices, egress_owed, leaves_region
+from bidbrain.relocation.egress import (
+    BYTES_PER_GB,
+    Baggage,
+    Carried,
+    EgressPrices,
+    egress_owed,
+    leaves_region,
+)
 from pricing_data.model.market import Market
 from pricing_data.model.units import MicroUsd, Seconds
 from spotctl.control.state import State

@@ -9,12 +9,12 @@ from enum import StrEnum
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from bidbrain.deadline.spells import Belief
+from bidbrain.bidding.decision_times import REFUSED_REST_S as REFUSED_REST_S
+from bidbrain.cluster.lease import Lease
+from bidbrain.deadline.availability_belief import Belief
 from bidbrain.eviction.base import Estimates, MarketModel
-from bidbrain.lease import Lease
-from bidbrain.measure import Measured
 from bidbrain.model import UNBOUNDED, Decision, Holding
-from bidbrain.schedule import REFUSED_REST_S as REFUSED_REST_S
+from bidbrain.performance.scaling_fit import Measured
 from pricing_data.model.billing import End
 from pricing_data.model.capacity_spells import Observations
 from pricing_data.model.market import Market, PriceHistory

@@ -14,8 +14,8 @@ from functools import reduce
 from itertools import groupby
 from typing import Final
 
+from bidbrain.bidding.decision_times import due_for_renewal
 from bidbrain.model import Action
-from bidbrain.schedule import due_for_renewal
 from pricing_data.model.units import HOUR_S, Instant, later
 from spotctl.control import events as e
 from spotctl.control.deciding import (

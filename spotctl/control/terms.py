@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from bidbrain.model import Limits, Scaling
-from bidbrain.strategies.menu import DEFAULT
 from bidbrain.strategies.recovery import Checkpointing
+from bidbrain.strategies.registry import DEFAULT
 from pricing_data.model.market import Market, MarketRules
 from pricing_data.model.units import Instant, MicroUsd, Seconds, UsdPerHour
 
@@ -136,7 +136,7 @@ class Terms:
     measure: bool = False
     """Whether phi, sigma, lambda and nu are taken from the job's own progress as soon as it shows them."""
     strategy: str = DEFAULT
-    """One of ``bidbrain.strategies.menu.LIVE``."""
+    """One of ``bidbrain.strategies.registry.LIVE``."""
     checkpoints: Checkpointing | None = None
     """How the job survives the loss of its machine, where no reliable machine keeps what it has done."""
     saves_on_warning: bool = True

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from bidbrain.moves import egress_owed, leaves_region
+from bidbrain.relocation.egress import egress_owed, leaves_region
 from pricing_data.model.market import Market
 from spotctl.control import events as e
 from spotctl.control import redone

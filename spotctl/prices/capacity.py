@@ -2,7 +2,7 @@
 
 In markets whose prices do not evict a machine is lost with its capacity, and whoever watched that knows
 more than any published rate. The estimator is the one that decides for running jobs
-(``bidbrain.eviction.chosen``), fitted as of the newest sighting in the cloud; a published rate is what it
+(``bidbrain.eviction.selector``), fitted as of the newest sighting in the cloud; a published rate is what it
 starts from. Refuses to speak of markets that nobody watched: their published rates do.
 """
 
@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from bidbrain.eviction.bands import Band
 from bidbrain.eviction.base import Estimates
-from bidbrain.eviction.chosen import Chosen
+from bidbrain.eviction.capacity.published_rates import Band
+from bidbrain.eviction.selector import Chosen
 from pricing_data.model.capacity_spells import Observations
 from pricing_data.model.market import Market, MarketRules, PriceHistory
 from pricing_data.model.units import Instant

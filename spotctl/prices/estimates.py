@@ -2,7 +2,7 @@
 
     h      horizon: how long the machine is wanted for, from now
     beta   probability that it is evicted before
-    C      expected charge until the horizon (``bidbrain.cost``)
+    C      expected charge until the horizon (``bidbrain.bidding.expected_cost``)
     U      expected useful time: E[min(time to eviction, h)] - beta lambda
     cost   C / U, dollars per useful hour of one instance
 
@@ -21,11 +21,11 @@ from typing import Final
 
 import numpy as np
 
-from bidbrain.cost import Survival, expected_charge
+from bidbrain.bidding.expected_cost import Survival, expected_charge
 from bidbrain.eviction.base import Estimates, Lifetime
-from bidbrain.eviction.confidence import coming_week
-from bidbrain.eviction.first_passage import Steps
-from bidbrain.eviction.price_crossing import PriceCrossing
+from bidbrain.eviction.price.confidence import coming_week
+from bidbrain.eviction.price.first_passage import Steps
+from bidbrain.eviction.price.price_crossing import PriceCrossing
 from bidbrain.model import BID_DELTAS
 from pricing_data.model.market import Market, MarketRules, PriceHistory, Series
 from pricing_data.model.units import HOUR_S, Instant, Seconds, UsdPerHour

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from bidbrain.lease import Lease
+from bidbrain.cluster.lease import Lease
 from spotctl.queue.pools import Pools, Use
 
 

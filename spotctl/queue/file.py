@@ -73,7 +73,7 @@ def load_queue(path: Path) -> QueueSpec:
 
 def _policy(root: Section) -> PolicyChoice:
     """A name, or a mapping with a name and what the policy is told."""
-    from bidbrain.policies.menu import MENU, BadParameter, policy
+    from bidbrain.cluster.policies.registry import MENU, BadParameter, policy
 
     def read(node: yaml.Node) -> PolicyChoice:
         if isinstance(node, yaml.MappingNode):

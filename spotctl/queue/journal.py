@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Self, TypeAlias
 
-from bidbrain.lease import Lease
+from bidbrain.cluster.lease import Lease
 from pricing_data.model.units import Instant, MicroUsd
 from spotctl.codec import from_json, to_json
 from spotctl.command.mailbox import Inbox, Outbox

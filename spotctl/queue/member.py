@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from threading import Event
 from typing import Any, Final, Protocol
 
-from bidbrain.lease import Lease
+from bidbrain.cluster.lease import Lease
 from pricing_data.formats.traces import Recording
 from pricing_data.model.units import Instant, MicroUsd
 from spotctl.control import events as e

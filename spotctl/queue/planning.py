@@ -9,8 +9,8 @@ from math import inf
 
 from msgspec import structs
 
-from bidbrain.policies.base import Infeasible
-from bidbrain.throughputs import Estimate
+from bidbrain.cluster.policies.base import Infeasible
+from bidbrain.performance.throughput_completion import Estimate
 from pricing_data.model.units import Instant
 from spotctl.checks import check_job
 from spotctl.clockwork import find_clock_work

@@ -1,7 +1,7 @@
 """How fast a job is on each instance type: T[j, p] of the policies, before it is multiplied out. Pure.
 
 Before a job has run, a type is as fast as its cores (the catalogue's nu). While it runs, its own progress
-says more (``bidbrain.speeds``): of the types it was on directly, and of the others as far as they move
+says more (``bidbrain.performance.speed_fit``): of the types it was on directly, and of the others as far as they move
 together. A queue looks at that whether or not the job's own decisions do (``scaling: {measure: true}``).
 """
 
@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from bidbrain.model import Observation
-from bidbrain.speeds import SURE
-from bidbrain.throughputs import Estimate, Source
+from bidbrain.performance.speed_fit import SURE
+from bidbrain.performance.throughput_completion import Estimate, Source
 from spotctl.control.deciding import market_of
 from spotctl.control.learning import unmeasured
 from spotctl.control.state import State

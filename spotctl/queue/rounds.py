@@ -2,12 +2,12 @@
 
     j, p      jobs that want machines; pools (``pools.py``): the worker types of the policy
     scale     as many machines as a job may hold at once, or as there are for it
-    T[j, p]   expected core-seconds per second of all of them (``bidbrain.outlook``), by what the job has
+    T[j, p]   expected core-seconds per second of all of them (``bidbrain.bidding.market_outlook``), by what the job has
               shown on that type (``rates.py``)
     c[p]      expected dollars per machine-hour in the pool's best market
     steps     core-seconds left
 
-The policy answers with shares of time; ``bidbrain.rounds`` turns them into this round's choices. A lease
+The policy answers with shares of time; ``bidbrain.cluster.rounds`` turns them into this round's choices. A lease
 moves only where that is worth what it costs (``turns.py``), and machines whose hour is paid stay where they
 are until it is nearly over: what they would be given up for is not worth an hour's price. What is left over
 goes to jobs that can use fewer machines than they asked for.
@@ -23,11 +23,11 @@ from typing import Final
 import numpy as np
 from msgspec import structs
 
-from bidbrain.lease import Lease
-from bidbrain.outlook import Outlook, outlooks
-from bidbrain.policies.problem import Cluster, Jobs, Kinds, ShareProblem
-from bidbrain.rounds import FADE, Combinations, choose
-from bidbrain.schedule import RENEWAL_LEAD_S
+from bidbrain.bidding.decision_times import RENEWAL_LEAD_S
+from bidbrain.bidding.market_outlook import Outlook, outlooks
+from bidbrain.cluster.lease import Lease
+from bidbrain.cluster.policies.problem import Cluster, Jobs, Kinds, ShareProblem
+from bidbrain.cluster.rounds import FADE, Combinations, choose
 from pricing_data.model.market import Market
 from pricing_data.model.units import HOUR_S, Instant
 from spotctl.control.learning import refit

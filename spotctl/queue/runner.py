@@ -19,7 +19,7 @@ from math import inf
 from types import TracebackType
 from typing import Any, Self
 
-from bidbrain.lease import Lease
+from bidbrain.cluster.lease import Lease
 from pricing_data.model.units import Instant, MicroUsd
 from spotctl.control import events as e
 from spotctl.control.spending import sure

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from bidbrain.lease import Lease
+from bidbrain.cluster.lease import Lease
 from pricing_data.model.market import Market
 from pricing_data.model.units import Instant
 from spotctl.queue.table import Table, Wanting, counts, exposure

@@ -17,9 +17,9 @@ from spotctl.settings import Settings, WorldKind
 T = TypeVar("T")
 
 ROUND_S: Final = Seconds(360.0)
-"""``bidbrain.rounds.ROUND_S``; here too because reading a queue file must not load numpy."""
+"""``bidbrain.cluster.rounds.ROUND_S``; here too because reading a queue file must not load numpy."""
 POLICY: Final = "min-cost"
-"""``bidbrain.policies.menu.DEFAULT``, for the same reason."""
+"""``bidbrain.cluster.policies.registry.DEFAULT``, for the same reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class PolicyChoice:
-    """A policy of ``bidbrain.policies.menu`` and what it is told."""
+    """A policy of ``bidbrain.cluster.policies.registry`` and what it is told."""
 
     name: str = POLICY
     parameters: Mapping[str, float | str | bool] = field(default_factory=dict)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from bidbrain.lease import Lease
-from bidbrain.throughputs import Estimate
+from bidbrain.cluster.lease import Lease
+from bidbrain.performance.throughput_completion import Estimate
 from pricing_data.model.units import Instant, MicroUsd, later
 from spotctl.control.state import State
 from spotctl.errors import LedgerError

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Final
 
-from bidbrain.lease import Lease
-from bidbrain.policies.base import Policy
-from bidbrain.policies.menu import policy
+from bidbrain.cluster.lease import Lease
+from bidbrain.cluster.policies.base import Policy
+from bidbrain.cluster.policies.registry import policy
 from pricing_data.model.market import Market
 from pricing_data.model.units import HOUR_S, Instant, Seconds
 from spotctl.control.spending import MICROS_PER_USD

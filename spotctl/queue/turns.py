@@ -6,7 +6,7 @@
     H             seconds that a better pool would be enjoyed for: the work left, an hour at most
     T, T'         work per second here and there;  e, e' dollars per unit of work
 
-Shares say how much time jobs get, and rounds who has it now (``bidbrain.rounds``). A round that moves a lease
+Shares say how much time jobs get, and rounds who has it now (``bidbrain.cluster.rounds``). A round that moves a lease
 for fairness alone brings nobody forward: the same is done, s later. So a turn lasts until
 
     s <= PART h
@@ -27,7 +27,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from bidbrain.outlook import Outlook
+from bidbrain.bidding.market_outlook import Outlook
 from pricing_data.model.units import HOUR_S, Seconds
 from spotctl.control.deciding import market_of
 from spotctl.control.state import State

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from bidbrain.policies.base import Infeasible
-from bidbrain.policies.menu import policy
+from bidbrain.cluster.policies.base import Infeasible
+from bidbrain.cluster.policies.registry import policy
 from spotctl.queue.rounds import deal
 from spotctl.queue.table import Hand, Table, Wanting
 

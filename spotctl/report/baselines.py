@@ -13,8 +13,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from bidbrain.bidding.on_demand_cost import MachineType, Rental, Workload, cheapest_rental
 from bidbrain.model import Scaling
-from bidbrain.ondemand import MachineType, Rental, Workload, cheapest_rental
 from pricing_data.model.market import Refund
 from spotctl.control.state import State
 from spotctl.control.terms import Terms

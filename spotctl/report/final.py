@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bidbrain.measure import Measured
+from bidbrain.performance.scaling_fit import Measured
 from pricing_data.model.units import HOUR_S, format_instant, format_micros, later
 from spotctl.control.events import Outcome
 from spotctl.control.state import State

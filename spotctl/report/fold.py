@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from bidbrain.ondemand import Rental
+from bidbrain.bidding.on_demand_cost import Rental
 from pricing_data.model.billing import End
 from pricing_data.model.market import Market
 from pricing_data.model.units import Instant, MicroUsd

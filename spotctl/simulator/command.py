@@ -1,6 +1,6 @@
 """A command job that exists only as arithmetic: one machine works at a time, and checkpoints keep its steps.
 
-All moments follow from the commands it is told and their nominal times, as in ``simulator.training``.
+All moments follow from the commands it is told and their nominal times, as in ``benchmark.training``.
 
 The model: a machine is ready sigma seconds after it was told to join; the one that joined first of those
 that stay runs the program, at nu per core less the share that checkpoints take, from ``restart_s`` after it
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import assert_never
 
-from bidbrain.moves import leaves_region
+from bidbrain.relocation.egress import leaves_region
 from bidbrain.strategies.recovery import Checkpointing
 from pricing_data.model.market import Market
 from pricing_data.model.units import Instant, later

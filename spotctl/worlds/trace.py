@@ -13,7 +13,7 @@ from itertools import count
 
 import numpy as np
 
-from bidbrain.lease import Lease
+from bidbrain.cluster.lease import Lease
 from pricing_data.model.market import Market, PriceHistory, Series
 from pricing_data.model.units import Instant, MicroUsd, UsdPerHour
 from spotctl.control import events as e

@@ -11,12 +11,12 @@ import time
 
 import numpy as np
 
+from bidbrain.backtest.beta_grid import Tables
 from bidbrain.backtest.job import Job
+from bidbrain.backtest.price_tape import Tape
 from bidbrain.backtest.run import backtest
-from bidbrain.backtest.tables import Tables
-from bidbrain.backtest.tape import Tape
-from bidbrain.eviction.price_crossing import PriceCrossing
-from bidbrain.strategies.least_cost import BidBrain
+from bidbrain.eviction.price.price_crossing import PriceCrossing
+from bidbrain.strategies.proteus import BidBrain
 from pricing_data.model.units import HOUR_S, Instant
 from spotctl.backtest.prepare import setting_of
 from tests.spotctl.build import START, random_trace, replay, terms

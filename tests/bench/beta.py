@@ -18,8 +18,8 @@ from typing import Final
 
 import numpy as np
 
-from bidbrain.eviction.beta_table import beta_table
-from bidbrain.eviction.price_crossing import PriceCrossing
+from bidbrain.eviction.price.beta_table import beta_table
+from bidbrain.eviction.price.price_crossing import PriceCrossing
 from bidbrain.model import BID_DELTAS
 from pricing_data.formats.traces import read_trace
 from pricing_data.model.market import Market, PriceHistory, Series

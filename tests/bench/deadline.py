@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from bidbrain.deadline.availability_belief import PRIOR, Belief
+from bidbrain.deadline.benchmark import simulate
+from bidbrain.deadline.least_cost import LeastCost
 from bidbrain.deadline.model import Job, Machine, Situation
-from bidbrain.deadline.policy import LeastCost
-from bidbrain.deadline.simulator import simulate
-from bidbrain.deadline.spells import PRIOR, Belief
 from pricing_data.model.units import HOUR_S, Seconds, UsdPerHour
 
 JOB = Job(

@@ -13,9 +13,9 @@ from functools import partial
 
 import numpy as np
 
-from bidbrain.backtest.tables import HORIZONS_S, Tables
-from bidbrain.batch import Chances
-from bidbrain.decide import decide
+from bidbrain.backtest.beta_grid import HORIZONS_S, Tables
+from bidbrain.bidding.decide import decide
+from bidbrain.bidding.decision_batch import Chances
 from bidbrain.eviction.base import Evidence
 from bidbrain.model import BID_DELTAS, Action, Holding, Limits, Observation, Offer, Reliable, Scaling
 from pricing_data.model.market import Market

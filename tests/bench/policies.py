@@ -26,12 +26,24 @@ from typing import Any, Final
 import cvxpy
 import numpy as np
 
-from bidbrain.policies.base import Policy
-from bidbrain.policies.cost import MakespanWithin, MaxThroughput, PerDollar, PerJob, Total, deadline_speed
-from bidbrain.policies.fairness import FinishTimeFairness, LeastAttainedService, Makespan, fair_part
-from bidbrain.policies.order import Fifo, ShortestJobFirst, fastest
-from bidbrain.policies.problem import Cluster, Jobs, Kinds, ShareProblem
-from bidbrain.policies.water_filling import Hierarchical, Inside, WaterFilling
+from bidbrain.cluster.policies.base import Policy
+from bidbrain.cluster.policies.cost import (
+    MakespanWithin,
+    MaxThroughput,
+    PerDollar,
+    PerJob,
+    Total,
+    deadline_speed,
+)
+from bidbrain.cluster.policies.fairness import (
+    FinishTimeFairness,
+    LeastAttainedService,
+    Makespan,
+    fair_part,
+)
+from bidbrain.cluster.policies.ordered import Fifo, ShortestJobFirst, fastest
+from bidbrain.cluster.policies.problem import Cluster, Jobs, Kinds, ShareProblem
+from bidbrain.cluster.policies.water_filling import Hierarchical, Inside, WaterFilling
 from pricing_data.model.units import HOUR_S
 from tests.papers._sharing import PRICES, TYPES, V100, Table, drawn, table
 

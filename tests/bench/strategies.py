@@ -30,8 +30,8 @@ import numpy as np
 from bidbrain.backtest.engine import Beliefs
 from bidbrain.backtest.oracle import clairvoyant
 from bidbrain.backtest.run import backtest
-from bidbrain.batch import Chances
-from bidbrain.strategies.menu import DEFAULT
+from bidbrain.bidding.decision_batch import Chances
+from bidbrain.strategies.registry import DEFAULT
 from pricing_data.model.units import Instant, format_instant, parse_instant
 from spotctl.backtest.kept import run_kept, why_refused
 from spotctl.backtest.menu import MENU

@@ -12,9 +12,9 @@ from typing import Final
 import numpy as np
 
 from bidbrain.arrays import Floats
-from bidbrain.eviction.beta_table import beta_table
-from bidbrain.eviction.confidence import coming_week
-from bidbrain.eviction.first_passage import Steps
+from bidbrain.eviction.price.beta_table import beta_table
+from bidbrain.eviction.price.confidence import coming_week
+from bidbrain.eviction.price.first_passage import Steps
 from bidbrain.model import BID_DELTAS
 from pricing_data.formats.traces import read_trace
 from pricing_data.model.market import Market, Series

@@ -17,7 +17,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from bidbrain.eviction.price_crossing import PriceCrossing
+from bidbrain.eviction.price.price_crossing import PriceCrossing
 from bidbrain.strategies.mttf import HORIZON_S, failure_rate
 from pricing_data.model.market import Market, PriceHistory, Series
 from pricing_data.model.units import Instant

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from bidbrain.arrays import Floats
-from bidbrain.solver import LinearProgram, solve
+from bidbrain.cluster.solver import LinearProgram, solve
 from tests.papers._sharing import V100, Table, mix
 
 MEAN_H = (0.8 * (1000 - 10**1.5) / 1.5 + 0.2 * 9000) / np.log(10) / 60

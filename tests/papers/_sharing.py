@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 
 from bidbrain.arrays import Floats, Indices
-from bidbrain.clustersim import Setting, Trace
-from bidbrain.policies.problem import Cluster, Kinds
+from bidbrain.cluster.policies.problem import Cluster, Kinds
+from bidbrain.cluster.simulator import Setting, Trace
 from pricing_data.model.units import HOUR_S
 
 TYPES: Final = ("k80", "p100", "v100")

@@ -34,12 +34,17 @@ from typing import Final
 import numpy as np
 
 from bidbrain.arrays import Floats
-from bidbrain.eviction.conditioned import LearnedHazard, MarketRecord, Memory, learn
-from bidbrain.eviction.curves import CurveModel
-from bidbrain.eviction.exposure import AGE_EDGES_S, rows_of
-from bidbrain.eviction.lifetime_model import Lifetimes
-from bidbrain.eviction.pooled import Pooled
-from bidbrain.eviction.price_crossing import PriceCrossing
+from bidbrain.eviction.capacity.curves import CurveModel
+from bidbrain.eviction.capacity.exposure import AGE_EDGES_S, rows_of
+from bidbrain.eviction.capacity.lifetime_model import Lifetimes
+from bidbrain.eviction.capacity.pooled import Pooled
+from bidbrain.eviction.capacity.regime_hazard import (
+    LearnedHazard,
+    MarketRecord,
+    Memory,
+    learn,
+)
+from bidbrain.eviction.price.price_crossing import PriceCrossing
 from bidbrain.eviction.scoring import (
     CHOICE_DAYS,
     CHOICE_STEP_S,

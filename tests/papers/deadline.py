@@ -21,11 +21,11 @@ import numpy as np
 
 from bidbrain.arrays import Flags, Floats
 from bidbrain.deadline import baselines, oracle
+from bidbrain.deadline.availability_belief import Lomax, SpellPrior
+from bidbrain.deadline.benchmark import Rule, Runs, simulate, windows
+from bidbrain.deadline.least_cost import LeastCost
 from bidbrain.deadline.model import Job
-from bidbrain.deadline.plan import AGE_CLASSES, Plan
-from bidbrain.deadline.policy import LeastCost
-from bidbrain.deadline.simulator import Rule, Runs, simulate, windows
-from bidbrain.deadline.spells import Lomax, SpellPrior
+from bidbrain.deadline.value_iteration import AGE_CLASSES, Plan
 from pricing_data.model.units import HOUR_S, Seconds, UsdPerHour
 from tests.papers._availability import Trace, traces
 

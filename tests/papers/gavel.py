@@ -30,12 +30,23 @@ from typing import Final
 
 import numpy as np
 
-from bidbrain.clustersim import Finished, Trace, completion_s, fairness, late, simulate
-from bidbrain.policies.base import Filled, Policy
-from bidbrain.policies.baselines import Agnostic, AlloX, Packing
-from bidbrain.policies.cost import MaxThroughput, PerDollar, Total
-from bidbrain.policies.fairness import FinishTimeFairness, LeastAttainedService, Makespan
-from bidbrain.policies.order import Fifo
+from bidbrain.cluster.policies.base import Filled, Policy
+from bidbrain.cluster.policies.baselines import Agnostic, AlloX, Packing
+from bidbrain.cluster.policies.cost import MaxThroughput, PerDollar, Total
+from bidbrain.cluster.policies.fairness import (
+    FinishTimeFairness,
+    LeastAttainedService,
+    Makespan,
+)
+from bidbrain.cluster.policies.ordered import Fifo
+from bidbrain.cluster.simulator import (
+    Finished,
+    Trace,
+    completion_s,
+    fairness,
+    late,
+    simulate,
+)
 from pricing_data.model.units import HOUR_S
 from tests.papers._curves import picture
 from tests.papers._saturation import saturation

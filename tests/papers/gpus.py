@@ -2,7 +2,7 @@
 
 One job on one GPU, as much as a V100 does in the days given, started every day. Each strategy adds markets,
 or freedom, to the one before: the cheapest V100 of AWS's us-east-1; any GPU there; one of a larger instance,
-at its share of the price; Azure's too; and moving to wherever is cheapest by then (``bidbrain.dynamic``).
+at its share of the price; Azure's too; and moving to wherever is cheapest by then (``bidbrain.relocation.oracle_path``).
 Speeds are those measured for the dissertation. Data sets are on every cloud already, as there; checkpoints
 are carried and paid for, and so is the time it takes. Prices of both clouds overlap for a month only: longer
 jobs, and more starts, are shown on AWS alone.
@@ -23,8 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bidbrain.arrays import Floats
-from bidbrain.dynamic import Journey, Moving, Options, mean_cost, stay, travel
-from bidbrain.moves import Baggage, EgressPrices
+from bidbrain.relocation.egress import Baggage, EgressPrices
+from bidbrain.relocation.oracle_path import Journey, Moving, Options, mean_cost, stay, travel
 from pricing_data.catalogue import bundled_egress
 from pricing_data.formats.traces import read_trace
 from pricing_data.model.market import Market

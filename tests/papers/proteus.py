@@ -22,19 +22,19 @@ from typing import Final
 
 import numpy as np
 
+from bidbrain.backtest.beta_grid import Tables
 from bidbrain.backtest.job import Accounting, Job
 from bidbrain.backtest.oracle import clairvoyant
-from bidbrain.backtest.outcomes import Outcomes
+from bidbrain.backtest.price_tape import Tape
 from bidbrain.backtest.run import backtest
-from bidbrain.backtest.tables import Tables
-from bidbrain.backtest.tape import Tape
-from bidbrain.batch import Setting
-from bidbrain.eviction.price_crossing import FittedPriceCrossing, PriceCrossing
+from bidbrain.backtest.statistics import Outcomes
+from bidbrain.bidding.decision_batch import Setting
+from bidbrain.eviction.price.price_crossing import FittedPriceCrossing, PriceCrossing
 from bidbrain.model import Limits, Reliable, Scaling
 from bidbrain.strategies.base import Strategy
-from bidbrain.strategies.cheapest import OnDemand, Standard
-from bidbrain.strategies.least_cost import BidBrain
 from bidbrain.strategies.mttf import typical_mttf_s
+from bidbrain.strategies.price_only import OnDemand, Standard
+from bidbrain.strategies.proteus import BidBrain
 from bidbrain.strategies.recovery import ELASTIC, Checkpointing
 from pricing_data.catalogue import Catalogue
 from pricing_data.formats.traces import read_trace

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bidbrain.deadline.policy import LeastCost
-from bidbrain.deadline.simulator import simulate, windows
+from bidbrain.deadline.benchmark import simulate, windows
+from bidbrain.deadline.least_cost import LeastCost
 from tests.papers.deadline import Case, chosen, run, saved_share, variants
 
 BEATEN = ("on-demand", "greedy", "time-sliced", "uniform progress", "uniform progress, spot first")

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bidbrain.eviction.price_crossing import PriceCrossing
+from bidbrain.eviction.price.price_crossing import PriceCrossing
 from bidbrain.strategies.mttf import failure_rate, mttf_s
 from pricing_data.model.market import Market, PriceHistory, Series
 from pricing_data.model.units import HOUR_S, Instant

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bidbrain.lease import Lease
+from bidbrain.cluster.lease import Lease
 from bidbrain.model import Action, Decision, Weighed
 from pricing_data.model.billing import End
 from pricing_data.model.market import Market

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bidbrain.backtest.beta_grid import Tables
 from bidbrain.backtest.job import Accounting, Job
-from bidbrain.backtest.tables import Tables
-from bidbrain.backtest.tape import Tape
-from bidbrain.batch import Codes, Setting
-from bidbrain.eviction.price_crossing import PriceCrossing
+from bidbrain.backtest.price_tape import Tape
+from bidbrain.bidding.decision_batch import Codes, Setting
+from bidbrain.eviction.price.price_crossing import PriceCrossing
 from bidbrain.model import Limits, Reliable, Scaling
 from pricing_data.model.market import Market, MarketRules, PriceHistory, Series
 from pricing_data.model.rules import AWS_2016

@@ -11,12 +11,12 @@ import pytest
 
 from bidbrain.backtest.engine import run
 from bidbrain.backtest.job import DRAIN_S, Accounting
+from bidbrain.backtest.price_tape import NEVER, Tape
 from bidbrain.backtest.run import Backtested, backtest
-from bidbrain.backtest.tape import NEVER, Tape
-from bidbrain.schedule import DECISION_PERIOD_S
+from bidbrain.bidding.decision_times import DECISION_PERIOD_S
 from bidbrain.strategies.base import Strategy
-from bidbrain.strategies.cheapest import Failover, OnDemand, Standard
-from bidbrain.strategies.least_cost import BidBrain
+from bidbrain.strategies.price_only import Failover, OnDemand, Standard
+from bidbrain.strategies.proteus import BidBrain
 from bidbrain.strategies.recovery import ELASTIC, Checkpointing
 from bidbrain.strategies.tierml import TierML
 from pricing_data.model.market import PriceHistory, Series

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bidbrain.backtest.beta_grid import Tables
 from bidbrain.backtest.bills import settle_all
-from bidbrain.backtest.ended import Allotments
 from bidbrain.backtest.job import Accounting, Job
 from bidbrain.backtest.oracle import clairvoyant
+from bidbrain.backtest.price_tape import NEVER, Tape
 from bidbrain.backtest.run import backtest
-from bidbrain.backtest.tables import Tables
-from bidbrain.backtest.tape import NEVER, Tape
-from bidbrain.eviction.price_crossing import PriceCrossing
-from bidbrain.strategies.cheapest import OnDemand
+from bidbrain.backtest.terminations import Allotments
+from bidbrain.eviction.price.price_crossing import PriceCrossing
+from bidbrain.strategies.price_only import OnDemand
 from pricing_data.model.billing import End, settle
 from pricing_data.model.market import PriceHistory, Series
 from pricing_data.model.rules import AWS, AWS_2016, AZURE, GCP

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bidbrain.deadline.baselines import on_demand
+from bidbrain.deadline.benchmark import simulate
 from bidbrain.deadline.feasibility import Promise, least_asked, least_budget, least_deadline_s
 from bidbrain.deadline.model import Job
-from bidbrain.deadline.simulator import simulate
 from pricing_data.model.units import (
     HOUR_S,
     Seconds,

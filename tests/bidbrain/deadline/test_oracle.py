@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bidbrain.arrays import Flags
+from bidbrain.deadline.availability_belief import Beliefs
+from bidbrain.deadline.benchmark import simulate
+from bidbrain.deadline.least_cost import LeastCost
 from bidbrain.deadline.model import Codes, Job, Machine, Situations
 from bidbrain.deadline.oracle import least_costs
-from bidbrain.deadline.policy import LeastCost
-from bidbrain.deadline.simulator import simulate
-from bidbrain.deadline.spells import Beliefs
 from pricing_data.model.units import Seconds
 from tests.bidbrain.deadline.build import job, jobs
 

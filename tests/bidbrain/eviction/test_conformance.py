@@ -9,14 +9,14 @@ from typing import Final
 import numpy as np
 import pytest
 
-from bidbrain.eviction.bands import Band, Bands
 from bidbrain.eviction.base import Estimates, FittedMarkets, Lifetime, MarketModel
-from bidbrain.eviction.chosen import Chosen
-from bidbrain.eviction.conditioned import Conditioned
-from bidbrain.eviction.lifetime_model import Lifetimes
-from bidbrain.eviction.lifetimes import bathtub, constant, weibull
-from bidbrain.eviction.pooled import Pooled
-from bidbrain.eviction.price_crossing import PriceCrossing
+from bidbrain.eviction.capacity.lifetime_model import Lifetimes
+from bidbrain.eviction.capacity.lifetimes import bathtub, constant, weibull
+from bidbrain.eviction.capacity.pooled import Pooled
+from bidbrain.eviction.capacity.published_rates import Band, Bands
+from bidbrain.eviction.capacity.regime_hazard import Conditioned
+from bidbrain.eviction.price.price_crossing import PriceCrossing
+from bidbrain.eviction.selector import Chosen
 from pricing_data.model.capacity_spells import Observations, Spells
 from pricing_data.model.market import Market, PriceHistory, Series
 from pricing_data.model.rules import AWS, AWS_2016

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bidbrain.eviction.base import Evidence, FittedMarkets
-from bidbrain.eviction.curves import FittedCurves
-from bidbrain.eviction.hazard import HazardCurve, MarketCurve
+from bidbrain.eviction.capacity.curves import FittedCurves
+from bidbrain.eviction.capacity.hazard import HazardCurve, MarketCurve
 from bidbrain.eviction.scoring import (
     base_rates,
     brier,

@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bidbrain.batch import Moments, Setting
+from bidbrain.bidding.decision_batch import Moments, Setting
+from bidbrain.bidding.observation_batch import Single
+from bidbrain.bidding.steady_state_cost import UNKNOWN_PER_S, fresh_rates
 from bidbrain.model import Action, Holding, Limits, Observation, Offer, Reliable, Scaling
-from bidbrain.single import Single
-from bidbrain.steady import UNKNOWN_PER_S, fresh_rates
 from bidbrain.strategies.auto import Auto
 from bidbrain.strategies.base import NOTHING
-from bidbrain.strategies.least_cost import BidBrain
-from bidbrain.strategies.tier import Restart
+from bidbrain.strategies.proteus import BidBrain
+from bidbrain.strategies.reliable_tier import Restart
 from pricing_data.model.market import Market, MarketRules
 from pricing_data.model.rules import AWS, AWS_2016, GCP
 from pricing_data.model.units import HOUR_S, Instant, Seconds, UsdPerHour

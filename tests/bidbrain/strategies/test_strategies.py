@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bidbrain.backtest.run import backtest
-from bidbrain.batch import Setting
-from bidbrain.eviction.price_crossing import PriceCrossing
+from bidbrain.bidding.decision_batch import Setting
+from bidbrain.bidding.observation_batch import Single
+from bidbrain.eviction.price.price_crossing import PriceCrossing
 from bidbrain.model import Action, Observation, Scaling
-from bidbrain.single import Single
 from bidbrain.strategies.base import NOTHING, Strategy
-from bidbrain.strategies.cheapest import Failover, OnDemand, Standard
-from bidbrain.strategies.least_cost import BidBrain
+from bidbrain.strategies.price_only import Failover, OnDemand, Standard
+from bidbrain.strategies.proteus import BidBrain
 from bidbrain.strategies.recovery import ELASTIC, Checkpointing
 from pricing_data.model.units import HOUR_S, Instant, Seconds, UsdPerHour
 from tests.bidbrain.backtest.scene import MARKETS, NOW, scene

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from bidbrain.backtest.outcomes import Outcomes
-from bidbrain.strategies.menu import LIVE
+from bidbrain.backtest.statistics import Outcomes
+from bidbrain.strategies.registry import LIVE
 from pricing_data.model.units import HOUR_S, Instant, Seconds, parse_instant
 from spotctl.backtest.kept import MOST_STARTS, crossings, run_job, run_kept, starts_of
 from spotctl.backtest.menu import row, within

@@ -10,13 +10,13 @@ import pytest
 
 from bidbrain.backtest.engine import Ran
 from bidbrain.backtest.job import Job
+from bidbrain.backtest.price_tape import Tape
 from bidbrain.backtest.run import backtest
-from bidbrain.backtest.tape import Tape
-from bidbrain.batch import Chances, Codes
-from bidbrain.eviction.asked import Asked
-from bidbrain.eviction.price_crossing import PriceCrossing
+from bidbrain.bidding.decision_batch import Chances, Codes
+from bidbrain.eviction.price.price_crossing import PriceCrossing
+from bidbrain.eviction.scalar_adapter import Asked
 from bidbrain.model import Action, Limits
-from bidbrain.strategies.menu import LIVE
+from bidbrain.strategies.registry import LIVE
 from pricing_data.formats.traces import read_trace
 from pricing_data.model.billing import End
 from pricing_data.model.capacity_spells import Observations, Spells

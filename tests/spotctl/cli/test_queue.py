@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bidbrain.policies.menu import MENU
+from bidbrain.cluster.policies.registry import MENU
 from pricing_data.model.units import format_instant, parse_instant
 from spotctl.queue.journal import QueueFolder, root_of
 from spotctl.runs import Runs

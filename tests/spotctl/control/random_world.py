@@ -15,7 +15,7 @@ from typing import get_args
 
 import numpy as np
 
-from bidbrain.lease import Lease
+from bidbrain.cluster.lease import Lease
 from pricing_data.model.billing import End
 from pricing_data.model.market import Market
 from pricing_data.model.units import Instant, MicroUsd, UsdPerHour

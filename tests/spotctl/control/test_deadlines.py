@@ -9,7 +9,7 @@ import pytest
 
 from bidbrain.deadline.feasibility import Promise, least_asked
 from bidbrain.model import Action
-from bidbrain.strategies.menu import DEFAULT, NEED_DEADLINE
+from bidbrain.strategies.registry import DEFAULT, NEED_DEADLINE
 from pricing_data.model.capacity_spells import Observations
 from pricing_data.model.market import PriceHistory, Series
 from pricing_data.model.rules import AWS, AWS_2016

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from bidbrain.lease import Lease
+from bidbrain.cluster.lease import Lease
 from pricing_data.model.market import PriceHistory
 from pricing_data.model.rules import AWS, AWS_2016
 from pricing_data.model.units import Instant, MicroUsd, Seconds

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from bidbrain.strategies.tier import MOST_TAKEN
+from bidbrain.strategies.reliable_tier import MOST_TAKEN
 from pricing_data.model.billing import End
 from pricing_data.model.rules import AWS
 from pricing_data.model.units import HOUR_S, Instant, MicroUsd, Seconds

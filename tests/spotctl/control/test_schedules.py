@@ -13,7 +13,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from bidbrain.strategies.menu import DEFAULT, LIVE, NEED_DEADLINE
+from bidbrain.strategies.registry import DEFAULT, LIVE, NEED_DEADLINE
 from pricing_data.model.market import Market, PriceHistory
 from pricing_data.model.rules import AWS, AWS_2016, GCP
 from pricing_data.model.units import Instant, Seconds

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from bidbrain.strategies import menu
-from bidbrain.strategies.menu import DEFAULT, LIVE
+from bidbrain.strategies import registry
+from bidbrain.strategies.registry import DEFAULT, LIVE
 from pricing_data.model.market import MarketRules
 from pricing_data.model.rules import AWS, AWS_2016
 from pricing_data.model.units import HOUR_S, Seconds
@@ -31,7 +31,7 @@ def test_job_files_may_name_those_that_there_are() -> None:
     assert tuple(LIVE) == STRATEGIES
     assert LIVE.keys() >= {DEFAULT, DEFAULT_STRATEGY}
     assert DEFAULT == DEFAULT_STRATEGY
-    assert menu.NEED_DEADLINE == NEED_DEADLINE
+    assert registry.NEED_DEADLINE == NEED_DEADLINE
 
 
 @pytest.mark.parametrize("strategy", [name for name in LIVE if name not in NEED_DEADLINE])

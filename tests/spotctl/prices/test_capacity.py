@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bidbrain.eviction.chosen import Chosen
+from bidbrain.eviction.selector import Chosen
 from pricing_data.formats.availability import read_grid
 from pricing_data.formats.batches import (
     Lifetime,

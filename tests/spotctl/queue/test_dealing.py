@@ -8,7 +8,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bidbrain.lease import Lease
+from bidbrain.cluster.lease import Lease
 from pricing_data.model.market import Market
 from pricing_data.model.units import Instant
 from spotctl.queue.dealing import Change, Holder, changes, room

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bidbrain.policies.menu import MENU
+from bidbrain.cluster.policies.registry import MENU
 from pricing_data.model.units import Seconds
 from spotctl.config import JobSpec
 from spotctl.control import events as e

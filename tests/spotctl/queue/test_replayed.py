@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bidbrain.policies.menu import MENU
+from bidbrain.cluster.policies.registry import MENU
 from spotctl.control import events as e
 from spotctl.runs import Runs
 from tests.scenarios.market import SPIKE, ZONES, Step

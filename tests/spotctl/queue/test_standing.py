@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bidbrain.lease import Lease
+from bidbrain.cluster.lease import Lease
 from pricing_data.model.market import Market
 from pricing_data.model.units import Instant, Seconds
 from spotctl.cli import queueview, screen

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bidbrain.outlook import Outlook
-from bidbrain.throughputs import Source
+from bidbrain.bidding.market_outlook import Outlook
+from bidbrain.performance.throughput_completion import Source
 from pricing_data.model.units import HOUR_S, Seconds, UsdPerHour
 from spotctl.control import events as e
 from spotctl.queue.standing import standing

@@ -1,0 +1,110 @@
+"""E of "footprint and request" for every request at once (Harlap 4.3.2): the sums of ``expected_work.py``, factored.
+
+    n, m, c, d   decision points, markets, counts, bid deltas
+    F, k         the footprint as it stands; the count of the request
+    L            time that each allocation loses: (1 - S_F s) lambda + sigma  (n, m, d)
+    w            useful core-seconds of one instance requested: nu max(uptime - L, 0)  (n, m, d)
+    E            (C_F + C_reliable + k c) / (phi (W_F + W_reliable + k w))  (n, m, c, d)
+
+A request touches its footprint through L, the number of instances and the mean time left alone, so nothing
+of the size of all requests is computed but the last line. Refuses to know prices, bids and rules.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bidbrain.arrays import Floats
+from bidbrain.bidding.expected_work import Allocations
+from bidbrain.model import Reliable, Scaling
+from pricing_data.model.units import HOUR_S
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Requestable:
+    """One instance of every market at every bid delta, for its first hour. Leading axes are n or 1."""
+
+    cores: Floats
+    """(m,)."""
+    counts: Floats
+    """(n, m or 1, c): how many are thought of together."""
+    left_s: Floats
+    """(m,): an hour, unless machines do not live as long."""
+    uptime_s: Floats
+    """(n, m, d): omega."""
+    survival: Floats
+    """(n, m, d): 1 - beta."""
+    charge: Floats
+    """(n, m, d): expected dollars."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Weights:
+    """Whole footprints with each request, the reliable machines included; arrays (n, m, c, d)."""
+
+    charge: Floats
+    """C: dollars."""
+    work: Floats
+    """W: core-seconds, of those that are left to do."""
+    cost_per_work: Floats
+    """E: dollars per core-second, infinite without work."""
+
+
+def weigh(
+    footprint: Allocations,
+    requestable: Requestable,
+    reliable: Reliable,
+    scaling: Scaling,
+    work_left: Floats,
+) -> Weights:
+    """Weigh every request beside footprints of shape (n, a); ``work_left`` (n,) caps the work that counts."""
+    lost = _lost_s(footprint, requestable, scaling)
+    useful = requestable.cores[:, None] * np.maximum(requestable.uptime_s - lost, 0.0)
+    counts = requestable.counts[..., None]
+    work = _held_work(footprint, lost)[:, :, None, :] + counts * useful[:, :, None, :]
+    paid, works = _reliable_tier(footprint, requestable, reliable, scaling)
+    if works.any():
+        window = np.maximum(paid[..., None] - lost[:, :, None, :], 0.0)
+        work += reliable.count * reliable.cores * works[..., None] * window
+    instances = footprint.count.sum(axis=-1)[:, None, None] + requestable.counts + works * reliable.count
+    work *= scaling.efficiencies(instances)[..., None]
+    if np.isfinite(work_left).any():
+        np.minimum(work, work_left[:, None, None, None], out=work)
+    fixed = footprint.charge.sum(axis=-1)[:, None, None] + paid * (reliable.count * reliable.price / HOUR_S)
+    charge = fixed[..., None] + counts * requestable.charge[:, :, None, :]
+    ratio = np.full(work.shape, np.inf)
+    np.divide(charge, work, out=ratio, where=work > 0)
+    return Weights(charge, work, ratio)
+
+
+def _lost_s(footprint: Allocations, requestable: Requestable, scaling: Scaling) -> Floats:
+    """L (n, m, d): every request changes the footprint, and any eviction strikes all of it (4.2)."""
+    survives = footprint.survival.prod(axis=-1)[:, None, None] * requestable.survival
+    lost: Floats = (1.0 - survives) * scaling.lambda_s + scaling.sigma_s
+    return lost
+
+
+def _held_work(footprint: Allocations, lost: Floats) -> Floats:
+    """Core-seconds of what is held already (n, m, d); an allocation can lose no more time than it has."""
+    work = np.zeros_like(lost)
+    for place in range(footprint.count.shape[-1]):
+        cores = footprint.count[:, place] * footprint.cores[:, place]
+        if cores.any():
+            uptime = footprint.uptime_s[:, place]
+            work += cores[:, None, None] * np.maximum(uptime[:, None, None] - lost, 0.0)
+    return work
+
+
+def _reliable_tier(
+    footprint: Allocations, requestable: Requestable, reliable: Reliable, scaling: Scaling
+) -> tuple[Floats, Floats]:
+    """How long the reliable machines are counted (n, m, c): the mean time left of the transient cores;
+    and whether they work (n, m or 1, c), 1 or 0 (see ``expected_work.reliable_column``)."""
+    held = footprint.count * footprint.cores
+    added = requestable.cores[:, None] * requestable.counts
+    left = (held * footprint.left_s).sum(axis=-1)[:, None, None] + added * requestable.left_s[:, None]
+    window: Floats = left / (held.sum(axis=-1)[:, None, None] + added)
+    transient = footprint.count.sum(axis=-1)[:, None, None] + requestable.counts
+    return window, scaling.reliable_work(transient, reliable.count).astype(np.float64)

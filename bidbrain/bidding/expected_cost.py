@@ -1,0 +1,133 @@
+"""Expected charges under any market's rules, and cost per work (Harlap 4.3, equations 4.1 and 4.4).
+
+    P     price       dollars per instance-hour
+    k     count       instances
+    a     age_s       how long an instance has run
+    t_r   horizon_s   how long it is to run yet: in the paper, the time left in its billing hour
+    T                 time to its eviction, from now; survival(t) = P(T >= t)
+    beta  1 - survival
+    C     charge      expected dollars
+    E     cost per work, dollars per core-second
+
+How a cloud bills is data (``MarketRules``), and how many seconds that comes to is said in ``billed_time.py``:
+equation 4.1 is what ``expected_charge`` gives where evicted hours are free. Refuses to know prices to
+come: an instance costs ``price`` throughout.
+
+A bill, as ``pricing_data.model.billing.settle`` draws it up, has three parts: what the seconds before now cost,
+which is spent whatever is decided; what the seconds from now on cost (``expected_charge``); and what of
+the first is given back if the provider ends the instance (``expected_refund``). The paper decides by the
+second alone, and so does ``cost_per_work``. All three add up to the expected bill, exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache
+from typing import Protocol
+
+import numpy as np
+
+from bidbrain.arrays import Flags, Floats
+from bidbrain.bidding.billed_time import Lives, billed_seconds
+from bidbrain.bidding.expected_work import Allocations, expected_work
+from bidbrain.model import Scaling
+from pricing_data.model.market import MarketRules, Refund
+from pricing_data.model.units import HOUR_S, Seconds, Usd, UsdPerHour
+
+
+class Survival(Protocol):
+    """How long a machine may still run, from now."""
+
+    def survival(self, horizon_s: float) -> float:
+        """Probability of running ``horizon_s`` longer."""
+        ...
+
+    def expected_uptime(self, horizon_s: float) -> Seconds:
+        """E[min(time to eviction, ``horizon_s``)]."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Until:
+    """``lives``, ended by the provider ``left_s`` from now at the latest."""
+
+    lives: Survival
+    left_s: float
+
+    def survival(self, horizon_s: float) -> float:
+        return self.lives.survival(horizon_s) if horizon_s <= self.left_s else 0.0
+
+    def expected_uptime(self, horizon_s: float) -> Seconds:
+        return self.lives.expected_uptime(min(horizon_s, self.left_s))
+
+
+def expected_charge(
+    rules: MarketRules, price: UsdPerHour, age_s: float, horizon_s: float, survival: Survival
+) -> Usd:
+    """Dollars that one instance is expected to be charged for the seconds after now, net of refunds.
+
+    The instance is ``age_s`` old and ends at the horizon by our doing, unless the provider ends it before:
+    by an eviction, or at the maximum lifetime. ``price`` is what it pays, its bid where bids are paid. Of
+    an hour only the part up to the horizon counts (the paper's accounting); a minimum charge counts whole.
+    Under aws-2016, up to the end of its hour, this is equation 4.1 for k = 1:
+
+        C = (1 - beta) P t_r
+    """
+    lives = _answering(_within_lifetime(rules, age_s, survival))
+    age, horizon = np.asarray(float(age_s)), np.asarray(float(horizon_s))
+    billed = billed_seconds(rules, age, horizon, lives(horizon, np.asarray(True))[0], lives)
+    return Usd(price * float(billed) / HOUR_S)
+
+
+def expected_refund(
+    rules: MarketRules, price: UsdPerHour, age_s: float, horizon_s: float, survival: Survival
+) -> Usd:
+    """Dollars charged for the seconds before now that are expected to be given back by the horizon.
+
+    What waiting out a paid hour may bring. ``price`` is the one those seconds were charged at.
+    """
+    lives = _within_lifetime(rules, age_s, survival)
+    if rules.refund is Refund.EVICTED_HOUR:
+        free_s, paid_s = HOUR_S - age_s % HOUR_S, age_s % HOUR_S
+    else:
+        free_s, paid_s = max(rules.refund.free_until_s - age_s, 0.0), age_s
+    return Usd(price * (1.0 - lives.survival(min(free_s, horizon_s))) * paid_s / HOUR_S)
+
+
+def _within_lifetime(rules: MarketRules, age_s: float, survival: Survival) -> Survival:
+    if rules.max_lifetime_s is None:
+        return survival
+    return _Until(survival, max(rules.max_lifetime_s - age_s, 0.0))
+
+
+def _answering(lives: Survival) -> Lives:
+    """One machine as ``charges`` asks of many; what was asked before is known."""
+
+    @cache
+    def known(horizon_s: float) -> tuple[float, float]:
+        return lives.survival(horizon_s), lives.expected_uptime(horizon_s)
+
+    def answer(horizon_s: Floats, _: Flags) -> tuple[Floats, Floats]:
+        survival, uptime_s = known(float(horizon_s))
+        return np.asarray(survival), np.asarray(uptime_s)
+
+    return answer
+
+
+def footprint_charge(footprint: Allocations) -> Floats:
+    """C_A in dollars, shape (...): the sum of the allocations' expected charges."""
+    charge: Floats = footprint.charge.sum(axis=-1)
+    return charge
+
+
+def cost_per_work(
+    footprint: Allocations, scaling: Scaling, *, changes: bool, work_left: float | Floats = math.inf
+) -> Floats:
+    """E_A in dollars per core-second, shape (...) (equation 4.4): C_A / W_A, infinite without work.
+
+    Work beyond ``work_left`` is of no use to the job and does not count.
+    """
+    work = np.minimum(expected_work(footprint, scaling, changes=changes), work_left)
+    works = work > 0
+    return np.where(works, footprint_charge(footprint) / np.where(works, work, 1.0), np.inf)

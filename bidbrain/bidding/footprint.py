@@ -1,0 +1,146 @@
+"""From decision points to the columns that the equations are written in.
+
+Here rules, prices and chances of eviction meet: what an instance pays and how long it may last. ``expected_work.py``
+and ``candidate_scores.py`` see numbers only, ``decide.py`` and strategies compare only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bidbrain.arrays import Flags, Floats
+from bidbrain.bidding.billed_time import billed_seconds
+from bidbrain.bidding.candidate_scores import Requestable
+from bidbrain.bidding.decision_batch import Codes, Moments, Setting
+from bidbrain.bidding.expected_cost import cost_per_work, footprint_charge
+from bidbrain.bidding.expected_work import (
+    Allocations,
+    eviction_of_any,
+    expected_work,
+    reliable_column,
+)
+from pricing_data.model.units import HOUR_S, UsdPerHour
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reckoned:
+    """Footprints by the equations, their reliable machines included; arrays (n,)."""
+
+    charge: Floats
+    """C: dollars."""
+    work: Floats
+    """W: core-seconds, of those that are left to do."""
+    cost_per_work: Floats
+    """E: dollars per core-second, infinite without work."""
+    beta: Floats
+    """That anything is evicted."""
+
+
+def reckon(setting: Setting, transient: Allocations, work_left: Floats, *, changes: bool) -> Reckoned:
+    """Charge, work and cost per work of footprints of shape (n, a), beside the reliable machines.
+
+    ``changes``: whether getting there changes the footprint as it stands, which costs sigma.
+    """
+    scaling = setting.scaling
+    footprint = transient.beside(reliable_column(transient, setting.reliable, scaling))
+    return Reckoned(
+        charge=footprint_charge(footprint),
+        work=np.minimum(expected_work(footprint, scaling, changes=changes), work_left),
+        cost_per_work=cost_per_work(footprint, scaling, changes=changes, work_left=work_left),
+        beta=eviction_of_any(footprint),
+    )
+
+
+def bid_at(price: UsdPerHour, delta: float) -> UsdPerHour:
+    """The bid ``delta`` above ``price``, in whole micro-dollars."""
+    return UsdPerHour(round(price + delta, 6))
+
+
+def held(setting: Setting, at: Moments) -> Allocations:
+    """The footprints until the end of the hours they are held for, (n, a); empty places do nothing."""
+    now = at.held
+    here = np.take_along_axis(at.prices, now.market, axis=1)
+    billed = np.where(now.on_demand | (setting.rules.quantum_s == HOUR_S), now.price, here)
+    return _allocations(setting, at, billed, here, now.left_s)
+
+
+def renewed(setting: Setting, at: Moments) -> Allocations:
+    """The same footprints, each allocation for one more hour at the price of now and under its bid."""
+    here = np.take_along_axis(at.prices, at.held.market, axis=1)
+    billed = np.where(at.held.on_demand, at.held.price, here)
+    return _allocations(setting, at, billed, here, np.full(here.shape, float(HOUR_S)))
+
+
+def requestable(setting: Setting, at: Moments, counts: Codes, deltas: Floats) -> Requestable:
+    """A new instance of every market for its first hour, at every bid delta above the price of now.
+
+    ``counts`` (n, m or 1, c): how many of them are thought of together.
+    """
+    rules = setting.rules
+    left_s = float(HOUR_S if rules.max_lifetime_s is None else min(HOUR_S, rules.max_lifetime_s))
+    market = np.arange(len(setting.markets))[None, :, None]
+    bids = deltas[None, None, :]
+    age_s, horizon_s = np.zeros((1, 1, 1)), np.full((1, 1, 1), left_s)
+    survival, uptime = at.chances.outlook(market, bids, age_s, horizon_s)
+
+    def lives(until_s: Floats, _: Flags) -> tuple[Floats, Floats]:
+        return at.chances.outlook(market, bids, age_s, until_s)
+
+    billed = billed_seconds(rules, age_s, horizon_s, survival, lives)
+    return Requestable(
+        cores=setting.cores,
+        counts=counts.astype(np.float64),
+        left_s=np.full(len(setting.markets), left_s),
+        uptime_s=uptime,
+        survival=survival,
+        charge=at.prices[:, :, None] * billed / HOUR_S,
+    )
+
+
+def bid_deltas(setting: Setting) -> Floats:
+    """The bids tried; where prices do not evict the highest alone, as a lower one could but lose machines."""
+    deltas = setting.limits.bid_deltas
+    return np.array(deltas if setting.rules.cleared_by_bid else deltas[-1:])
+
+
+def delta_of(bid: Floats, price: Floats, cleared_by_bid: bool) -> Floats:
+    """How far bids lie above the price; negative where that evicts now, never so where prices do not."""
+    delta = np.round(bid - price, 9)
+    return delta if cleared_by_bid else np.maximum(delta, 0.0)
+
+
+def _allocations(setting: Setting, at: Moments, billed: Floats, here: Floats, left_s: Floats) -> Allocations:
+    now, rules = at.held, setting.rules
+    if rules.max_lifetime_s is not None:
+        left_s = np.where(now.on_demand, left_s, np.minimum(left_s, rules.max_lifetime_s - now.age_s))
+    there = now.count > 0
+    left_s = np.where(there, np.maximum(left_s, 0.0), 0.0)
+    survival, uptime, owed = np.ones(left_s.shape), left_s.copy(), left_s.copy()
+    rows, places = np.nonzero(there & ~now.on_demand)
+    if len(rows):
+        found = _revocable(setting, at, here[rows, places], left_s[rows, places], (rows, places))
+        survival[rows, places], uptime[rows, places], owed[rows, places] = found
+    charge = now.count * (np.where(there, billed, 0.0) * owed / HOUR_S)
+    cores = np.where(there, setting.cores[now.market], 0.0)
+    return Allocations(now.count.astype(np.float64), cores, left_s, uptime, survival, charge)
+
+
+def _revocable(
+    setting: Setting, at: Moments, here: Floats, left_s: Floats, where: tuple[Codes, Codes]
+) -> tuple[Floats, Floats, Floats]:
+    """Survival, uptime and seconds owed of the spot allocations at ``where``, laid end to end."""
+    rows, places = where
+    market, age_s = at.held.market[rows, places], at.held.age_s[rows, places]
+    delta = delta_of(at.held.bid[rows, places], here, setting.rules.cleared_by_bid)
+    chances = at.chances.only(rows)
+    survival, uptime = chances.outlook(market, delta, age_s, left_s)
+
+    def lives(until_s: Floats, some: Flags) -> tuple[Floats, Floats]:
+        answers = np.zeros((2, len(until_s)))
+        of_some = at.chances.only(rows[some])
+        answers[:, some] = of_some.outlook(market[some], delta[some], age_s[some], until_s[some])
+        return answers[0], answers[1]
+
+    return survival, uptime, billed_seconds(setting.rules, age_s, left_s, survival, lives)

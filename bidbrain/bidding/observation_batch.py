@@ -1,0 +1,88 @@
+"""One running job as a batch of one: what an ``Observation`` says, in the arrays that strategies read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bidbrain.arrays import Floats
+from bidbrain.bidding.decision_batch import BulkMarkets, Chances, Held, Moments, Setting
+from bidbrain.eviction.base import FittedMarkets
+from bidbrain.eviction.scalar_adapter import Asked
+from bidbrain.model import Holding, Observation
+from pricing_data.model.market import Market
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Single:
+    """A setting, and one decision point in it."""
+
+    setting: Setting
+    at: Moments
+
+    @classmethod
+    def of(cls, observation: Observation) -> Single:
+        """The offers and the footprint in their own order."""
+        offers = observation.offers
+        codes, elsewhere = _codes(observation)
+        unpriced = [np.nan] * len(elsewhere)
+        setting = Setting(
+            markets=(*(offer.market for offer in offers), *(holding.market for holding in elsewhere)),
+            cores=np.array([*(o.cores for o in offers), *(h.cores for h in elsewhere)], dtype=np.float64),
+            on_demand=np.array([*(o.on_demand for o in offers), *(h.price for h in elsewhere)]),
+            rules=observation.rules,
+            reliable=observation.reliable,
+            limits=observation.limits,
+            scaling=observation.scaling,
+        )
+        at = Moments(
+            now=np.array([observation.now]),
+            prices=np.array([[*(o.price for o in offers), *unpriced]]),
+            open=np.array([[*(o.open for o in offers), *(False for _ in elsewhere)]], dtype=np.bool_),
+            held=_held(observation, codes),
+            work_left=np.array([observation.work_left]),
+            chances=_chances(observation.evictions, setting.markets),
+        )
+        return cls(setting, at)
+
+
+def _codes(observation: Observation) -> tuple[list[int], list[Holding]]:
+    """The market codes of the footprint, and its holdings on demand in markets that are not offered.
+
+    A holding's market is mostly the very object that was offered: among thousands that is found much
+    quicker than an equal one.
+    """
+    same = {id(offer.market): code for code, offer in enumerate(observation.offers)}
+    codes: list[int] = []
+    elsewhere: list[Holding] = []
+    for holding in observation.footprint:
+        code = same.get(id(holding.market), -1)
+        if code < 0:
+            equal = (n for n, offer in enumerate(observation.offers) if offer.market == holding.market)
+            code = next(equal, len(observation.offers) + len(elsewhere))
+        if code >= len(observation.offers):
+            elsewhere.append(holding)
+        codes.append(code)
+    return codes, elsewhere
+
+
+def _held(observation: Observation, codes: list[int]) -> Held:
+    def row(values: list[float]) -> Floats:
+        return np.array([values], dtype=np.float64)
+
+    holdings, now = observation.footprint, observation.now
+    return Held(
+        market=np.array([codes], dtype=np.int64),
+        count=np.array([[h.counts_for for h in holdings]], dtype=np.int64),
+        bid=row([np.inf if h.on_demand else h.bid for h in holdings]),
+        price=row([h.price for h in holdings]),
+        left_s=row([max(h.hour_ends - now, 0) for h in holdings]),
+        age_s=row([h.age_s(now) for h in holdings]),
+        on_demand=np.array([[h.on_demand for h in holdings]], dtype=np.bool_),
+    )
+
+
+def _chances(evictions: FittedMarkets, markets: tuple[Market, ...]) -> Chances:
+    """In bulk, where the model can."""
+    return evictions.chances(markets) if isinstance(evictions, BulkMarkets) else Asked(evictions, markets)

@@ -1,0 +1,152 @@
+"""What work costs on machines on demand alone: the least over all types and counts that a job allows.
+
+    W       work, core-seconds
+    n       machines of one type, all of them from the start to the end of the work
+    nu      work per second of one machine alone
+    eff(n)  efficiency of n machines together (``Scaling.efficiency``)
+    sigma   seconds from when a machine runs until it takes part
+    t       seconds that each machine is paid for: sigma + W / (n nu eff(n)), rounded up
+    start   seconds from the request to running machines, which nobody pays for
+
+Machines on demand are not taken away, so none of them has to be a reliable one that waits for others: all of
+them work all the time, as in stage 1. Refuses to know what a run did; ``spotctl/report`` compares.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from bidbrain.arrays import Floats
+from bidbrain.bidding.decision_batch import Codes
+from bidbrain.model import Curve, Scaling
+from pricing_data.model.billing import MICROS_PER_USD, on_demand_micros, whole_s
+from pricing_data.model.market import Market, MarketRules
+from pricing_data.model.units import HOUR_S, MicroUsd, Seconds, UsdPerHour
+
+_CHUNK: Final = 4096
+"""Counts that are looked at together; most jobs allow fewer."""
+_SLACK_S: Final = 2e-6
+"""Seconds by which array arithmetic may differ from ``whole_s``, and more."""
+
+
+@dataclass(frozen=True, slots=True)
+class MachineType:
+    """One way to rent: ``price`` and ``speed`` (nu) are of one machine."""
+
+    market: Market
+    price: UsdPerHour
+    speed: float
+    rules: MarketRules
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What is to be done, on at most ``most_machines`` machines of one type."""
+
+    core_seconds: float
+    scaling: Scaling
+    start_s: Seconds
+    most_machines: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rental:
+    """``machines`` of one market, rented on demand until the work is done."""
+
+    market: Market
+    machines: int
+    seconds: int
+    """From when they run to the end of the work."""
+    finish_s: int
+    """From their request to the end of the work."""
+    cost: MicroUsd
+
+
+def cheapest_rental(
+    types: Sequence[MachineType], work: Workload, within_s: float = math.inf
+) -> Rental | None:
+    """Returns the cheapest way to do ``work`` on demand within ``within_s`` of the request.
+
+    None where no type and count is fast enough. Of equally cheap ways the faster one, then the smaller.
+    """
+    best: Rental | None = None
+    most = work.most_machines if _gains(work.scaling) else 1
+    types = [t for t in types if _seconds(t, np.array([most]), work)[0] <= within_s - work.start_s + 1]
+    for first in range(1, most + 1, _CHUNK) if types else ():
+        if best is not None and min(_floor(machine, first, work) for machine in types) > best.cost:
+            break
+        counts = np.arange(first, min(first + _CHUNK, most + 1))
+        for least, machine, count in _by_least_cost(types, counts, work, within_s):
+            if best is not None and least > best.cost:
+                break
+            rental = rent(machine, count, work)
+            if rental.finish_s <= within_s and (best is None or _rank(rental) < _rank(best)):
+                best = rental
+    return best
+
+
+def rent(machine: MachineType, count: int, work: Workload) -> Rental:
+    """Returns what ``count`` machines of a type take and cost, exact to the micro-dollar."""
+    rate = count * machine.speed * work.scaling.efficiency(count)
+    seconds = whole_s(work.scaling.sigma_s + work.core_seconds / rate)
+    cost = MicroUsd(count * on_demand_micros(machine.rules, machine.price, seconds))
+    return Rental(machine.market, count, seconds, whole_s(work.start_s) + seconds, cost)
+
+
+def _rank(rental: Rental) -> tuple[int, int, int, Market]:
+    return rental.cost, rental.finish_s, rental.machines, rental.market
+
+
+def _by_least_cost(
+    types: Sequence[MachineType], counts: Codes, work: Workload, within_s: float
+) -> Iterator[tuple[float, MachineType, int]]:
+    """Yields the ways that may be fast enough, each with a lower bound of its cost, by that bound."""
+    seconds = np.stack([_seconds(machine, counts, work) for machine in types])
+    least = np.stack([_least(machine, counts, row) for machine, row in zip(types, seconds, strict=True)])
+    least[seconds > within_s - work.start_s + 1] = np.inf
+    for place in np.argsort(least, axis=None).tolist():
+        row, column = divmod(place, len(counts))
+        if math.isinf(least[row, column]):
+            return
+        yield float(least[row, column]), types[row], int(counts[column])
+
+
+def _gains(scaling: Scaling) -> bool:
+    """Whether more machines are faster at all: two do at least as much as one."""
+    return scaling.curve is Curve.CONSTANT or scaling.phi >= 0.5
+
+
+def _seconds(machine: MachineType, counts: Codes, work: Workload) -> Floats:
+    """t, as a lower bound of what ``rent`` says."""
+    scaling = work.scaling
+    rate = counts * machine.speed * scaling.efficiencies(counts.astype(np.float64))
+    seconds: Floats = np.ceil((scaling.sigma_s + work.core_seconds / rate) * (1 - 1e-12) - _SLACK_S)
+    return seconds
+
+
+def _least(machine: MachineType, counts: Codes, seconds: Floats) -> Floats:
+    """Micro-dollars that ``counts`` machines cost at least: each hour is rounded by half of one at most."""
+    rules = machine.rules
+    if rules.quantum_s == HOUR_S:
+        billed = np.ceil(seconds / HOUR_S) * HOUR_S
+    else:
+        billed = np.maximum(seconds, rules.minimum_s)
+    hours = np.ceil(billed / HOUR_S)
+    each = machine.price * MICROS_PER_USD * billed / HOUR_S * (1 - 1e-12) - hours / 2
+    least: Floats = counts * each
+    return least
+
+
+def _floor(machine: MachineType, count: int, work: Workload) -> float:
+    """A lower bound for ``count`` machines of a type and for any more: what it rests on grows with them."""
+    scaling = work.scaling
+    alone_s = work.core_seconds / machine.speed / scaling.efficiency(count)
+    paid_s = max(count * scaling.sigma_s + alone_s, count * max(machine.rules.minimum_s, 1.0))
+    per_second = machine.price * MICROS_PER_USD / HOUR_S
+    rounding = 0.5 / (per_second * HOUR_S) if per_second > 0 else 1.0
+    return paid_s * per_second * (1 - rounding) - count

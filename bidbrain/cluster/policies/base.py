@@ -1,0 +1,260 @@
+"""What a policy is, and what policies are put together from: terms that add and scale, and constraints.
+
+``Maximize(LeastThroughput(...) + 0.1 * TotalThroughput(...), SpendAtMost(20.0))`` is a policy. Named ones are
+in the modules beside this one, each with its equation. Refuses to know any of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Final, Protocol, TypeAlias
+
+import numpy as np
+
+from bidbrain.arrays import Flags, Floats
+from bidbrain.cluster.policies.linear_program import Program
+from bidbrain.cluster.policies.problem import ShareProblem, Shares
+from bidbrain.cluster.solver import Method
+
+_ROUNDING: Final = 1e-9
+"""What a floor that was just reached may lose to the solver's tolerance."""
+
+OfJobs: TypeAlias = Callable[[ShareProblem], Floats]
+"""Something of every job, shape (n,)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """A job that does not get what it needs: ``given`` of ``needed`` steps per second, and why."""
+
+    job: str
+    needed: float
+    given: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answer:
+    """Shares, what the policy's objective makes of them, and who falls short of what was promised."""
+
+    shares: Shares
+    value: float
+    short: tuple[Shortfall, ...] = ()
+
+
+class Policy(Protocol):
+    """Every policy: one frozen problem in, shares out."""
+
+    def share(self, problem: ShareProblem) -> Answer:
+        """The policy's shares. Raises ``Infeasible`` where nothing that it could give up would do."""
+
+
+class Infeasible(Exception):
+    """What was asked for cannot be had; the message says what would have to give, and by how much."""
+
+
+class Part(Protocol):
+    """A term or a constraint: what it asks about jobs, and what it adds to a program."""
+
+    def told_apart_by(self, problem: ShareProblem) -> Iterable[Floats]:
+        """What it asks about each job; jobs that agree in all of it may be merged."""
+
+    def add_to(self, program: Program, weight: float) -> None:
+        """Add variables, rows and gains. ``weight``: of a term; constraints have none."""
+
+
+class Term:
+    """Something to maximise; terms add, and scale by numbers.
+
+    ``linear``: worth as much wherever a kind's time on a type goes, so that jobs with floors may be merged.
+    """
+
+    @property
+    def linear(self) -> bool:
+        return True
+
+    def told_apart_by(self, problem: ShareProblem) -> Iterable[Floats]:
+        raise NotImplementedError
+
+    def add_to(self, program: Program, weight: float) -> None:
+        raise NotImplementedError
+
+    def __add__(self, other: Term) -> Term:
+        return _Sum(((1.0, self), (1.0, other)))
+
+    def __rmul__(self, factor: float) -> Term:
+        return _Sum(((factor, self),))
+
+
+@dataclass(frozen=True, slots=True)
+class _Sum(Term):
+    parts: tuple[tuple[float, Term], ...]
+
+    @property
+    def linear(self) -> bool:
+        return all(part.linear for _, part in self.parts)
+
+    def told_apart_by(self, problem: ShareProblem) -> Iterable[Floats]:
+        return (values for _, part in self.parts for values in part.told_apart_by(problem))
+
+    def add_to(self, program: Program, weight: float) -> None:
+        for factor, part in self.parts:
+            part.add_to(program, weight * factor)
+
+
+@dataclass(frozen=True, slots=True)
+class LeastThroughput(Term):
+    """min_m thr(m, X) / per(m), over the jobs that can run at all; 0 if none can."""
+
+    per: OfJobs
+
+    @property
+    def linear(self) -> bool:
+        return False
+
+    def told_apart_by(self, problem: ShareProblem) -> Iterable[Floats]:
+        return (self.per(problem),)
+
+    def add_to(self, program: Program, weight: float) -> None:
+        # Left without a bound of its own: HiGHS pivots ten times as often where it has one.
+        most = np.inf if len(program.throughput[0]) else 0.0
+        (least,) = program.variables(1, weight, -np.inf, most)
+        raise_least(program, int(least), inverse(program.each(self.per(program.problem))))
+
+
+def raise_least(program: Program, least: int, factor: Floats) -> None:
+    """Rows factor[c] thr(c) - least >= 0, for the classes that can run at all."""
+    rows, columns, values = program.throughput
+    runs = np.unique(rows)
+    place = np.searchsorted(runs, rows)
+    entries = (
+        np.concatenate([place, np.arange(len(runs))]),
+        np.concatenate([columns, np.full(len(runs), least)]),
+        np.concatenate([values * factor[rows], np.full(len(runs), -1.0)]),
+    )
+    program.rows(entries, np.zeros(len(runs)), np.inf)
+
+
+@dataclass(frozen=True, slots=True)
+class TotalThroughput(Term):
+    """sum_m worth(m) thr(m, X)."""
+
+    worth: OfJobs
+
+    def told_apart_by(self, problem: ShareProblem) -> Iterable[Floats]:
+        return (self.worth(problem),)
+
+    def add_to(self, program: Program, weight: float) -> None:
+        worth = program.each(self.worth(program.problem)) * program.classes.size
+        program.gain(weight * program.weighted(worth))
+
+
+@dataclass(frozen=True, slots=True)
+class Spending(Term):
+    """Expected dollars per hour; subtract it."""
+
+    def told_apart_by(self, problem: ShareProblem) -> Iterable[Floats]:
+        return ()
+
+    def add_to(self, program: Program, weight: float) -> None:
+        program.gain(weight * program.cost)
+
+
+@dataclass(frozen=True, slots=True)
+class Floors:
+    """thr(m, X) >= floor(m): a share that is promised, or the speed that a deadline asks for."""
+
+    floor: OfJobs
+
+
+@dataclass(frozen=True, slots=True)
+class SpendAtMost:
+    """Expected dollars per hour."""
+
+    dollars_per_hour: float
+
+    def told_apart_by(self, problem: ShareProblem) -> Iterable[Floats]:
+        return ()
+
+    def add_to(self, program: Program, weight: float) -> None:
+        columns = np.arange(len(program.cost))
+        entries = (np.zeros(len(columns), np.int64), columns, program.cost)
+        program.rows(entries, -np.inf, self.dollars_per_hour)
+
+
+@dataclass(frozen=True, slots=True)
+class Maximize:
+    """The policy of one linear program. ``near``: shares that keep the constraints, if some are known."""
+
+    term: Term
+    constraints: tuple[Floors | SpendAtMost, ...] = ()
+    method: Method = Method.PRIMAL
+    near: Shares | None = None
+
+    def share(self, problem: ShareProblem) -> Answer:
+        """Raises ``solver.Unsolvable`` where the constraints contradict each other."""
+        spending = tuple(part for part in self.constraints if isinstance(part, SpendAtMost))
+        parts: tuple[Part, ...] = (self.term, *spending)
+        keys = tuple(values for part in parts for values in part.told_apart_by(problem))
+        promised = [part.floor(problem) for part in self.constraints if isinstance(part, Floors)]
+        floor = np.maximum.reduce(promised) if promised else None
+        if floor is not None and not self.term.linear:
+            keys += (floor,)
+        program = Program(problem, *keys, floor=floor)
+        for part in parts:
+            part.add_to(program, 1.0)
+        if floor is not None:
+            program.reach(program.mean(floor))
+        best = program.solved(self.method, self.near)
+        return Answer(program.shares(best.x), best.value, cannot_run(problem))
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """``policy``, and what it leaves unused goes to whoever makes most of it: nobody loses.
+
+    A policy that looks at the worst off only may leave workers idle that could help the others. Maximises the
+    sum of normalized throughputs, everybody's throughput under ``policy`` as a floor, and keeps its value.
+    """
+
+    policy: Policy
+
+    def share(self, problem: ShareProblem) -> Answer:
+        answer = self.policy.share(problem)
+        floor = problem.throughput(answer.shares) * (1 - _ROUNDING)
+        worth = inverse(problem.equal())
+        most = Maximize(TotalThroughput(lambda _: worth), (Floors(lambda _: floor),), near=answer.shares)
+        return replace(answer, shares=most.share(problem).shares)
+
+
+def inverse(values: Floats) -> Floats:
+    """1 / ``values``, and 0 for 0: what a job that cannot run is worth."""
+    found: Floats = np.divide(1.0, values, out=np.zeros(len(values)), where=values > 0)
+    return found
+
+
+def runnable(problem: ShareProblem) -> Flags:
+    """Which jobs some type can hold, shape (n,)."""
+    somewhere: Flags = np.any(problem.allowed, axis=1)
+    return somewhere[problem.jobs.kind]
+
+
+def nobody(problem: ShareProblem, value: float) -> Answer:
+    """What is answered where no type can hold any job."""
+    return Answer(
+        Shares(np.zeros((len(problem.jobs.kind), len(problem.cluster.types)))), value, cannot_run(problem)
+    )
+
+
+def cannot_run(problem: ShareProblem) -> tuple[Shortfall, ...]:
+    """The jobs that no type can hold."""
+    return tuple(
+        Shortfall(
+            problem.jobs.names[job],
+            0.0,
+            0.0,
+            f"needs {problem.scale[job]} workers of one type at once; no type that can run it has as many",
+        )
+        for job in np.flatnonzero(~runnable(problem))
+    )

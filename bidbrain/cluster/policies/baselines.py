@@ -1,0 +1,192 @@
+"""What Gavel's policies are compared with: blind to types, everybody alone, matching, packing by trial.
+
+Source: Narayanan 5.4.1 (isolated) and 5.7; AlloX: Le et al., EuroSys 2020; Gandiva: Xiao et al., OSDI 2018.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bidbrain.arrays import Flags, Floats, Indices
+from bidbrain.cluster.policies.base import Answer, Policy, cannot_run
+from bidbrain.cluster.policies.problem import ShareProblem, Shares
+from bidbrain.cluster.solver import LinearProgram, solve
+
+
+@dataclass(frozen=True, slots=True)
+class Agnostic:
+    """``policy`` as it is where all workers are taken for type ``reference``: the twin of every policy.
+
+    It tells how much time each job has; who cannot tell types apart gives it on whichever are free, so the
+    time is spread over the types that can hold the job in proportion to their workers.
+    """
+
+    policy: Policy
+    reference: int
+
+    def share(self, problem: ShareProblem) -> Answer:
+        answer = self.policy.share(problem.agnostic(self.reference))
+        allowed = problem.allowed[problem.jobs.kind]
+        return replace(answer, shares=Shares(_spread(problem, answer.shares.alone.sum(axis=1), allowed)))
+
+
+def _spread(problem: ShareProblem, time: Floats, allowed: Flags) -> Floats:
+    """``time`` (n,) in proportion to workers where ``allowed``; a type that this overfills is cut down."""
+    part = np.where(allowed, problem.cluster.workers, 0.0)
+    whole = part.sum(axis=1, keepdims=True)
+    share = time[:, None] * np.divide(part, whole, out=np.zeros(part.shape), where=whole > 0)
+    used = problem.scale @ share
+    return np.asarray(
+        share
+        * np.divide(
+            problem.cluster.workers, used, out=np.ones(len(used)), where=used > problem.cluster.workers
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """Gandiva's: pairs are tried at random and kept where they do more together than in turns.
+
+    Jobs and pairs then share the cluster equally by worker time, blind to types. Pairs are tried on the mean
+    over the types, weighted by workers. ``draw``: where chance comes from.
+    """
+
+    draw: np.random.Generator
+
+    def share(self, problem: ShareProblem) -> Answer:
+        first, second = self._pairs(problem)
+        alone = np.setdiff1d(np.arange(len(problem.jobs.kind)), np.concatenate([first, second]))
+        who = np.concatenate([alone, first])
+        scale = problem.scale[who].astype(np.float64)
+        time = np.minimum(_equal_part(scale, problem.cluster.workers.sum()) / scale, 1.0)
+        every = np.zeros(len(problem.jobs.kind))
+        every[who] = time
+        shares = _spread(problem, every, problem.allowed[problem.jobs.kind])
+        paired = shares[first].copy()
+        shares[first] = 0.0
+        return Answer(
+            Shares(shares, first, second, paired), float(time.min(initial=1.0)), cannot_run(problem)
+        )
+
+    def _pairs(self, problem: ShareProblem) -> tuple[Indices, Indices]:
+        """Each job is tried beside one other of its scale at most."""
+        together, kind, scale = problem.kinds.together, problem.jobs.kind, problem.scale
+        if together is None:
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        order = self.draw.permutation(len(kind))
+        order = order[np.argsort(scale[order], kind="stable")]
+        first, second = order[:-1:2], order[1::2]
+        ours, theirs = together[kind[first], kind[second]], together[kind[second], kind[first]]
+        both = (ours > 0) & (theirs > 0)
+        rates = np.maximum(problem.rates, 1e-300)
+        gain = np.where(both, ours / rates[first] + theirs / rates[second], 0.0) @ problem.cluster.workers
+        same = problem.allowed[kind[first]] == (both & problem.allowed[kind[first]])
+        keep = (scale[first] == scale[second]) & same.all(axis=1) & (gain > problem.cluster.workers.sum())
+        return np.asarray(first[keep]), np.asarray(second[keep])
+
+
+def _equal_part(scale: Floats, workers: float) -> float:
+    """t with sum_m min(s[m], t) = workers; all that is asked for where there are as many workers."""
+    sizes = np.sort(scale)
+    below = np.concatenate([[0.0], np.cumsum(sizes)[:-1]])
+    parts = (workers - below) / np.arange(len(sizes), 0, -1)
+    enough = np.flatnonzero(parts <= sizes)
+    return float(parts[enough[0]]) if len(enough) else float(sizes[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class Isolated:
+    """X_iso: 1/n of every type to every job, at most all of its time. Value: the least thr / thr_equal."""
+
+    def share(self, problem: ShareProblem) -> Answer:
+        kinds, workers = problem.kinds, problem.cluster.workers
+        share = workers / (len(problem.jobs.kind) * kinds.scale[:, None])
+        share /= np.maximum(share.sum(axis=1, keepdims=True), 1.0)
+        shares = Shares(np.asarray(np.where(problem.allowed, share, 0.0)[problem.jobs.kind]))
+        reached, equal = problem.throughput(shares), problem.equal()
+        normalized = np.divide(reached, equal, out=np.full(len(equal), np.inf), where=equal > 0)
+        return Answer(shares, float(normalized.min(initial=np.inf)), cannot_run(problem))
+
+
+@dataclass(frozen=True, slots=True)
+class AlloX:
+    """Least average completion time by matching: jobs to workers and their place from the end of its queue.
+
+    A job that is i-th from last on a worker delays i jobs by the time it takes there (itself among them), so
+    the sum of completion times is that of the matched edges. Jobs of several workers count as of one, as
+    in the paper. Who is first in a queue gets all of that worker until the next answer. The matching is a
+    linear program, whose vertices are matchings; jobs of one kind and as many steps are not merged.
+    """
+
+    def share(self, problem: ShareProblem) -> Answer:
+        took_s, workers = self._took_s(problem), problem.cluster.workers.astype(np.int64)
+        places = -(-len(took_s) // np.maximum(workers, 1))
+        job, type_, place = self._edges(took_s, places, workers)
+        delays_s = place * took_s[job, type_]
+        longest_s = delays_s.max(initial=1.0)
+        best = solve(
+            self._matching(
+                delays_s / longest_s,
+                job,
+                np.cumsum(np.append(0, places))[type_] + place - 1,
+                np.asarray(np.isfinite(took_s).any(axis=1)),
+                np.repeat(workers.astype(float), places),
+            )
+        )
+        used = best.x > 0.5
+        last = np.zeros(took_s.shape, np.int64)
+        last[job[used], type_[used]] = place[used]
+        return Answer(Shares(self._first(problem, last)), -best.value * longest_s, cannot_run(problem))
+
+    @staticmethod
+    def _took_s(problem: ShareProblem) -> Floats:
+        """Seconds of each job's steps on each type, (jobs, types); infinite where it cannot run."""
+        took_s: Floats = np.divide(
+            problem.jobs.steps[:, None],
+            problem.rates,
+            out=np.full(problem.rates.shape, np.inf),
+            where=problem.allowed[problem.jobs.kind],
+        )
+        return took_s
+
+    @staticmethod
+    def _edges(took_s: Floats, places: Indices, workers: Indices) -> tuple[Indices, Indices, Indices]:
+        """Job, type and place from the end, from 1, of every pair that may be matched, each (edges,)."""
+        job, type_ = np.nonzero(np.isfinite(took_s) & (workers > 0))
+        repeats = places[type_]
+        ends = np.cumsum(repeats)
+        place = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - repeats, repeats) + 1
+        return np.repeat(job, repeats), np.repeat(type_, repeats), place
+
+    @staticmethod
+    def _matching(delays: Floats, job: Indices, slot: Indices, runs: Flags, room: Floats) -> LinearProgram:
+        """The least sum of ``delays`` (edges,), where each job that ``runs`` (jobs,) is matched once.
+
+        ``slot`` (edges,) is a place in the queues of a type, which as many jobs can have as it has workers,
+        its ``room`` (slots,).
+        """
+        edges = np.arange(len(delays))
+        return LinearProgram(
+            gain=-delays,
+            low=np.zeros(len(delays)),
+            high=np.full(len(delays), np.inf),
+            rows=np.concatenate([job, len(runs) + slot]),
+            columns=np.concatenate([edges, edges]),
+            values=np.ones(2 * len(delays)),
+            row_low=np.concatenate([runs.astype(float), np.zeros(len(room))]),
+            row_high=np.concatenate([np.ones(len(runs)), room]),
+        )
+
+    @staticmethod
+    def _first(problem: ShareProblem, last: np.ndarray) -> Floats:
+        """All of a worker to whom most others wait behind, as far as workers and scales go."""
+        share = np.zeros(last.shape)
+        for j, free in enumerate(problem.cluster.workers):
+            left = float(free)
+            for job in sorted(np.flatnonzero(last[:, j]), key=lambda m: (-last[m, j], m)):
+                if problem.scale[job] <= left:
+                    share[job, j], left = 1.0, left - problem.scale[job]
+        return share

@@ -1,0 +1,88 @@
+"""Jobs that are alike, and what a program decides about them: time of a class alone, or beside another.
+
+Refuses to know constraints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bidbrain.arrays import Flags, Floats, Indices
+from bidbrain.cluster.policies.problem import ShareProblem
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Classes:
+    """``of`` (n,): class of each job. ``first`` (classes,): a job of each. ``size`` (classes,)."""
+
+    of: Indices
+    first: Indices
+    size: Floats
+
+    @classmethod
+    def merged(cls, problem: ShareProblem, *told_apart_by: Floats | Indices) -> Classes:
+        """Jobs of one kind for which every one of ``told_apart_by``, each (n,), is equal."""
+        keys = (problem.jobs.kind, *told_apart_by)
+        order = np.lexsort(keys)
+        begins = np.zeros(len(order), np.bool_)
+        begins[:1] = True
+        for key in keys:
+            begins[1:] |= key[order[1:]] != key[order[:-1]]
+        of = np.empty(len(order), np.int64)
+        of[order] = np.cumsum(begins) - 1
+        return cls(of, order[begins], np.bincount(of).astype(np.float64))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Uses:
+    """The variables y: one per class, or pair of classes, and type on which it may run. All arrays (v,).
+
+    ``other`` is ``mine`` where the class is alone; then ``their_rate`` is 0.
+    """
+
+    mine: Indices
+    other: Indices
+    paired: Flags
+    type: Indices
+    my_rate: Floats
+    their_rate: Floats
+
+    @classmethod
+    def of(cls, problem: ShareProblem, classes: Classes, open_to: Flags | None) -> Uses:
+        kind = problem.jobs.kind[classes.first]
+        mine, place = np.nonzero(problem.allowed[kind] if open_to is None else open_to[classes.first])
+        rates = problem.kinds.rates[kind[mine], place]
+        alone = (mine, mine, np.zeros(len(mine), np.bool_), place, rates, np.zeros(len(mine)))
+        if problem.kinds.together is None:
+            return cls(*alone)
+        pairs = cls._pairs(problem, classes, kind)
+        return cls(*(np.concatenate(both) for both in zip(alone, pairs, strict=True)))
+
+    @staticmethod
+    def _pairs(problem: ShareProblem, classes: Classes, kind: Indices) -> Sequence[np.ndarray]:
+        """Of classes whose jobs can share: one scale, both run, and two jobs where a class meets itself."""
+        together, scale = problem.kinds.together, problem.kinds.scale[kind]
+        assert together is not None
+        first, second = np.triu_indices(len(kind))
+        fit = (scale[first] == scale[second]) & ((first != second) | (classes.size[first] >= 2))
+        first, second = first[fit], second[fit]
+        ours, theirs = together[kind[first], kind[second]], together[kind[second], kind[first]]
+        allowed = problem.allowed[kind]
+        runs = (ours > 0) & (theirs > 0) & allowed[first] & allowed[second]
+        pair, place = np.nonzero(runs & (_gain(problem, kind, first, second, ours, theirs) > 0))
+        flags = np.ones(len(pair), np.bool_)
+        return first[pair], second[pair], flags, place, ours[pair, place], theirs[pair, place]
+
+
+def _gain(
+    problem: ShareProblem, kind: Indices, first: Indices, second: Indices, ours: Floats, theirs: Floats
+) -> Floats:
+    """What a pair's time is worth above the two taking turns, in shares of each one's rate alone.
+
+    A pair that taking turns equals in both rates can be left out: replacing it costs no throughput.
+    """
+    alone = np.maximum(problem.kinds.rates, 1e-300)
+    return np.asarray(ours / alone[kind[first]] + theirs / alone[kind[second]] - 1.0)

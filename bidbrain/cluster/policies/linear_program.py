@@ -1,0 +1,298 @@
+"""The linear program under every policy: who may have which time, with like jobs merged into classes.
+
+Jobs that nothing in the problem tells apart (one kind, and one value of everything the policy asks about)
+form a class, and the program has one variable per class and type: the time of all its jobs together. That
+loses nothing: giving each job of a class the class's average keeps every constraint and every concave
+objective (the program does not change when they swap places). A cluster of thousands of jobs of two dozen
+models is then a program of a few dozen rows.
+
+    y[c, j]     time of class c alone on type j, of all its jobs together
+    y[c, d, j]  time that jobs of c spend beside jobs of d, c <= d
+    n[c]        jobs of the class
+
+    own time    sum_j y[c, j] + sum_d sum_j y[c, d, j] (1 + [c = d]) <= n[c]
+    workers     sum_c s[c] y[c, j] + sum_{c <= d} s[c] y[c, d, j] <= N[j]
+    thr(c)      (sum_j T[c, j] y[c, j] + ...) / n[c], of each of its jobs
+
+Jobs with floors of their own are merged too (``floors``): then thr(c) is their mean, and each of them gets
+what its own floor asks for.
+
+Refuses to know what is maximised.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from bidbrain.arrays import Flags, Floats, Indices
+from bidbrain.cluster.policies.job_classes import Classes, Uses
+from bidbrain.cluster.policies.problem import ShareProblem, Shares
+from bidbrain.cluster.policies.throughput_floors import exchanged, slow
+from bidbrain.cluster.solver import LinearProgram, Method, Optimum, sift, solve
+
+Entries: TypeAlias = tuple[Indices, Indices, Floats]
+"""Rows, columns and values."""
+_MANY_PAIRS: Final = 2000
+
+
+class Program:
+    """A linear program over y that grows by variables and rows until it is solved.
+
+    ``values`` given per job are read off the first job of each class. ``open_to`` (n, k), if given: where
+    each job may have a share alone, instead of all that the problem allows. ``floor`` (n,), if given: what
+    every job's throughput must reach; without pairs, jobs whose floors differ are merged. Then what is
+    maximised has to be linear. ``rises`` (n,): whose floors are about to rise. ``beside`` floors, jobs with
+    pairs are told apart by these.
+    """
+
+    def __init__(
+        self,
+        problem: ShareProblem,
+        *told_apart_by: Floats,
+        floor: Floats | None = None,
+        rises: Flags | None = None,
+        beside: tuple[Floats, ...] = (),
+        open_to: Flags | None = None,
+    ) -> None:
+        self.problem, self.floor, self._open_to = problem, floor, open_to
+        masks = () if open_to is None else tuple(open_to.T.astype(np.int64))
+        self._keys: tuple[Floats | Indices, ...] = (
+            *told_apart_by,
+            *masks,
+            *(beside if problem.kinds.together is not None else ()),
+        )
+        self.classes = self.merged(floor, rises)
+        self.uses = uses = Uses.of(problem, self.classes, open_to)
+        count = len(uses.mine)
+        self._gain = [np.zeros(count)]
+        self._bounds = [(np.zeros(count), np.full(count, np.inf))]
+        self._columns = count
+        self._entries: list[Entries] = []
+        self._row_bounds: list[tuple[Floats, Floats]] = []
+        self._scaled: list[Flags] = []
+        self._rows = 0
+        variables = np.arange(count)
+        ones = np.ones(count)
+        time = (
+            np.concatenate([uses.mine, uses.other[uses.paired]]),
+            np.concatenate([variables, variables[uses.paired]]),
+            np.concatenate([ones, ones[uses.paired]]),
+        )
+        self.rows(_summed(*time, count), -np.inf, self.classes.size)
+        workers = (uses.type, variables, self.scale[uses.mine].astype(np.float64))
+        self.rows(workers, -np.inf, problem.cluster.workers)
+
+    def merged(self, floor: Floats | None, rises: Flags | None) -> Classes:
+        """Classes, were this the floor."""
+        if floor is None:
+            return Classes.merged(self.problem, *self._keys)
+        paired = self.problem.kinds.together is not None
+        key = floor if paired else slow(_open_rates(self.problem, self._open_to), floor, rises)
+        return Classes.merged(self.problem, *self._keys, key)
+
+    # ---- what rows are made of -----------------------------------------------------------------
+
+    @cached_property
+    def scale(self) -> Indices:
+        """s of each class."""
+        return self.problem.scale[self.classes.first]
+
+    def each(self, values: Floats) -> Floats:
+        """Of each class, what its jobs have alike."""
+        return values[self.classes.first]
+
+    def mean(self, values: Floats) -> Floats:
+        """Of each class, the mean over its jobs."""
+        total = np.bincount(self.classes.of, weights=values, minlength=len(self.classes.size))
+        return np.asarray(total / self.classes.size)
+
+    @cached_property
+    def throughput(self) -> Entries:
+        """Entries of thr: a row for each class, and the variables that make its jobs' average throughput."""
+        uses, size = self.uses, self.classes.size
+        variables = np.arange(len(uses.mine))
+        rows = np.concatenate([uses.mine, uses.other[uses.paired]])
+        columns = np.concatenate([variables, variables[uses.paired]])
+        rates = np.concatenate([uses.my_rate, uses.their_rate[uses.paired]])
+        return _summed(rows, columns, rates / size[rows], len(variables))
+
+    def weighted(self, weights: Floats) -> Floats:
+        """sum_c weights[c] thr(c) as gains of y."""
+        rows, columns, values = self.throughput
+        gains = np.bincount(columns, weights=weights[rows] * values, minlength=len(self.uses.mine))
+        return gains.astype(np.float64)
+
+    @cached_property
+    def cost(self) -> Floats:
+        """Dollars per hour of each y."""
+        return np.asarray(self.scale[self.uses.mine] * self.problem.cluster.cost[self.uses.type])
+
+    def reach(self, floor: Floats) -> None:
+        """Rows thr(c) >= ``floor`` (classes,), for those that ask for anything."""
+        rows, columns, values = self.throughput
+        asks = np.flatnonzero(floor > 0)
+        mine = floor[rows] > 0
+        entries = (np.searchsorted(asks, rows[mine]), columns[mine], values[mine])
+        self.rows(entries, floor[asks], np.inf)
+
+    # ---- growing -------------------------------------------------------------------------------
+
+    def rows(
+        self, entries: Entries, low: Floats | float, high: Floats | float, *, scaled: bool = True
+    ) -> Indices:
+        """Add rows ``low <= entries <= high``, numbered from 0 in ``entries``; their numbers here."""
+        row, column, value = entries
+        bounds = np.broadcast_arrays(np.atleast_1d(low), np.atleast_1d(high))
+        count = len(bounds[0])
+        self._entries.append((row + self._rows, column, value))
+        self._row_bounds.append((bounds[0].astype(np.float64), bounds[1].astype(np.float64)))
+        self._scaled.append(np.full(count, scaled))
+        self._rows += count
+        return np.arange(self._rows - count, self._rows)
+
+    def variables(self, count: int, gain: float, low: float, high: float) -> Indices:
+        """Add variables beside y; their columns."""
+        self._gain.append(np.full(count, gain))
+        self._bounds.append((np.full(count, low), np.full(count, high)))
+        self._columns += count
+        return np.arange(self._columns - count, self._columns)
+
+    def gain(self, gain: Floats) -> None:
+        """Add to what y gains."""
+        self._gain[0] = self._gain[0] + gain
+
+    def done(self) -> LinearProgram:
+        """The program as it is now."""
+        rows, columns, values = (np.concatenate(parts) for parts in zip(*self._entries, strict=True))
+        low, high = (np.concatenate(parts) for parts in zip(*self._bounds, strict=True))
+        row_low, row_high = (np.concatenate(parts) for parts in zip(*self._row_bounds, strict=True))
+        return LinearProgram(np.concatenate(self._gain), low, high, rows, columns, values, row_low, row_high)
+
+    def solved(self, method: Method, near: Shares | None = None) -> Optimum:
+        """The optimum of ``done``. Pairs come in as they are worth it, where there are many.
+
+        ``near``: shares that keep all rows, if some are known; their pairs come first.
+        """
+        program, paired = self.done(), self.uses.paired
+        if paired.sum() <= _MANY_PAIRS:
+            return solve(program, method)
+        first = np.ones(self._columns, np.bool_)
+        first[: len(paired)] = ~paired | (self._together(near) if near else False)
+        return sift(program, first, method)
+
+    def _together(self, shares: Shares) -> Flags:
+        """The variables y[c, d, j] of which ``shares`` have some, (columns of y,)."""
+        uses, count, types = self.uses, len(self.classes.size), len(self.problem.cluster.types)
+        if shares.paired is None:
+            return np.zeros(len(uses.mine), np.bool_)
+        pair, type_ = np.nonzero(shares.paired)
+        one, two = self.classes.of[shares.first[pair]], self.classes.of[shares.second[pair]]
+        held = (np.minimum(one, two) * count + np.maximum(one, two)) * types + type_
+        asked = (uses.mine * count + uses.other) * types + uses.type
+        return np.asarray(uses.paired & np.isin(asked, held))
+
+    def scaled_by(self, size: int) -> LinearProgram:
+        """The program as it is now with every bound of a row times the variable ``size``: a cone.
+
+        Bounds added with ``scaled=False`` stay. No row may have two bounds that differ and are not 0.
+        """
+        program, scaled = self.done(), np.concatenate(self._scaled)
+        bound = np.where(np.isfinite(program.row_high), program.row_high, program.row_low)
+        moved = np.flatnonzero(scaled & (bound != 0))
+        return replace(
+            program,
+            rows=np.concatenate([program.rows, moved]),
+            columns=np.concatenate([program.columns, np.full(len(moved), size)]),
+            values=np.concatenate([program.values, -bound[moved]]),
+            row_low=np.where(scaled & np.isfinite(program.row_low), 0.0, program.row_low),
+            row_high=np.where(scaled & np.isfinite(program.row_high), 0.0, program.row_high),
+        )
+
+    # ---- back to jobs --------------------------------------------------------------------------
+
+    def shares(self, x: Floats) -> Shares:
+        """Every job's share of its class's time, from the variables of a solution."""
+        uses, classes = self.uses, self.classes
+        y = np.maximum(x[: len(uses.mine)], 0.0)
+        single = ~uses.paired
+        per_class = np.zeros((len(classes.size), len(self.problem.cluster.types)))
+        per_class[uses.mine[single], uses.type[single]] = y[single] / classes.size[uses.mine[single]]
+        alone = per_class[classes.of]
+        if self.floor is not None and self.problem.kinds.together is None:
+            alone = np.maximum(alone + self._own(self.floor, per_class), 0.0)
+        if self.problem.kinds.together is None:
+            return Shares(alone)
+        return Shares(alone, *self._pairs(y))
+
+    def _own(self, floor: Floats, time: Floats) -> Floats:
+        """What each job has more or less of every type than the mean of its class, for its own floor."""
+        uses, mean = self.uses, self.mean(floor)
+        rates = np.zeros(time.shape)
+        rates[uses.mine, uses.type] = uses.my_rate
+        return np.asarray(
+            (floor - mean[self.classes.of])[:, None] * exchanged(rates, mean, time)[self.classes.of]
+        )
+
+    def _pairs(self, y: Floats) -> Entries:
+        """Class pairs dealt out to job pairs: every job of a class gets the same, by few partners.
+
+        Jobs of c and d lie side by side on a line of length 1, each taking 1/n[c] or 1/n[d] of it; two are
+        partners as far as they overlap. Within a class each job's partners are its neighbours in a ring.
+        """
+        uses, members = (
+            self.uses,
+            np.split(
+                np.argsort(self.classes.of, kind="stable"), np.cumsum(self.classes.size.astype(np.int64))[:-1]
+            ),
+        )
+        parts: list[Entries] = []
+        used = uses.paired & (y > 0)
+        for c, d in {(int(a), int(b)) for a, b in zip(uses.mine[used], uses.other[used], strict=True)}:
+            here = used & (uses.mine == c) & (uses.other == d)
+            time = np.zeros(len(self.problem.cluster.types))
+            time[uses.type[here]] = y[here]
+            first, second, part = (
+                _ring(len(members[c])) if c == d else _overlaps(len(members[c]), len(members[d]))
+            )
+            parts.append((members[c][first], members[d][second], part[:, None] * time))
+        if not parts:
+            return (
+                np.empty(0, np.int64),
+                np.empty(0, np.int64),
+                np.empty((0, len(self.problem.cluster.types))),
+            )
+        first, second, paired = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+        return first, second, paired
+
+
+def _open_rates(problem: ShareProblem, open_to: Flags | None) -> Floats:
+    """(n, k), 0 where closed."""
+    allowed = problem.allowed[problem.jobs.kind] if open_to is None else open_to
+    return np.asarray(np.where(allowed, problem.rates, 0.0))
+
+
+def _summed(rows: Indices, columns: Indices, values: Floats, count: int) -> Entries:
+    """Entries without repeated places: a class beside itself counts in one row twice."""
+    places, where = np.unique(rows * count + columns, return_inverse=True)
+    return places // count, places % count, np.bincount(where, weights=values).astype(np.float64)
+
+
+def _ring(count: int) -> Entries:
+    """Neighbours in a ring of ``count`` >= 2, and their part of the class's paired time."""
+    first = np.arange(count if count > 2 else 1)
+    return first, (first + 1) % count, np.full(len(first), 1.0 / len(first))
+
+
+def _overlaps(left: int, right: int) -> Entries:
+    """Who overlaps whom when 1 is cut into ``left`` and into ``right`` equal pieces, and how far."""
+    cuts = np.unique(np.concatenate([np.arange(left + 1) * right, np.arange(right + 1) * left]))
+    middle = (cuts[1:] + cuts[:-1]) / 2
+    return (
+        (middle // right).astype(np.int64),
+        (middle // left).astype(np.int64),
+        np.diff(cuts) / (left * right),
+    )

@@ -1,0 +1,58 @@
+"""Jobs in an order: first come first served, and the shortest first.
+
+Source: Narayanan 5.4.2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bidbrain.arrays import Floats
+from bidbrain.cluster.policies.base import (
+    Answer,
+    Maximize,
+    TotalThroughput,
+    cannot_run,
+    inverse,
+)
+from bidbrain.cluster.policies.job_weights import most_worth
+from bidbrain.cluster.policies.problem import ShareProblem
+from bidbrain.cluster.solver import Method
+
+
+def fastest(problem: ShareProblem) -> Floats:
+    """thr(m, X_fastest), shape (n,): all of the job's time on the best type that may hold it; 0 for none."""
+    best = np.where(problem.allowed, problem.kinds.rates, 0.0).max(axis=1)
+    return np.asarray(best[problem.jobs.kind])
+
+
+@dataclass(frozen=True, slots=True)
+class Fifo:
+    """max sum_m thr(m, X) / thr(m, X_fastest) (n - m): earlier jobs weigh more, on their fastest types."""
+
+    def share(self, problem: ShareProblem) -> Answer:
+        rank = np.arange(len(problem.jobs.kind))
+        return Maximize(TotalThroughput(lambda seen: _in_order(seen, rank)), method=Method.IPM).share(problem)
+
+
+@dataclass(frozen=True, slots=True)
+class ShortestJobFirst:
+    """min min_m steps[m] / thr(m, X): the job that can end first is given all that speeds it.
+
+    The objective says nothing of the others. They share the rest as under ``Fifo``, in the order in which
+    they could end. The value is in seconds.
+    """
+
+    def share(self, problem: ShareProblem) -> Answer:
+        speed = fastest(problem)
+        least_s = np.divide(problem.jobs.steps, speed, out=np.full(len(speed), np.inf), where=speed > 0)
+        rank = np.argsort(np.argsort(least_s, kind="stable"), kind="stable")
+        floor = np.where(rank == 0, speed * (1 - 1e-9), 0.0)
+        best = most_worth(problem, _in_order(problem, rank), floor)
+        return Answer(best.shares, float(least_s.min(initial=np.inf)), cannot_run(problem))
+
+
+def _in_order(problem: ShareProblem, rank: np.ndarray) -> Floats:
+    return np.asarray((len(rank) - rank) * inverse(fastest(problem)))

@@ -1,0 +1,133 @@
+"""Hazards by age from lifetimes alone: how long machines ran, and whether they were taken or given up.
+
+    x_i         how long machine i was watched
+    lost        whether it was taken then; otherwise it is censored: it lived at least that long
+    d, n        machines lost at an age, and machines still watched just before it
+
+Four forms, from the freest to the stiffest: Kaplan-Meier's product limit, a bathtub, Weibull's power of age
+and a constant. Leaving out the censored ones would take giving a machine up for its death, and counting them
+as lost likewise: both are the classic errors, and half of some records is censored. Refuses to know markets
+and instants.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from bidbrain.arrays import Flags, Floats
+from bidbrain.eviction.capacity.hazard import CERTAIN, HazardCurve
+from pricing_data.model.units import HOUR_S
+
+Fit: TypeAlias = Callable[[Floats, Flags], HazardCurve]
+"""From (ages watched, lost), with at least one loss and none at age 0, to a hazard."""
+
+_CELLS: Final = 400
+"""Cells that a smooth hazard is told in."""
+_BATHTUB_HOURS: Final = ((0.25, 0.5, 1.0, 2.0, 4.0), (0.25, 0.5, 1.0, 2.0))
+"""Time constants tried for the fall at first and for the rise at the end."""
+_EM_STEPS: Final = 400
+
+
+def constant(ages_s: Floats, lost: Flags) -> HazardCurve:
+    """Losses over machine-seconds: the maximum likelihood of a hazard that knows no age."""
+    return HazardCurve.constant(float(np.count_nonzero(lost) / ages_s.sum()))
+
+
+def kaplan_meier(ages_s: Floats, lost: Flags) -> HazardCurve:
+    """The product limit (Kaplan and Meier, JASA 53, 1958): survival is prod (1 - d / n) at every loss's age.
+
+    Between two losses' ages the hazard is spread evenly, so that survival falls without jumps. Where the last
+    machine watched is lost the product limit lets nobody live longer, on the word of one: there d / n counts,
+    as with Nelson and Aalen. After the last loss the mean hazard of the last tenth of all losses goes on.
+    """
+    moments, deaths = np.unique(ages_s[lost], return_counts=True)
+    at_risk = len(ages_s) - np.searchsorted(np.sort(ages_s), moments, side="left")
+    share = deaths / at_risk
+    spent = np.where(share < 1, -np.log1p(-np.minimum(share, 0.999)), share)
+    begins = np.append(0.0, moments[:-1])
+    rates = spent / (moments - begins)
+    return HazardCurve.of(np.append(begins, moments[-1]), np.append(rates, _tail(ages_s, lost)))
+
+
+def _tail(ages_s: Floats, lost: Flags) -> float:
+    """Losses over machine-seconds beyond the age that nine tenths of the losses came before."""
+    since = float(np.quantile(ages_s[lost], 0.9))
+    beyond = float(np.sum(np.maximum(ages_s - since, 0.0)))
+    if beyond == 0:
+        return CERTAIN / HOUR_S
+    return float(np.count_nonzero(ages_s[lost] > since) / beyond)
+
+
+def weibull(ages_s: Floats, lost: Flags) -> HazardCurve:
+    """H(x) = (x / scale)^k by maximum likelihood; k < 1: the longer it ran, the longer it will.
+
+    The scale follows from k; k is where the profile likelihood's slope, which falls in k, crosses zero:
+    1/k + mean(log x | lost) - sum(x^k log x) / sum(x^k).
+    """
+    ages = ages_s[ages_s > 0]
+    logs, mean_lost = np.log(ages), float(np.mean(np.log(ages_s[lost])))
+
+    def slope(shape: float) -> float:
+        powers = np.exp(shape * (logs - logs.max()))
+        return 1 / shape + mean_lost - float(np.sum(powers * logs) / np.sum(powers))
+
+    low, high = 0.02, 50.0
+    while high / low > 1 + 1e-10:
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if slope(middle) > 0 else (low, middle)
+    count = int(np.count_nonzero(lost))
+    scale = float(np.exp(logs.max()) * (np.sum(np.exp(low * (logs - logs.max()))) / count) ** (1 / low))
+    edges = _edges(float(ages.max()))
+    spent = (np.append(edges, 2 * edges[-1]) / scale) ** low
+    return HazardCurve.of(edges, np.diff(spent) / np.diff(np.append(edges, 2 * edges[-1])))
+
+
+def bathtub(ages_s: Floats, lost: Flags) -> HazardCurve:
+    """A hazard that falls at first, stays, and rises towards an end that all machines share.
+
+        r(x) = a e^(-x / t1) + c + z e^((x - L) / t2),    a, c, z >= 0
+
+    as found for machines of 24 h (Kadupitiya, Jadhao and Sharma, arXiv:1911.05160), where L is the longest
+    life. For given time constants the likelihood is concave in (a, c, z); expectation and maximisation share
+    each loss among the three terms. The time constants are the likeliest of a grid.
+    """
+    longest = float(ages_s.max())
+    fits = [
+        _mixed(ages_s, lost, longest, early * HOUR_S, late * HOUR_S)
+        for early in _BATHTUB_HOURS[0]
+        for late in _BATHTUB_HOURS[1]
+    ]
+    return max(fits, key=lambda fit: fit[0])[1]
+
+
+def _mixed(
+    ages_s: Floats, lost: Flags, longest_s: float, early_s: float, late_s: float
+) -> tuple[float, HazardCurve]:
+    """Log likelihood and hazard of the best mixture with these time constants."""
+
+    def terms(ages: Floats) -> Floats:
+        return np.stack([np.exp(-ages / early_s), np.ones_like(ages), np.exp((ages - longest_s) / late_s)])
+
+    def sums(ages: Floats) -> Floats:
+        """Of the terms, integrated from age 0."""
+        risen = late_s * (np.exp((ages - longest_s) / late_s) - math.exp(-longest_s / late_s))
+        return np.stack([-early_s * np.expm1(-ages / early_s), ages, risen])
+
+    at_loss, exposed = terms(ages_s[lost]), sums(ages_s).sum(axis=1)
+    weights = np.full(3, np.count_nonzero(lost) / 3) / exposed
+    for _ in range(_EM_STEPS):
+        weights = weights * (at_loss / (weights @ at_loss)).sum(axis=1) / exposed
+    likelihood = float(np.sum(np.log(weights @ at_loss)) - weights @ exposed)
+    edges = _edges(longest_s)
+    rates = np.diff(weights @ sums(edges)) / np.diff(edges)
+    return likelihood, HazardCurve.of(edges, np.append(rates, float(weights @ terms(edges[-1:])[:, 0])))
+
+
+def _edges(longest_s: float) -> Floats:
+    """Cells fine at both ends, where hazards bend: half spaced evenly, half in the logarithm."""
+    first = np.geomspace(min(1.0, longest_s / 2), longest_s, _CELLS // 2)
+    return np.unique(np.concatenate([[0.0], first, np.linspace(0.0, longest_s, _CELLS // 2)]))

@@ -1,0 +1,154 @@
+"""Beta from recorded prices alone: a machine is evicted when the price exceeds its bid (Harlap 4.3.1).
+
+Only sound where the price clears by bid (AWS until November 2017); elsewhere evictions follow capacity,
+which prices do not show.
+
+    s            a start instant: any moment whose window lies in the known history
+    p(s)         the price it is granted at
+    delta        its bid is p(s) + delta
+    T(s)         time to eviction: from s to the first later step whose price exceeds the bid
+
+Exact and weighted by time over *all* starts, not sampled (``first_passage.py`` does the sums). A price
+holds until the next one recorded, gaps included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from bidbrain.eviction.base import Beta, Evidence
+from bidbrain.eviction.price.confidence import coming_week
+from bidbrain.eviction.price.crossing_index import Recorded
+from bidbrain.eviction.price.first_passage import Passages, Steps
+from bidbrain.eviction.scalar_adapter import Asked
+from pricing_data.model.market import Market, PriceHistory
+from pricing_data.model.units import HOUR_S, Instant, Seconds
+
+_Question: TypeAlias = tuple[Market, float, float]
+"""(market, bid delta, horizon in seconds)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PriceCrossing:
+    """The papers' estimator. Starts count only if ``window_s`` and the horizon both fit before now.
+
+    One set of starts for all horizons up to ``window_s`` makes beta grow with the horizon.
+    """
+
+    window_s: int = HOUR_S
+    recorded: Mapping[Market, Recorded] = field(default_factory=dict, repr=False, compare=False)
+    """Whole series that many histories are the begin of: saves a replay time, and changes no answer."""
+
+    def fit(self, history: PriceHistory, now: Instant) -> FittedPriceCrossing:
+        """Learn from the rows of ``history`` with time <= ``now``. Lazy: a market costs when asked about."""
+        return FittedPriceCrossing(self, history.as_of(now), now)
+
+
+@dataclass(frozen=True, slots=True)
+class FittedPriceCrossing:
+    """Answers of ``PriceCrossing``, computed when first asked for and remembered.
+
+    ``age_s`` is ignored: a start says how long its price level had lasted, not how old a machine was.
+    """
+
+    model: PriceCrossing
+    history: PriceHistory
+    now: Instant
+    _steps: dict[Market, Steps] = field(default_factory=dict, repr=False, compare=False)
+    _found: dict[Market, Recorded] = field(default_factory=dict, repr=False, compare=False)
+    _passages: dict[tuple[Market, float], Passages] = field(default_factory=dict, repr=False, compare=False)
+    _answers: dict[_Question, tuple[float, float]] = field(default_factory=dict, repr=False, compare=False)
+    _chances: dict[tuple[Market, ...], Asked] = field(default_factory=dict, repr=False, compare=False)
+
+    def survival(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> float:
+        """1 - beta; 0 for a negative delta, and where no start is known."""
+        return self._answer(market, bid_delta, horizon_s)[0]
+
+    def eviction_probability(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> float:
+        """Beta: share of the starts whose price exceeds their bid within ``horizon_s``."""
+        return 1.0 - self.survival(market, bid_delta, age_s, horizon_s)
+
+    def expected_uptime(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> Seconds:
+        """Mean of min(T, ``horizon_s``) over the starts; 0 where survival is 0 by default."""
+        return Seconds(self._answer(market, bid_delta, horizon_s)[1])
+
+    def median_time_to_eviction(self, market: Market, bid_delta: float, age_s: float) -> Seconds | None:
+        """Median of T over the starts that were watched long enough; 0 for a negative delta.
+
+        How long is enough is found by doubling: the shortest of 1, 2, 4 ... windows in which half of
+        the starts are evicted. None where the history shows no such window.
+        """
+        if bid_delta < 0:
+            return Seconds(0.0)
+        watched_s = float(self.model.window_s)
+        while self._market(market).starts_s(watched_s) > 0:
+            passages = self._passage(market, bid_delta)
+            if passages.within(watched_s, watched_s)[0] <= 0.5:
+                return Seconds(passages.median(watched_s))
+            watched_s *= 2
+        return None
+
+    def evidence(self, market: Market, horizon_s: float) -> Evidence:
+        """Span of the known prices, and the measure of the starts behind answers for ``horizon_s``."""
+        steps = self._market(market)
+        times = self.history.series(market).times
+        return Evidence(
+            Seconds(steps.now_s),
+            Seconds(steps.starts_s(self._watched(horizon_s))),
+            f"price crossings, {len(times)} price{'' if len(times) == 1 else 's'} of {market}",
+            Instant(int(times[-1])) if len(times) else None,
+        )
+
+    def beta(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> Beta:
+        """See ``Estimates.beta``; the interval is what the coming week should keep to (``confidence.py``)."""
+        evidence = self.evidence(market, horizon_s)
+        if bid_delta < 0:
+            return Beta(1.0, 1.0, 1.0, evidence)
+        share = coming_week(self._market(market), bid_delta, horizon_s, self._watched(horizon_s))
+        return Beta(share.value, share.low, share.high, evidence)
+
+    def chances(self, markets: tuple[Market, ...]) -> Asked:
+        """Of ``markets``, in bulk (``decision_batch.BulkMarkets``)."""
+        if markets not in self._chances:
+            self._chances[markets] = Asked(self, markets)
+        return self._chances[markets]
+
+    def _answer(self, market: Market, bid_delta: float, horizon_s: float) -> tuple[float, float]:
+        """(survival, expected uptime)."""
+        key = (market, bid_delta, horizon_s)
+        if key not in self._answers:
+            total_s = self._market(market).starts_s(self._watched(horizon_s))
+            some = total_s > 0 and bid_delta >= 0
+            self._answers[key] = self._outlook(market, bid_delta, horizon_s) if some else (0.0, 0.0)
+        return self._answers[key]
+
+    def _outlook(self, market: Market, bid_delta: float, horizon_s: float) -> tuple[float, float]:
+        """Where some start is known."""
+        watched_s = self._watched(horizon_s)
+        total_s = self._market(market).starts_s(watched_s)
+        soon = self._recorded(market).within(bid_delta, horizon_s, total_s)
+        return self._passage(market, bid_delta).within(horizon_s, watched_s) if soon is None else soon
+
+    def _recorded(self, market: Market) -> Recorded:
+        """Of the whole series, where that is at hand and begins with what is known here."""
+        if market not in self._found:
+            steps, whole = self._market(market), self.model.recorded.get(market)
+            at_hand = whole is not None and whole.begins_with(steps)
+            self._found[market] = whole if whole is not None and at_hand else Recorded.of(steps)
+        return self._found[market]
+
+    def _watched(self, horizon_s: float) -> float:
+        return max(horizon_s, self.model.window_s)
+
+    def _passage(self, market: Market, bid_delta: float) -> Passages:
+        key = (market, bid_delta)
+        if key not in self._passages:
+            self._passages[key] = Passages.of(self._market(market), bid_delta)
+        return self._passages[key]
+
+    def _market(self, market: Market) -> Steps:
+        if market not in self._steps:
+            self._steps[market] = Steps.of(self.history.series(market), self.now)
+        return self._steps[market]

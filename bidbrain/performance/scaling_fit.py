@@ -1,0 +1,210 @@
+"""phi, sigma, lambda and nu as a running job shows them, in place of the figures it was configured with.
+
+    v        speed         work per second, between two stamps of progress
+    n        machines      of the footprint in force; k of them of one type
+    nu       speeds        work per second of one machine of a type, working alone (``speed_fit.py``)
+    phi      share of ideal speed per doubling: v = phi ** log2(n) x sum k nu
+    sigma, lambda          seconds without progress after machines joined, or were lost
+
+The paper sets all four by hand (Harlap 4.3.1). Here each change of the footprint opens a stretch. Its speed
+is the median over the stretch's later stamps. The time it lost is how much longer its work took than it would
+have at the old speed until the change and at the new one from then on. phi is the median slope of
+log(v / sum k nu) over log2(n) between stretches of different size (Theil 1950, Sen 1968): a slope, so that
+rates which are all wrong by one factor do no harm. Medians throughout, each with its configured value as one
+observation more: a stamp that came late moves nothing. Refuses to know clocks and messages: folded from plain
+values.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from itertools import combinations, pairwise
+from types import MappingProxyType
+from typing import Final
+
+from bidbrain.model import Scaling
+from bidbrain.performance.speed_fit import Speed, Speeds, Spell
+from pricing_data.model.units import Seconds
+
+_KEPT: Final = 32
+"""Observations of one quantity; older ones are forgotten, so that a job that changes is followed."""
+_SETTLED: Final = 4
+"""Intervals between stamps that a stretch needs before it says anything; half of them for its speed."""
+_APART: Final = 0.5
+"""Doublings between two stretches whose slope counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Robust:
+    """The median of what was seen last and of a prior that counts as ``weight`` observations."""
+
+    prior: float
+    weight: int = 1
+    seen: tuple[float, ...] = ()
+
+    @property
+    def value(self) -> float:
+        return statistics.median((*self.seen, *[self.prior] * self.weight))
+
+    def with_seen(self, value: float) -> Robust:
+        """One observation more; what is not finite is none."""
+        return replace(self, seen=(*self.seen, value)[-_KEPT:]) if math.isfinite(value) else self
+
+
+class Change(StrEnum):
+    """Why work stood still: machines that join cost sigma, machines that are lost lambda."""
+
+    JOINED = "joined"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """Work done by a moment: any unit, any origin, neither ever falling."""
+
+    at_s: float
+    work: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """From one change of the footprint to the next."""
+
+    machines: Mapping[str, int]
+    """By type, those that compute."""
+    stamps: tuple[Stamp, ...] = ()
+    """The first one is the last before the change."""
+    change: Change | None = None
+    changed_at_s: float = 0.0
+    old_speed: float | None = None
+    """Before the change; None where that stretch was too short to tell."""
+
+    @property
+    def count(self) -> int:
+        return sum(self.machines.values())
+
+    @property
+    def speed(self) -> float | None:
+        """Median work per second over the later half of the intervals; None while there are too few."""
+        after = [stamp for stamp in self.stamps if stamp.at_s >= self.changed_at_s]
+        pairs = [(a, b) for a, b in pairwise(after) if b.at_s > a.at_s]
+        if len(pairs) < _SETTLED:
+            return None
+        return statistics.median((b.work - a.work) / (b.at_s - a.at_s) for a, b in pairs[len(pairs) // 2 :])
+
+    def spell(self, speed: float) -> Spell:
+        """What it says of its types: ``speed`` is as if none of its machines waited for another."""
+        seconds = self.stamps[-1].at_s - self.changed_at_s if self.stamps else 0.0
+        machines = tuple(sorted((name, count) for name, count in self.machines.items() if count))
+        return Spell(machines, speed, max(seconds, 0.0))
+
+    @property
+    def lost_s(self) -> Seconds | None:
+        """Seconds without progress that the change cost; None where that cannot be told."""
+        speed = self.speed
+        if self.change is None or speed is None or self.old_speed is None or speed <= 0:
+            return None
+        first, last = self.stamps[0], self.stamps[-1]
+        before_s = max(self.changed_at_s - first.at_s, 0.0)
+        rest = last.work - first.work - self.old_speed * before_s
+        return Seconds(max(last.at_s - first.at_s - before_s - rest / speed, 0.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What is believed of a job so far. Values: folding a stamp or a change gives a new one."""
+
+    log_phi: Robust
+    sigma_s: Robust
+    lambda_s: Robust
+    speeds: Speeds
+    """nu by type."""
+    sizes: tuple[tuple[float, float], ...] = ()
+    """(log2 n, log(v / sum k nu)) of the stretches that were long enough."""
+    now: Stretch = field(default_factory=lambda: Stretch(MappingProxyType({})))
+
+    @classmethod
+    def begin(cls, scaling: Scaling, rates: Mapping[str, float], machines: Mapping[str, int]) -> Measured:
+        """Configured figures, believed until something is seen. ``rates`` must name every type to come."""
+        return cls(
+            log_phi=Robust(math.log(scaling.phi)),
+            sigma_s=Robust(scaling.sigma_s),
+            lambda_s=Robust(scaling.lambda_s),
+            speeds=Speeds(tuple(sorted(rates.items()))),
+            now=Stretch(machines),
+        )
+
+    def progressed(self, stamp: Stamp) -> Measured:
+        """Work was reported; the oldest stamps of a long stretch are forgotten."""
+        stamps = (*self.now.stamps, stamp)
+        if len(stamps) > 2 * _KEPT:
+            stamps = (stamps[0], *stamps[2:])
+        return replace(self, now=replace(self.now, stamps=stamps))
+
+    def changed(self, at_s: float, change: Change, machines: Mapping[str, int]) -> Measured:
+        """The footprint became ``machines``: what the stretch before it showed is drawn from it.
+
+        Raises KeyError where ``machines`` has a type without a rate.
+        """
+        known = dict(self.speeds.nominal)
+        for name in machines:
+            if name not in known:
+                raise KeyError(f"no rate for {name}: give Measured.begin one for every type of the job")
+        closed = self._closed()
+        opened = Stretch(machines, self.now.stamps[-1:], change, at_s, self.now.speed)
+        return replace(closed, now=opened)
+
+    def scaling(self, configured: Scaling) -> Scaling:
+        """``configured`` with what was measured, the stretch of now included."""
+        seen = self._closed()
+        return replace(
+            configured,
+            phi=min(math.exp(seen.log_phi.value), 1.0),
+            sigma_s=Seconds(seen.sigma_s.value),
+            lambda_s=Seconds(seen.lambda_s.value),
+        )
+
+    def fitted(self) -> dict[str, Speed]:
+        """nu of every type, with intervals, the stretch of now included."""
+        return self._closed().speeds.fitted()
+
+    def seen_on(self) -> frozenset[str]:
+        """The types whose machines took part in what ``fitted`` rests on."""
+        return frozenset(name for spell in self._closed().speeds.spells for name, _ in spell.machines)
+
+    def surely(self) -> dict[str, float]:
+        """nu that a promise may rest on: a type not seen yet reaches no more of its nominal speed than the
+        slowest that was. What it shares with them lowers its mean by less, for types that were never seen
+        are believed to be as fast as their cores.
+        """
+        speeds = self._closed().speeds
+        nominal = dict(speeds.nominal)
+        values = {name: speed.value for name, speed in speeds.fitted().items()}
+        seen = {name for spell in speeds.spells for name, _ in spell.machines}
+        least = min((values[name] / nominal[name] for name in seen), default=math.inf)
+        return {name: v if name in seen else min(v, least * nominal[name]) for name, v in values.items()}
+
+    def _closed(self) -> Measured:
+        """With the lessons of the stretch of now, where it is long enough for any."""
+        speed, lost_s = self.now.speed, self.now.lost_s
+        if speed is None or speed <= 0 or not self.now.count:  # work of machines that were gone by then
+            return self
+        nominal = dict(self.speeds.nominal)
+        ideal = sum(count * nominal[name] for name, count in self.now.machines.items())
+        sizes = (*self.sizes, (math.log2(max(self.now.count, 1)), math.log(speed / ideal)))[-_KEPT:]
+        slopes = tuple((b - a) / (y - x) for (x, a), (y, b) in combinations(sizes, 2) if abs(y - x) >= _APART)
+        measured = replace(self, sizes=sizes, log_phi=replace(self.log_phi, seen=slopes))
+        spell = self.now.spell(speed / measured._efficiency(self.now.count))
+        measured = replace(measured, speeds=self.speeds.with_spell(spell))
+        if lost_s is None:
+            return measured
+        if self.now.change is Change.JOINED:
+            return replace(measured, sigma_s=self.sigma_s.with_seen(lost_s))
+        return replace(measured, lambda_s=self.lambda_s.with_seen(lost_s))
+
+    def _efficiency(self, machines: int) -> float:
+        return float(math.exp(min(self.log_phi.value, 0.0) * math.log2(max(machines, 1))))

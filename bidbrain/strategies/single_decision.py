@@ -1,0 +1,72 @@
+"""A batch strategy asked about one running job: its answer as a ``Decision``, said in a sentence."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from bidbrain.arrays import Flags
+from bidbrain.bidding.decision_batch import Codes, Moments, Setting
+from bidbrain.bidding.footprint import held, reckon
+from bidbrain.bidding.observation_batch import Single
+from bidbrain.model import Action, Decision, Observation
+from bidbrain.strategies.base import NOTHING, Requests
+from pricing_data.model.units import UsdPerHour
+
+
+class Batched(Protocol):
+    """The batch half of a strategy."""
+
+    def request(self, setting: Setting, at: Moments) -> Requests: ...
+
+    def renew(self, setting: Setting, at: Moments, place: Codes) -> Flags: ...
+
+
+def decide_one(strategy: Batched, observation: Observation, because: str) -> Decision:
+    """``request`` for a batch of one; ``because`` says what the strategy always does."""
+    single = Single.of(observation)
+    wanted = strategy.request(single.setting, single.at)
+    if wanted.market[0] == NOTHING:
+        return _decision(observation, single, Action.HOLD, f"Nothing to ask for: {because}.")
+    market, count, bid = single.setting.markets[wanted.market[0]], int(wanted.count[0]), float(wanted.bid[0])
+    terms = f"bid ${bid:.4f}" if np.isfinite(bid) else "on demand"
+    decision = _decision(observation, single, Action.ACQUIRE, f"{count} x {market}, {terms}: {because}.")
+    return Decision(
+        at=decision.at,
+        action=decision.action,
+        cost_per_work_now=decision.cost_per_work_now,
+        why=decision.why,
+        weighed=(),
+        considered=len(single.setting.markets),
+        market=market,
+        count=count,
+        bid=UsdPerHour(bid) if np.isfinite(bid) else None,
+    )
+
+
+def renew_one(strategy: Batched, observation: Observation, holding_id: str, because: str) -> Decision:
+    """``renew`` for a batch of one. Raises KeyError where there is no such holding."""
+    holding = observation.holding(holding_id)
+    single = Single.of(observation)
+    stays = strategy.renew(single.setting, single.at, np.array([observation.footprint.index(holding)]))[0]
+    action = Action.RENEW if stays else Action.TERMINATE
+    decision = _decision(observation, single, action, f"{holding.market}, {action}: {because}.")
+    return Decision(
+        at=decision.at,
+        action=action,
+        cost_per_work_now=decision.cost_per_work_now,
+        why=decision.why,
+        weighed=(),
+        considered=2,
+        holding=holding.id,
+        market=holding.market,
+        count=holding.counts_for,
+        bid=None if holding.on_demand else holding.bid,
+    )
+
+
+def _decision(observation: Observation, single: Single, action: Action, why: str) -> Decision:
+    footprint = held(single.setting, single.at)
+    now = reckon(single.setting, footprint, single.at.work_left, changes=False)
+    return Decision(observation.now, action, float(now.cost_per_work[0]), why, (), 0)

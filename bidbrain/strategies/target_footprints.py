@@ -1,0 +1,62 @@
+"""The footprints a deadline may be reckoned with: the job's most machines, of each type to be had on demand.
+
+Which of them it is, ``deadline_inputs.py`` says: what keeps a promise for least depends on the work and the time left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bidbrain.model import Observation, Offer
+from pricing_data.model.market import Market
+from pricing_data.model.units import UsdPerHour
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The footprint that the deadline is reckoned with."""
+
+    market: Market
+    """Where its machines are had on demand."""
+    count: int
+    cores: float
+    """Of one of them."""
+    speed: float
+    """Core-seconds per second, reliable machines included where they work."""
+    on_demand: UsdPerHour
+    """Of all its machines together."""
+    spot: UsdPerHour
+    """The same cores in the cheapest spot market; the on-demand price where there is none below it."""
+
+
+def targets(observation: Observation) -> tuple[Target, ...]:
+    """The most machines the job may have, of every market where it may rent; ValueError where there is none.
+
+    Of markets that are alike on demand (zones, mostly) the first, or the one in which machines are rented.
+    """
+    rentable = [offer for offer in observation.offers if offer.rentable]
+    if not rentable:
+        raise ValueError("a deadline needs a market whose on-demand price is known")
+    rented = {holding.market for holding in observation.footprint if holding.on_demand}
+    offers = sorted(rentable, key=lambda o: (o.market not in rented, o.market))
+    below = min((o.price / o.cores for o in fair_offers(observation)), default=None)
+    kinds: dict[tuple[float, float], Target] = {}
+    for offer in offers:
+        kind = min(offer.cores, offer.surely), offer.on_demand
+        if kind not in kinds:
+            kinds[kind] = _target(observation, offer, below)
+    return tuple(kinds.values())
+
+
+def _target(observation: Observation, offer: Offer, below: float | None) -> Target:
+    """``below``: dollars per core-hour of the cheapest spot market."""
+    count, cores = observation.limits.max_instances, min(offer.cores, offer.surely)
+    on_demand = UsdPerHour(count * offer.on_demand)
+    spot = on_demand if below is None else UsdPerHour(min(count * cores * below, on_demand))
+    speed = observation.scaling.speed([(count, cores)], observation.reliable)
+    return Target(offer.market, count, cores, speed, on_demand, spot)
+
+
+def fair_offers(observation: Observation) -> list[Offer]:
+    """Where spot machines can be had for less than on demand."""
+    return [offer for offer in observation.offers if offer.open and offer.price < offer.on_demand]
