@@ -10,8 +10,8 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from agileml.hosts.ray.running import run
-    from agileml.saved import load_model
+    from agileml.data.model_files import load_model
+    from agileml.ray.run import run
 
 __all__ = ["load_model", "run"]
 
@@ -20,7 +20,7 @@ def __getattr__(name: str) -> object:
     """``run`` and ``load_model``, imported when first asked for."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = "agileml.hosts.ray.running" if name == "run" else "agileml.saved"
+    home = "agileml.ray.run" if name == "run" else "agileml.data.model_files"
     try:
         return getattr(importlib.import_module(home), name)
     except ModuleNotFoundError as error:

@@ -21,8 +21,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from agileml.app import Application, ApplicationError, ApplicationFault, Called, asked, load_application
-from agileml.sampling import MOST_VALUES, Sample
+from agileml.api import (
+    Application,
+    ApplicationError,
+    ApplicationFault,
+    Called,
+    asked,
+    load_application,
+)
+from agileml.data.sampling import MOST_VALUES, Sample
 
 TAKES_AT_MOST_S: Final = 60.0
 """It takes three on an idle computer. A limit of processor time would make its clock coarse."""

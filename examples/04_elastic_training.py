@@ -10,13 +10,20 @@ from pathlib import Path
 
 from agileml.apps.mf import MatrixFactorization
 from agileml.apps.planted import planted_ratings, write_ratings
-from agileml.commands import Finished, Progressed, RolledBack, SafeToKill
-from agileml.events import EvictionWarned, MachineJoined, MachineLost, MachineReleased, Setup, Tier
-from agileml.hosts.client import TrainingClient
-from agileml.hosts.job import Job, JobFolder
-from agileml.hosts.local import LocalHost
-from agileml.tables import Table
-from agileml.telemetry import ObjectiveAt
+from agileml.client import TrainingClient
+from agileml.data.tables import Table
+from agileml.job import Job, JobFolder
+from agileml.node.hosts.local import LocalHost
+from agileml.protocol.commands import Finished, Progressed, RolledBack, SafeToKill
+from agileml.protocol.events import (
+    EvictionWarned,
+    MachineJoined,
+    MachineLost,
+    MachineReleased,
+    Setup,
+    Tier,
+)
+from agileml.protocol.telemetry import ObjectiveAt
 
 WARNED_AT, KILLED_AT = 15, 30
 

@@ -18,8 +18,8 @@ from ray.cluster_utils import Cluster
 
 import agileml
 from agileml.apps.planted import planted_ratings, write_ratings
-from agileml.commands import JoinedTraining, RolledBack, SafeToKill
-from agileml.telemetry import ObjectiveAt, Upward
+from agileml.protocol.commands import JoinedTraining, RolledBack, SafeToKill
+from agileml.protocol.telemetry import ObjectiveAt, Upward
 
 LOOPBACK = "127.0.0.2"
 

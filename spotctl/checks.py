@@ -14,8 +14,8 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from agileml.app import Application, ApplicationError, load_application
-from agileml.places import Place
+from agileml.api import Application, ApplicationError, load_application
+from agileml.node.object_folder import Place
 from spotctl.config import Command, JobSpec
 from spotctl.control.terms import Terms
 from spotctl.errors import JobError
@@ -97,7 +97,7 @@ def _check_model_checkpoints(spec: JobSpec) -> None:
     """That they can be written, and read where the job is to go on from them."""
     if spec.checkpoint is None:
         return
-    from agileml.hosts.stored import CheckpointError, newest
+    from agileml.data.checkpoint_store import CheckpointError, newest
 
     place = place_of(spec)
     try:
@@ -122,10 +122,10 @@ def _check_command(settings: Settings, _: Terms) -> None:
     spec, command = settings.spec, settings.spec.command
     if command is None or settings.world is not WorldKind.LOCAL:
         return
-    from agileml.hosts import marked
-    from spotctl.command.store import CheckpointStore, StoreError
+    from agileml.node.agent import process_tree
+    from agileml.node.programs.checkpoint_store import CheckpointStore, StoreError
 
-    if not marked.supported():
+    if not process_tree.supported():
         raise JobError("engine", "command needs Linux here: its /proc tells what belongs to a machine")
     _check_secrets(command)
     if command.checkpoint.store is not None:

@@ -22,7 +22,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from agileml.hosts import marked
+from agileml.node.agent import process_tree
 from spotctl.modelsize import memory_of_computer
 from spotctl.orphans import orphans
 from spotctl.runs import Runs
@@ -90,7 +90,7 @@ def _python() -> Finding:
 
 
 def _system() -> Finding:
-    if marked.supported():
+    if process_tree.supported():
         return Finding("system", Verdict.OK, f"{sys.platform}, /proc tells what belongs to a machine")
     advice = "elastic training runs; jobs with `run` need Linux, whose /proc tells what belongs to a machine"
     return Finding("system", Verdict.NOTE, sys.platform, advice)

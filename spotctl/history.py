@@ -24,7 +24,7 @@ from spotctl.runs import Run
 from spotctl.timesource import wall_clock
 
 if TYPE_CHECKING:
-    from agileml.hosts.doing import Wait
+    from agileml.node.agent.watchdog import Wait
     from spotctl.control.state import State
 
 UNATTENDED: Final = "unattended"
@@ -94,7 +94,7 @@ def run_status(run: Run, state: State) -> dict[str, Any]:
 
 def waits_of(run: Run, state: State) -> tuple[Wait, ...]:
     """Returns what processes of its machines take longer over than ever, as they say themselves."""
-    from agileml.hosts.doing import waits
+    from agileml.node.agent.watchdog import waits
 
     live = {instance.name for instance in state.live()}
     return tuple(wait for wait in waits(run.machines) if wait.machine in live) if live else ()
@@ -116,7 +116,7 @@ def lease_ends(run: Run, state: State) -> Instant | None:
     """Returns when machines that nobody drives end themselves, or did; None where somebody drives."""
     if state.closed is not None or run.is_live():
         return None
-    from agileml.hosts.nominal import lapses_at  # only of runs that were left
+    from agileml.node.hosts.nominal_time import lapses_at  # only of runs that were left
 
     at = lapses_at(run.training)
     return None if at is None or not math.isfinite(at) else Instant(int(at))

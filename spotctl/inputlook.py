@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import agileml
-from agileml.app import (
+from agileml.api import (
     Application,
     ApplicationError,
     ApplicationFault,
@@ -41,7 +41,7 @@ from spotctl.pricecache import prune
 from spotctl.timesource import wall_clock
 
 if TYPE_CHECKING:
-    from agileml.tables import Table
+    from agileml.data.tables import Table
 
 Limit = Callable[[int], None]
 """Raises JobError for a model of so many bytes."""
@@ -96,9 +96,9 @@ def look_at_input(spec: JobSpec, app: Application, limit: Limit) -> InputSize:
 
 
 def _look(spec: JobSpec, app: Application, limit: Limit) -> InputSize:
-    from agileml.looking import describe_input
-    from agileml.sampling import Sample  # brings DuckDB and pandas, which only an unknown input needs
-    from agileml.tables import Table
+    from agileml.data.file_survey import describe_input
+    from agileml.data.sampling import Sample  # brings DuckDB and pandas, which only an unknown input needs
+    from agileml.data.tables import Table
 
     sample = Sample(spec.data, app.columns, spec.columns)
     counts = sample.counts()
@@ -154,7 +154,7 @@ def _key(spec: JobSpec) -> str | None:
 
     To look at a plan makes no home, so nothing is kept before there is one.
     """
-    from agileml.fingerprints import digest_of, digest_of_package
+    from agileml.data.fingerprints import digest_of, digest_of_package
 
     if not default_root().exists():
         return None
@@ -182,8 +182,8 @@ def _key(spec: JobSpec) -> str | None:
 
 def _stats(location: str) -> Iterator[tuple[str, tuple[int, ...] | None]]:
     """The local files of an input and the vocabularies beside them, each with what changes when it does."""
-    from agileml.fingerprints import stat_of
-    from agileml.sources import find_files, is_local, vocabulary_of
+    from agileml.data.fingerprints import stat_of
+    from agileml.data.sources import find_files, is_local, vocabulary_of
 
     if "://" in location:
         return  # asking a store twice would take longer than it saves

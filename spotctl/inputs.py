@@ -1,6 +1,6 @@
 """Cut input, shared between runs: each content is cut once, whoever launches it how often (decision 40).
 
-ROOT/inputs/KEY/           shards and all else that agileml.input reads, whole
+ROOT/inputs/KEY/           shards and all else that agileml.data.shards reads, whole
 ROOT/inputs/KEY/about.json what it was cut from, and how large it is; touched when a run takes it
 ROOT/inputs/KEY.part/      one that is being cut, or was when its process was killed
 ROOT/inputs/KEY.lock       held by who cuts it or removes it
@@ -30,9 +30,9 @@ import agileml
 from spotctl.timesource import pause, wall_clock
 
 if TYPE_CHECKING:  # cutting loads DuckDB and NumPy, and most who look here cut nothing
-    from agileml.fingerprints import Fingerprints, Stat
-    from agileml.hosts.job import Job
-    from agileml.partition import Shape
+    from agileml.data.fingerprints import Fingerprints, Stat
+    from agileml.job import Job
+    from agileml.server.partition import Shape
 
 CLAIM: Final = "input"
 """Within a run's folder: the key of the input that it uses."""
@@ -67,7 +67,7 @@ class InputStore:
         The run claims it first. ``check`` is called now and then and may raise to give up. Raises
         ApplicationError where the input is not what the application expects, or changes meanwhile.
         """
-        from agileml.input import Input
+        from agileml.data.shards import Input
         from spotctl.ledger import sync_folder
 
         before = self._fingerprint(source, check)
@@ -88,9 +88,9 @@ class InputStore:
 
     def _cut(self, job: Job, source: str, key: str, before: Fingerprints, check: Callable[[], None]) -> None:
         """Cuts aside, and puts it in its place when it is whole and on the disk."""
-        from agileml.app import ApplicationError
-        from agileml.cutting import cut_input
-        from agileml.fingerprints import changed_since
+        from agileml.api import ApplicationError
+        from agileml.data.fingerprints import changed_since
+        from agileml.data.sharding import cut_input
         from spotctl.ledger import sync_folder
 
         part = self.folder / f"{key}.part"
@@ -196,7 +196,7 @@ class InputStore:
 
     def _fingerprint(self, source: str, check: Callable[[], None]) -> Fingerprints:
         """Remembers digests, so that a large file is read for its digest once."""
-        from agileml.fingerprints import fingerprint
+        from agileml.data.fingerprints import fingerprint
 
         remembered = self._digests()
 
@@ -235,7 +235,7 @@ def claim_of(run_folder: Path) -> str | None:
 
 def key_of(job: Job, content: Fingerprints) -> str:
     """Returns the name of an input, which follows from all that cutting it depends on."""
-    from agileml.fingerprints import digest_of, digest_of_package
+    from agileml.data.fingerprints import digest_of, digest_of_package
 
     parts = {
         "files": content.files,
@@ -259,7 +259,7 @@ def source_of_application(reference: str, program: Path | None) -> list[str]:
 
     ``program``: what it was loaded from, where that is a file and not a module.
     """
-    from agileml.fingerprints import digest_of_package
+    from agileml.data.fingerprints import digest_of_package
 
     place = reference.rpartition(":")[0]
     if program is None:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from agileml.places import Place
+from agileml.node.object_folder import Place
 from spotctl.errors import JobError
 
 if TYPE_CHECKING:  # a plan asks here whether files can be written, and needs neither
-    from agileml.hosts.job import JobFolder
-    from spotctl.command.store import CheckpointStore, Stored
+    from agileml.job import JobFolder
+    from agileml.node.programs.checkpoint_store import CheckpointStore, Stored
 
 LATEST: Final = "latest"
 """Within an output: leads to what the newest run has put there."""
@@ -105,7 +105,7 @@ def keep_checkpoint(location: str, output: str, run: str) -> str:
     cannot be made leaves the one in the store, and says so. Raises NotKept where the store cannot be read any
     more.
     """
-    from spotctl.command.store import CheckpointStore, StoreError
+    from agileml.node.programs.checkpoint_store import CheckpointStore, StoreError
 
     try:
         store = CheckpointStore(location)

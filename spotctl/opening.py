@@ -141,7 +141,7 @@ def settings_of(run: Run) -> Settings:
 
 def undriven_now(run: Run) -> float | None:
     """Returns the nominal time of a run that nobody drives, by its machines' clock; None without one."""
-    from agileml.hosts.nominal import NominalClock  # only where there are processes
+    from agileml.node.hosts.nominal_time import NominalClock  # only where there are processes
 
     clock = NominalClock.of(run.training)
     return None if clock is None else clock.undriven_at(wall_clock())

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from agileml.hosts.local import LocalHost
+from agileml.node.hosts.local import LocalHost
 from spotctl.control.events import Ask
 from spotctl.errors import NothingToDo, SpotctlError
 from spotctl.runs import Run, Runs

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from agileml.hosts.local import LocalHost
+from agileml.node.hosts.local import LocalHost
 from pricing_data.model.units import Seconds, parse_duration
 from spotctl.errors import LedgerError, SpotctlError, UsageError
 from spotctl.inputs import CLAIM, InputStore, claim_of

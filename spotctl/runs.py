@@ -71,7 +71,7 @@ class Run:
 
     @property
     def training(self) -> Path:
-        """The folder of the elastic trainer (``agileml.hosts.job.JobFolder``)."""
+        """The folder of the elastic trainer (``agileml.job.JobFolder``)."""
         return self.folder / "training"
 
     @property
@@ -136,7 +136,7 @@ class Run:
 
     def died_of(self) -> str | None:
         """Of what processes of its machines died over and over; None where none did."""
-        from agileml.hosts.deaths import died_of  # only who asks for it reads logs
+        from agileml.node.agent.crash_reports import died_of  # only who asks for it reads logs
 
         return died_of(self.machines)
 
@@ -158,7 +158,7 @@ class Run:
 
     def discard(self) -> None:
         """Forget the run: it was refused before any machine was asked for."""
-        from agileml.hosts.job import JobFolder  # only who refuses needs it
+        from agileml.job import JobFolder  # only who refuses needs it
 
         JobFolder(self.training).remove_sockets()  # which are not below the run's folder
         shutil.rmtree(self.folder)

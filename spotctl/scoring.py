@@ -18,9 +18,9 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, Final
 
-from agileml.app import ApplicationError, HasReference, asked
-from agileml.hosts.environment import machine_environment
-from agileml.hosts.job import JobFolder
+from agileml.api import ApplicationError, HasReference, asked
+from agileml.job import JobFolder
+from agileml.node.agent.environment import machine_environment
 from spotctl.report.final import Score, Unscored
 from spotctl.timesource import stopwatch
 
@@ -124,7 +124,7 @@ def find_score(training: JobFolder, data: str) -> Iterator[dict[str, Any]]:
     name = app.reference_name if isinstance(app, HasReference) else None
     yield {"metric": app.metric, "value": value, "reference_name": name}
     if isinstance(app, HasReference):
-        from agileml.tables import Table  # brings pandas and DuckDB
+        from agileml.data.tables import Table  # brings pandas and DuckDB
 
         with asked("the trusted solver"):
             for sweeps, reference in enumerate(

@@ -154,7 +154,7 @@ def _take_machines(run: Run, because: Exception) -> None:
 
     Raises SpotctlError to say so; returns where another process runs the job, whose machines they are.
     """
-    from agileml.hosts.local import LocalHost  # processes, only where they are wanted
+    from agileml.node.hosts.local import LocalHost  # processes, only where they are wanted
 
     told = because if isinstance(because, SpotctlError | OSError) else repr(because)
     try:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import numpy.typing as npt
 
-from agileml.app import ApplicationError, Arrays, Columns, Kind
+from agileml.api import ApplicationError, Arrays, Columns, Kind
 from agileml.apps.tally import Tally
 
 if TYPE_CHECKING:
-    from agileml.tables import Table
+    from agileml.data.tables import Table
 
 Ints = npt.NDArray[np.int64]
 

@@ -12,8 +12,8 @@ from typing import Any, TypeVar, cast
 import numba as nb
 import numpy as np
 
-from agileml.app import Arrays
-from agileml.messages import Matrix
+from agileml.api import Arrays
+from agileml.protocol.messages import Matrix
 
 Loop = TypeVar("Loop", bound=Callable[..., Any])
 

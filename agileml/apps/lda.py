@@ -28,13 +28,13 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import numpy as np
 import numpy.typing as npt
 
-from agileml.app import ApplicationError, Arrays, Columns, Counts, Kind, Outcome, Survey
+from agileml.api import ApplicationError, Arrays, Columns, Counts, Kind, Outcome, Survey
 from agileml.apps import bags
-from agileml.messages import Matrix, Patch, Rows
-from agileml.partition import Shape
+from agileml.protocol.messages import Matrix, Patch, Rows
+from agileml.server.partition import Shape
 
 if TYPE_CHECKING:
-    from agileml.tables import Table
+    from agileml.data.tables import Table
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

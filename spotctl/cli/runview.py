@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agileml.hosts.doing import Wait
+from agileml.node.agent.watchdog import Wait
 from pricing_data.model.units import format_instant
 from spotctl import background
 from spotctl.cli import words

@@ -12,7 +12,7 @@ from spotctl.modelsize import BYTES_PER_VALUE
 from spotctl.settings import DEFAULT_SPEED, LaunchOptions
 
 if TYPE_CHECKING:
-    from agileml.app import Counts
+    from agileml.api import Counts
 
 SLOWER: Final = 1.5
 """Times that this computer may be slower than prices pass before a bill is said to suffer."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from agileml.events import Tier
-from agileml.hosts.local import LocalHost
+from agileml.node.hosts.local import LocalHost
+from agileml.protocol.events import Tier
 from pricing_data.model.units import Instant
 from spotctl.providers.base import Notice, Offering, Order, Report, Standing
 from spotctl.providers.simulated import SimulatedProvider

@@ -4,7 +4,7 @@ ROOT/queues/NAME/lock              held by the process that runs the queue
 ROOT/queues/NAME/requests.jsonl    jobs to be added and removed, by whatever process, numbered by their lines
 ROOT/queues/NAME/RUN/journal.jsonl one run of the queue
 
-Lines are JSON, whole or not there (``spotctl.command.mailbox``): each is on the disk before anything follows
+Lines are JSON, whole or not there (``agileml.node.programs.jsonl_log``): each is on the disk before anything follows
 from it.
 """
 
@@ -20,10 +20,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Self, TypeAlias
 
+from agileml.node.programs.jsonl_log import Inbox, Outbox
 from bidbrain.cluster.lease import Lease
 from pricing_data.model.units import Instant, MicroUsd
 from spotctl.codec import from_json, to_json
-from spotctl.command.mailbox import Inbox, Outbox
 from spotctl.errors import AlreadyRunning, LedgerError
 from spotctl.ledger import sync_folder
 from spotctl.queue.requests import Asked, Request, Requests

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from agileml.node.programs.jsonl_log import Inbox, Outbox
 from spotctl.codec import from_json, to_json
-from spotctl.command.mailbox import Inbox, Outbox
 from spotctl.errors import LedgerError
 from spotctl.ledger import sync_folder
 from spotctl.queue.spec import Member, parse_member

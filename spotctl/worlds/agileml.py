@@ -11,12 +11,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, TypeAlias, assert_never
 
-from agileml import commands as c
-from agileml import events as a
-from agileml.hosts.client import TrainingClient
-from agileml.hosts.stored import CheckpointError
-from agileml.stopping import Settling
-from agileml.telemetry import MachineGivenUp, ObjectiveAt, Upward
+from agileml.client import TrainingClient
+from agileml.controller.stopping import Settling
+from agileml.data.checkpoint_store import CheckpointError
+from agileml.protocol import commands as c
+from agileml.protocol import events as a
+from agileml.protocol.telemetry import MachineGivenUp, ObjectiveAt, Upward
 from pricing_data.model.units import Instant
 from spotctl.control import events as e
 from spotctl.control.terms import Terms

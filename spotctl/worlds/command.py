@@ -11,12 +11,12 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final, assert_never
 
-from agileml.listening import Listening
+from agileml.node.liveness import Listening
+from agileml.node.programs import messages as m
+from agileml.node.programs import supervisor as s
+from agileml.node.programs.job_folder import CommandFolder
+from agileml.node.programs.jsonl_log import Inbox, Outbox
 from pricing_data.model.units import Instant
-from spotctl.command import messages as m
-from spotctl.command import supervisor as s
-from spotctl.command.folder import CommandFolder
-from spotctl.command.mailbox import Inbox, Outbox
 from spotctl.control import events as e
 from spotctl.control.terms import Terms
 from spotctl.models import NotKept

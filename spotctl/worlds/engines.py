@@ -6,19 +6,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from agileml.app import ApplicationError, ApplicationFault
-from agileml.events import Setup
-from agileml.hosts.client import TrainingClient
-from agileml.hosts.job import Job, JobFolder, Timing
-from agileml.hosts.local import LocalHost
-from agileml.hosts.stored import CheckpointError, forget, newest
-from agileml.partition import Shape
-from agileml.saved import partition_file
+from agileml.api import ApplicationError, ApplicationFault
+from agileml.client import TrainingClient
+from agileml.data.checkpoint_store import CheckpointError, forget, newest
+from agileml.data.model_files import partition_file
+from agileml.job import Job, JobFolder, Timing
+from agileml.node.hosts.local import LocalHost
+from agileml.node.programs import messages as m
+from agileml.node.programs.job_folder import CommandFolder, Description
+from agileml.node.programs.jsonl_log import Inbox
+from agileml.node.programs.local_host import DiskHost
+from agileml.protocol.events import Setup
+from agileml.server.partition import Shape
 from spotctl.checks import place_of
-from spotctl.command import messages as m
-from spotctl.command.disk_host import DiskHost
-from spotctl.command.folder import CommandFolder, Description
-from spotctl.command.mailbox import Inbox
 from spotctl.config import Command, JobSpec
 from spotctl.control import events as e
 from spotctl.control.state import State

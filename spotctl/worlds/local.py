@@ -7,9 +7,9 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
-from agileml.hosts.job import JobFolder
-from agileml.hosts.local import LocalHost
-from agileml.hosts.nominal import ClockDriver, NominalClock
+from agileml.job import JobFolder
+from agileml.node.hosts.local import LocalHost
+from agileml.node.hosts.nominal_time import ClockDriver, NominalClock
 from pricing_data.model.billing import End
 from pricing_data.model.units import Instant
 from spotctl.control import events as e

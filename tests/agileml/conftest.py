@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.agileml.ray_cluster import RayCluster
+    from tests.agileml.processes.ray_cluster import RayCluster
 
 
 @pytest.fixture(scope="module")
 def ray_head() -> Iterator[RayCluster]:
-    from tests.agileml.ray_cluster import ray_cluster
+    from tests.agileml.processes.ray_cluster import ray_cluster
 
     with ray_cluster() as made:
         yield made

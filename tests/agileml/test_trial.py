@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agileml.app import ApplicationError, HasClockEstimate, load_application
-from agileml.sampling import Sample
+from agileml.api import ApplicationError, HasClockEstimate, load_application
+from agileml.data.sampling import Sample
 from agileml.trial import Trial, measure_clock, run_trial
 
 MF = "agileml.apps.mf:MatrixFactorization"

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from agileml.app import Arrays, Columns, Kind, Outcome, Survey
-from agileml.messages import Matrix, Patch, Rows
-from agileml.partition import Shape
+from agileml.api import Arrays, Columns, Kind, Outcome, Survey
+from agileml.protocol.messages import Matrix, Patch, Rows
+from agileml.server.partition import Shape
 
 if TYPE_CHECKING:
-    from agileml.tables import Table  # which brings DuckDB along
+    from agileml.data.tables import Table  # which brings DuckDB along
 
 COLUMNS = 64
 

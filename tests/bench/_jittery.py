@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from agileml.app import Arrays, Outcome
+from agileml.api import Arrays, Outcome
 from agileml.apps.mlr import LogisticRegression
-from agileml.messages import Matrix
+from agileml.protocol.messages import Matrix
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from agileml.commands import JoinedTraining, Progressed
-from agileml.events import MachineJoined, Tier
-from agileml.hosts.client import TrainingClient
-from agileml.hosts.job import Job, JobFolder
-from agileml.hosts.local import HERE, LocalHost, Where
-from agileml.telemetry import Upward
-from tests.agileml.played import plays
+from agileml.client import TrainingClient
+from agileml.job import Job, JobFolder
+from agileml.node.hosts.local import HERE, LocalHost, Where
+from agileml.protocol.commands import JoinedTraining, Progressed
+from agileml.protocol.events import MachineJoined, Tier
+from agileml.protocol.telemetry import Upward
+from tests.agileml.processes.played import plays
 
 PATIENCE_S = 180.0
 

@@ -19,12 +19,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from agileml.commands import JoinedTraining, Progressed, StageChanged
-from agileml.events import Setup, Stage
-from agileml.hosts.job import Job, Timing
-from tests.agileml.netns import Network, unavailable
-from tests.agileml.real_jobs import RunningJob
-from tests.agileml.spread import write_numbered
+from agileml.job import Job, Timing
+from agileml.protocol.commands import JoinedTraining, Progressed, StageChanged
+from agileml.protocol.events import Setup, Stage
+from tests.agileml.processes.netns import Network, unavailable
+from tests.agileml.processes.real_jobs import RunningJob
+from tests.agileml.processes.spread import write_numbered
 
 MACHINES: Final = 64
 MODEL: Final = {"height": 28_500, "width": 64, "seed": 0}
@@ -113,7 +113,7 @@ def spread_job(setup: Setup, machines: Sequence[str], core_s: float, mbit_per_s:
     why = unavailable()
     if why is not None:
         sys.exit(why)
-    application = "tests.agileml.spread:Spread"
+    application = "tests.agileml.processes.spread:Spread"
     model = {**MODEL, "touched": TOUCHED // setup.shards}
     job = Job(application, model, setup, core_s, TIMING, network=True)
     with tempfile.TemporaryDirectory() as folder, Network(mbit_per_s, MACHINES) as network:

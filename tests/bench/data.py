@@ -25,7 +25,7 @@ from typing import Final
 
 import numpy as np
 
-from tests.agileml.played import plays
+from tests.agileml.processes.played import plays
 from tests.bench._job import processor_s
 
 SEED: Final = 0

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from agileml.commands import SafeToKill
-from agileml.events import EvictionWarned, MachineReleased, Setup, Stage
-from tests.agileml.timed_experiments import elasticity
+from agileml.protocol.commands import SafeToKill
+from agileml.protocol.events import EvictionWarned, MachineReleased, Setup, Stage
+from tests.agileml.simulated.timed_experiments import elasticity
 from tests.bench._machines import MACHINES, PARTITIONS, PATIENCE_S, Watched, median, spread_job
 
 RELIABLE: Final = 4

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from agileml.commands import Progressed, StageChanged
-from agileml.events import Setup, Stage
-from agileml.hosts.job import Job
+from agileml.job import Job
+from agileml.protocol.commands import Progressed, StageChanged
+from agileml.protocol.events import Setup, Stage
 from tests.bench._job import MeasuredJob, measured
 from tests.bench.plane import numbered
 

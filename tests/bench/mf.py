@@ -29,9 +29,9 @@ from surprise import SVD, Dataset, Reader, Trainset  # type: ignore[import-untyp
 
 from agileml.apps.als import sweep_als
 from agileml.apps.planted import Ratings, planted_ratings
-from agileml.events import Setup
-from agileml.hosts.job import Job
-from agileml.telemetry import ObjectiveAt
+from agileml.job import Job
+from agileml.protocol.events import Setup
+from agileml.protocol.telemetry import ObjectiveAt
 from tests.bench._job import MeasuredJob, measured
 
 SEED, RANK, REGULARIZATION = 5, 8, 0.02

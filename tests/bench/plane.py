@@ -4,7 +4,7 @@ Real worker and server processes of a job whose application hands back what it r
 the references run, and all take turns; figures are medians. Aim: half of bare pyzmq or more. Bare pyzmq
 neither looks at the arrays nor waits for other workers; so one that adds them, and answers when all those
 have sent theirs for whom a clock waits (none, where staleness is allowed), is told beside it. Both send all
-of it through sockets like the job's, which lends what is long (``agileml.hosts.lending``).
+of it through sockets like the job's, which lends what is long (``agileml.node.transport.shared_memory``).
 
 On a machine that others use, who waits for whom decides what the clock says; so the processor time of the
 workers and the server is told as well, beside that of the reference: their ratio for the same bytes.
@@ -23,8 +23,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from agileml.events import Setup
-from agileml.hosts.job import Job
+from agileml.job import Job
+from agileml.protocol.events import Setup
 from tests.bench._job import MeasuredJob, measured, processor_s
 
 TURNS = 7

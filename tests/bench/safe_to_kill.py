@@ -17,11 +17,11 @@ import sys
 import time
 from contextlib import ExitStack
 
-from agileml.commands import SafeToKill, StageChanged
-from agileml.events import EvictionWarned, MachineReleased, Setup, Stage
-from agileml.hosts.job import Job
-from agileml.hosts.local import HERE
-from tests.agileml.netns import Network, unavailable
+from agileml.job import Job
+from agileml.node.hosts.local import HERE
+from agileml.protocol.commands import SafeToKill, StageChanged
+from agileml.protocol.events import EvictionWarned, MachineReleased, Setup, Stage
+from tests.agileml.processes.netns import Network, unavailable
 from tests.bench._job import PATIENCE_S, MeasuredJob, measured
 from tests.bench.plane import bare_pyzmq, numbered
 

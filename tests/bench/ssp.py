@@ -21,14 +21,14 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 from agileml.apps.mlr import LogisticRegression
-from agileml.commands import Checkpointed
-from agileml.cutting import cut_input
-from agileml.events import Setup
-from agileml.hosts.job import Job, Timing
-from agileml.hosts.stored import CheckpointError, read_partition
-from agileml.input import Input
-from agileml.messages import Matrix
-from tests.agileml.real_jobs import serial
+from agileml.data.checkpoint_store import CheckpointError, read_partition
+from agileml.data.sharding import cut_input
+from agileml.data.shards import Input
+from agileml.job import Job, Timing
+from agileml.protocol.commands import Checkpointed
+from agileml.protocol.events import Setup
+from agileml.protocol.messages import Matrix
+from tests.agileml.processes.real_jobs import serial
 from tests.bench._job import MeasuredJob
 
 SEED: Final = 1

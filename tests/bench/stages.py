@@ -16,10 +16,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from agileml.commands import StageChanged
-from agileml.events import Setup, Stage, StageDecided
-from tests.agileml import timed_experiments
-from tests.agileml.timed_experiments import RATIOS, shards_for
+from agileml.protocol.commands import StageChanged
+from agileml.protocol.events import Setup, Stage, StageDecided
+from tests.agileml.simulated import timed_experiments
+from tests.agileml.simulated.timed_experiments import RATIOS, shards_for
 from tests.bench._machines import MACHINES, MODEL, PARTITIONS, TOUCHED, median, spread_job
 
 COMPUTE_S: Final = 4.0

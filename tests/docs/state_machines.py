@@ -10,10 +10,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final, TypeVar
 
-from agileml.cluster import INVARIANTS, PHASE_EDGES, Phase
-from agileml.elastic import CLOCK_RULES, HANDLERS, RULES, Rule
-from agileml.holdings import EDGES
-from agileml.stages import PLACEMENTS
+from agileml.controller.cluster import INVARIANTS, PHASE_EDGES, Phase
+from agileml.controller.placement.ownership import EDGES
+from agileml.controller.stages import PLACEMENTS
+from agileml.controller.state_machine import CLOCK_RULES, HANDLERS, RULES, Rule
 from spotctl.control.lifecycle import edges
 
 State = TypeVar("State", bound=StrEnum)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agileml.app import Application
+from agileml.api import Application
 
 pytestmark = pytest.mark.process
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.command.disk import Disk
+from agileml.node.programs.machine_disk import Disk
 from spotctl.jobfile import load_job, parse_job
 
 ROOT = Path(__file__).resolve().parents[2]

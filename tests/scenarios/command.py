@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from agileml.hosts import marked
-from spotctl.command.disk_host import DiskHost
-from spotctl.command.program import VARIABLE
+from agileml.node.agent import process_tree
+from agileml.node.programs.local_host import DiskHost
+from agileml.node.programs.process import VARIABLE
 from spotctl.control import events as e
 from tests.scenarios.market import START, Step, owed
 from tests.scenarios.product import Product
@@ -71,7 +71,7 @@ _JOB: Final = """\
 name: scenario
 engine: command
 workdir: program
-run: python program.py
+run: python process.py
 work: {steps: 40, takes: 75m, on: c4.xlarge}
 checkpoint: {every: 20m, restart: 30s}
 resources: {spot: {instance_types: [c4.xlarge]}}
@@ -97,7 +97,7 @@ class CommandProduct(Product):
     ) -> None:
         super().__init__(folder, temporary, steps, clocks=1)
         (folder / "program").mkdir()
-        (folder / "program" / "program.py").write_text(PROGRAM)
+        (folder / "program" / "process.py").write_text(PROGRAM)
         told = "".join(f"  {name}: '{value}'\n" for name, value in envs.items())
         (folder / "scenario.yaml").write_text(_JOB + more + (f"envs:\n{told}" if envs else ""))
 
@@ -133,7 +133,7 @@ class CommandProduct(Product):
     def _killed_program(self) -> bool:
         attempts = self.log().count("begins after")
         names = [f"{self.run.machines / machine}/run {attempts}" for machine in self.transient_machines]
-        return any(marked.signal_all(signal.SIGKILL, name, VARIABLE) for name in names)
+        return any(process_tree.signal_all(signal.SIGKILL, name, VARIABLE) for name in names)
 
     def check_nothing_left(self) -> None:
         """No process, no disk of a machine, no lock held."""

@@ -20,14 +20,14 @@ from string import Template
 from typing import Any, Final, TypeVar
 
 from agileml.apps.planted import planted_ratings, write_ratings
-from agileml.hosts.job import JobFolder
-from agileml.hosts.local import LocalHost
+from agileml.job import JobFolder
+from agileml.node.hosts.local import LocalHost
 from pricing_data.model.units import format_instant
 from spotctl.control import events as e
 from spotctl.ledger import Ledger, Row
 from spotctl.runs import Run, Runs
-from tests.agileml.played import plays
-from tests.agileml.real_jobs import serial
+from tests.agileml.processes.played import plays
+from tests.agileml.processes.real_jobs import serial
 from tests.scenarios.market import START, Step, owed, write_prices
 from tests.spotctl.build import redecided
 

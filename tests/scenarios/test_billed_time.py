@@ -17,7 +17,7 @@ from typing import Final
 
 import pytest
 
-from agileml.hosts.nominal import lapses_at
+from agileml.node.hosts.nominal_time import lapses_at
 from pricing_data.model.billing import End
 from pricing_data.model.units import Instant, format_instant
 from spotctl.control import events as e

@@ -102,7 +102,7 @@ def test_a_program_that_ignores_the_warning_loses_what_came_after_its_newest_che
 
 def test_a_program_that_keeps_and_says_nothing_is_known_to_have_run_for_nothing(tmp_path: Path) -> None:
     with command(tmp_path, spikes(after=1800)) as job:
-        (tmp_path / "program" / "program.py").write_text("import time; time.sleep(3)")
+        (tmp_path / "program" / "process.py").write_text("import time; time.sleep(3)")
         job.launch()
         final = job.end()
         assert (final["state"], final["clocks_redone"]) == ("done", 0), job.chatter
@@ -114,7 +114,7 @@ def test_a_program_that_keeps_and_says_nothing_is_known_to_have_run_for_nothing(
 
 def test_a_program_that_fails_is_tried_again_and_then_its_last_words_are_told(tmp_path: Path) -> None:
     with command(tmp_path, more="retries: 1\n") as job:
-        (tmp_path / "program" / "program.py").write_text("print('no such thing'); raise SystemExit(3)")
+        (tmp_path / "program" / "process.py").write_text("print('no such thing'); raise SystemExit(3)")
         job.launch()
         final = job.end()
         assert (final["state"], final["exit_code"], final["model"]) == ("failed", 1, None)
@@ -187,8 +187,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_full_disk_loses_nothing_that_was_whole(small_disk: Path, tmp_path: Path) -> None:
     """The store fills up after the first checkpoints; the job says so, and what was whole still is."""
-    from spotctl.command.checkpoints import Checkpoint
-    from spotctl.command.store import CheckpointStore, StoreError
+    from agileml.node.programs.checkpoint_folder import Checkpoint
+    from agileml.node.programs.checkpoint_store import CheckpointStore, StoreError
 
     store = CheckpointStore(str(small_disk / "store"))
     good = tmp_path / "step-1"

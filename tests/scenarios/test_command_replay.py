@@ -22,7 +22,7 @@ JOB = """\
 name: both
 engine: command
 workdir: program
-run: python program.py
+run: python process.py
 work: {steps: 40, takes: 2h, on: c4.xlarge}
 checkpoint: {every: 20m, restart: 30s, on_warning: false}
 resources: {spot: {instance_types: [c4.xlarge]}}
@@ -43,7 +43,7 @@ def test_a_real_program_and_a_replay_write_the_same_ledger(
 ) -> None:
     monkeypatch.setenv("SPOTCTL_HOME", str(tmp_path / "home"))
     (tmp_path / "program").mkdir()
-    (tmp_path / "program" / "program.py").write_text(PROGRAM)
+    (tmp_path / "program" / "process.py").write_text(PROGRAM)
     (tmp_path / "both.yaml").write_text(JOB)
     write_prices(tmp_path / "prices.csv", STEPS)
     told = {}

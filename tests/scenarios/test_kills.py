@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 
-from agileml.hosts.job import Timing
+from agileml.job import Timing
 from spotctl.control import events as e
 from spotctl.worlds.agileml import JOIN_FLOOR_S
 from tests.scenarios.product import CLOCKS, ON_RELIABLE, PATIENCE_S, SPEED, STALENESS, Product, product

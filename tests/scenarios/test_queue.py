@@ -23,8 +23,8 @@ from typing import Any, Final
 
 import pytest
 
+from agileml.node.programs.local_host import DiskHost
 from pricing_data.model.units import format_instant
-from spotctl.command.disk_host import DiskHost
 from spotctl.control import events as e
 from spotctl.queue.journal import QueueFolder, Record
 from spotctl.runs import Run, Runs
@@ -43,7 +43,7 @@ _JOB: Final = """\
 name: {name}
 engine: command
 workdir: program
-run: python program.py
+run: python process.py
 work: {{steps: 40, takes: 45m, on: c4.xlarge}}
 checkpoint: {{every: 10m, restart: 30s}}
 resources: {{spot: {{instance_types: [c4.xlarge]}}}}
@@ -60,7 +60,7 @@ class QueueProduct:
     def __init__(self, folder: Path, temporary: Path, jobs: int, head: str, pause: float) -> None:
         write_prices(folder / "prices.csv")
         (folder / "program").mkdir()
-        (folder / "program" / "program.py").write_text(PROGRAM)
+        (folder / "program" / "process.py").write_text(PROGRAM)
         for name in self.names(jobs + 1):
             (folder / f"{name}.yaml").write_text(_JOB.format(name=name, pause=pause))
         listed = "".join(f"  - job: {name}.yaml\n" for name in self.names(jobs))

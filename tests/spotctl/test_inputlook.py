@@ -15,8 +15,8 @@ import duckdb
 import numpy as np
 import pytest
 
-from agileml.app import load_application
-from agileml.sampling import MOST_VALUES
+from agileml.api import load_application
+from agileml.data.sampling import MOST_VALUES
 from spotctl.config import JobSpec
 from spotctl.errors import JobError
 from spotctl.inputlook import InputSize, look_at_input

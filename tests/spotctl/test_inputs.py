@@ -15,10 +15,10 @@ from typing import Any
 import fsspec
 import pytest
 
-from agileml.app import ApplicationError
-from agileml.events import Setup
-from agileml.hosts.job import Job
-from agileml.input import Input
+from agileml.api import ApplicationError
+from agileml.data.shards import Input
+from agileml.job import Job
+from agileml.protocol.events import Setup
 from spotctl.inputs import InputStore, claim_of
 from spotctl.prune import Keep, find_unneeded, free
 
@@ -27,9 +27,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 import numpy as np
-from agileml.app import Columns, Kind, Outcome, Survey
-from agileml.messages import Patch
-from agileml.partition import Shape
+from agileml.api import Columns, Kind, Outcome, Survey
+from agileml.protocol.messages import Patch
+from agileml.server.partition import Shape
 
 @dataclass(frozen=True, slots=True)
 class Noting:

@@ -10,11 +10,11 @@ import fsspec
 import numpy as np
 import pytest
 
-from agileml.events import Setup
-from agileml.hosts.job import Job, JobFolder
-from agileml.input import CutInput
-from agileml.partition import Shape
-from agileml.saved import partition_file
+from agileml.data.model_files import partition_file
+from agileml.data.shards import CutInput
+from agileml.job import Job, JobFolder
+from agileml.protocol.events import Setup
+from agileml.server.partition import Shape
 from spotctl.errors import UsageError
 from spotctl.models import NotKept, check_output, keep_model
 

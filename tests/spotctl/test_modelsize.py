@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agileml.app import HasLargest, load_application
-from agileml.tables import Table
+from agileml.api import HasLargest, load_application
+from agileml.data.tables import Table
 from spotctl.checks import check_job
 from spotctl.config import JobSpec
 from spotctl.errors import JobError, UsageError

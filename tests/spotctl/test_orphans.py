@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from agileml.hosts.local import LocalHost
+from agileml.node.hosts.local import LocalHost
 from spotctl.runs import Run, Runs
 from spotctl.simulator.training import ModelledTraining
 from spotctl.worlds.local import take_away

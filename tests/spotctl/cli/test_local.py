@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from agileml.apps.planted import planted_ratings, write_ratings
-from agileml.hosts.local import LocalHost
+from agileml.node.hosts.local import LocalHost
 from tests.spotctl.cli.commandline import spotctl
 from tests.spotctl.cli.test_terminal import CTRL_C, SPOTCTL, Terminal
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from msgspec import structs
 
-from agileml.hosts.deaths import gave_up
-from agileml.hosts.doing import Overdue, Told
+from agileml.node.agent.crash_reports import gave_up
+from agileml.node.agent.watchdog import Overdue, Told
 from pricing_data.formats.layouts import Semantics
 from pricing_data.formats.traces import Recording
 from spotctl.cli.live import LiveView

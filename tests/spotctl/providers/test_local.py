@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from agileml.apps.planted import planted_ratings, write_ratings
-from agileml.events import Setup
-from agileml.hosts.job import Job, JobFolder
-from agileml.hosts.local import LocalHost
+from agileml.job import Job, JobFolder
+from agileml.node.hosts.local import LocalHost
+from agileml.protocol.events import Setup
 from pricing_data.model.rules import AWS_2016
 from pricing_data.model.units import Instant, UsdPerHour
 from spotctl.errors import CapacityUnavailable

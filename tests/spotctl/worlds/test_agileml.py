@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from agileml.apps.planted import planted_ratings, write_ratings
-from agileml.commands import Finished, SafeToKill
-from agileml.events import Setup
-from agileml.hosts.client import TrainingClient
-from agileml.hosts.job import Job, JobFolder, Timing
-from agileml.telemetry import MachineGivenUp, ObjectiveAt, Upward
-from agileml.wire import control_to_json
+from agileml.client import TrainingClient
+from agileml.job import Job, JobFolder, Timing
+from agileml.protocol.commands import Finished, SafeToKill
+from agileml.protocol.events import Setup
+from agileml.protocol.telemetry import MachineGivenUp, ObjectiveAt, Upward
+from agileml.protocol.wire import control_to_json
 from pricing_data.model.units import Instant
 from spotctl.control import events as e
 from spotctl.control.terms import Stop

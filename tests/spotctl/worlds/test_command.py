@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.command import messages as m
-from spotctl.command.checkpoints import Checkpoint
-from spotctl.command.folder import CommandFolder, Description
-from spotctl.command.store import CheckpointStore
+from agileml.node.programs import messages as m
+from agileml.node.programs.checkpoint_folder import Checkpoint
+from agileml.node.programs.checkpoint_store import CheckpointStore
+from agileml.node.programs.job_folder import CommandFolder, Description
 from spotctl.control import events as e
 from spotctl.models import keep_checkpoint
 from spotctl.timesource import stopwatch

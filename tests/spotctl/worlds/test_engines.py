@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from agileml.hosts.job import JobFolder
-from agileml.saved import partition_file
+from agileml.data.model_files import partition_file
+from agileml.job import JobFolder
+from agileml.node.programs import messages as m
+from agileml.node.programs.job_folder import CommandFolder
 from pricing_data.model.units import Seconds
 from spotctl.checks import check_job
-from spotctl.command import messages as m
-from spotctl.command.folder import CommandFolder
 from spotctl.config import JobSpec, Local, ModelCheckpoints, Training
 from spotctl.errors import JobError
 from spotctl.jobfile import load_job

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from agileml.hosts.local import LocalHost
+from agileml.node.hosts.local import LocalHost
 from pricing_data.model.billing import End
 from pricing_data.model.rules import AWS_2016
 from pricing_data.model.units import Instant, UsdPerHour

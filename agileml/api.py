@@ -1,0 +1,356 @@
+"""The application API: what a training program gives.
+
+An application is a class whose instances are made from keyword arguments alone, so that every process of
+the job makes its own equal one. It is named ``module:Class`` or ``path/file.py:Class``. All it computes
+must follow from its arguments (and the seed it is given), never from a clock or the machine: then the
+trained model does not depend on which machines came and went.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass, field, fields, is_dataclass
+from difflib import get_close_matches
+from enum import StrEnum
+from importlib.abc import ExecutionLoader
+from numbers import Integral, Real
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from agileml.protocol.messages import Matrix, Patch, Rows
+from agileml.server.partition import Shape
+
+if TYPE_CHECKING:
+    from agileml.data.tables import Table  # which brings DuckDB along: only who cuts the input needs that
+
+Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
+Called: TypeAlias = Mapping[str, str | Sequence[str]]
+"""The columns that a job names: by the application's name the file's; ``others`` has a list of those."""
+
+_KINDS: Final[Mapping[str, tuple[type, str]]] = {
+    "int": (Integral, "a whole number"),
+    "float": (Real, "a number"),
+    "bool": (bool, "true or false"),
+    "str": (str, "text"),
+}
+"""What is expected of an argument that a dataclass declares so."""
+
+
+class ApplicationError(Exception):
+    """The application, or its input, is not what it should be. The message is for its author."""
+
+
+class ColumnsError(ApplicationError):
+    """The columns that a job names are not those of its application or of its input."""
+
+
+class ApplicationFault(ApplicationError):
+    """The application's own code has failed, or gave what it must not; its input is not to blame."""
+
+
+class Kind(StrEnum):
+    """What a column of the input holds."""
+
+    INTEGER = "whole numbers"  # int64
+    NUMBER = "numbers"  # finite, float64
+    TEXT = "text"  # str
+    KEY = "whole numbers or names"  # int64: the number itself, or the place of a name (``Table.named``)
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Describes what the application reads: columns it needs, and the kind of ``others`` where it takes any.
+
+    ``aliases``: other headers by which a needed column is recognised, best first; case and punctuation do not
+    count. ``instead``: a second layout that the application reads as well, such as word counts for texts.
+    """
+
+    needed: Mapping[str, Kind]
+    others: Kind | None = None
+    aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    instead: Columns | None = None
+
+    @property
+    def layouts(self) -> tuple[Columns, ...]:
+        """This layout and those that the application reads instead of it."""
+        return (self,) if self.instead is None else (self, *self.instead.layouts)
+
+    def __str__(self) -> str:
+        wanted = ", ".join(f"{name} ({kind.value})" for name, kind in self.needed.items())
+        every = wanted if self.others is None else f"{wanted} and any others ({self.others.value})"
+        return every if self.instead is None else f"{every}; or {self.instead}"
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """The size of an input. ``rows`` and ``values`` (numbers and words) are estimates unless ``exact``."""
+
+    files: int
+    size_bytes: int
+    columns: tuple[str, ...]
+    rows: int
+    values: int
+    exact: bool
+    rows_read: int
+    distinct: Mapping[str, int]
+    """Counts of different keys by key column, in the rows that were read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What the application learned of the whole input, before it is cut.
+
+    ``index``: what the model's rows mean, kept beside the model for its users. ``common``: what preparing
+    any shard takes. Shards are ranges of the input's rows; or, where ``key`` names a column of numbers,
+    ranges of that: shard i takes keys above ``splits[i - 1]`` and up to ``splits[i]``.
+    """
+
+    shape: Shape
+    index: Arrays
+    common: Arrays
+    key: str | None = None
+    splits: npt.NDArray[Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A shard's clock. ``delta``: global rows, sorted and unique, and what to add to them.
+
+    ``total`` of ``count`` terms is the shard's part of the objective, at the values it was given.
+    """
+
+    delta: Patch
+    total: float
+    count: float
+
+
+class Application(Protocol):
+    """A model and how to train it: what the author of one writes, and all that AgileML asks of it.
+
+    Every process of the job makes its own from the same arguments, so an answer may depend on those and on
+    what it is asked with, and on nothing else. ``survey`` and ``prepare`` are called where the job starts,
+    the others on any machine.
+    """
+
+    metric: ClassVar[str]
+    """What the objective is called, like rmse."""
+
+    columns: ClassVar[Columns]
+    """What it reads of the input."""
+
+    def survey(self, table: Table, shards: int) -> Survey:
+        """Learn of the whole input what ``prepare`` and users need, in one pass or a few."""
+
+    def prepare(self, rows: Arrays, numbers: Rows, survey: Survey) -> Arrays:
+        """A shard, made of its rows of the input and their numbers in it, in order; there may be none."""
+
+    def initial(self, rows: Rows, shape: Shape) -> Matrix:
+        """Start values of any rows, float32 (len(rows), columns): the same for a row whoever asks."""
+
+    def rows(self, shard: Arrays) -> Rows:
+        """The global rows that the shard reads, sorted and unique."""
+
+    def process(self, shard: Arrays, values: Matrix, seed: tuple[int, int]) -> Outcome:
+        """One clock of one shard, from the values of its rows. ``seed``: (shard, clock), for any chance."""
+
+    def objective(self, total: float, count: float) -> float:
+        """The objective, of the shards' sums."""
+
+
+@runtime_checkable
+class HasReference(Protocol):
+    """An application that can say what a trusted solver reaches on the same input."""
+
+    reference_name: ClassVar[str]
+
+    def reference_objectives(self, table: Table) -> Iterator[float]:
+        """Gives the trusted solver's objective after each of its sweeps; the last one is the converged one.
+
+        Whoever asks may run out of time, and then tells the newest with the number of sweeps.
+        """
+
+
+@runtime_checkable
+class HasLargest(Protocol):
+    """An application that can say how large its model may become, from the size of its input alone."""
+
+    def largest_model(self, words: int) -> int:
+        """Values of the largest model of any input with at most ``words`` numbers and words."""
+
+
+@runtime_checkable
+class HasClockEstimate(Protocol):
+    """An application that can say roughly what a clock takes, from the size of its input alone."""
+
+    def clock_core_seconds(self, counts: Counts) -> float:
+        """Seconds that a clock of all of the input takes one core; right within a factor of three or so."""
+
+
+def load_application(reference: str, arguments: Mapping[str, Any], kept: Path | None = None) -> Application:
+    """Make the application that ``reference`` names. Raises ApplicationError with what was wrong.
+
+    ``kept``: a copy of its file, which is loaded in the file's place and told by the file's name.
+    """
+    place, _, name = reference.rpartition(":")
+    if not place:
+        raise ApplicationError(
+            f"{reference!r} does not name an application; write module:Class or file.py:Class"
+        )
+    module = _module_of_file(Path(place), kept) if place.endswith(".py") else _module(place)
+    kind = getattr(module, name, None)
+    if not isinstance(kind, type):
+        near = get_close_matches(
+            name, (key for key, value in vars(module).items() if isinstance(value, type))
+        )
+        meant = f" (did you mean {near[0]}?)" if near else ""
+        raise ApplicationError(f"{place} has no class {name}{meant}")
+    _check_kinds(reference, kind, arguments)
+    try:
+        made: Application = kind(**arguments)
+    except (TypeError, ValueError) as error:
+        raise ApplicationError(f"{reference} cannot be made from {dict(arguments)}: {error}") from error
+    except Exception as error:  # of any kind that its author chose
+        told = f"{_told(error)}{_place(error, ours=1)}"
+        raise ApplicationError(f"{reference} cannot be made from {dict(arguments)}: {told}") from error
+    _check_parts(reference, made)
+    return made
+
+
+@contextmanager
+def asked(what: str) -> Iterator[None]:
+    """Around a call of an application's own code by whoever starts a job.
+
+    What that prints belongs to the chatter: standard output is for data. What it raises is an
+    ApplicationFault that names ``what`` was called and the line; what its input or the system raised stays as
+    it is.
+    """
+    with redirect_stdout(sys.stderr):
+        try:
+            yield
+        except (ApplicationError, OSError):
+            raise
+        except Exception as error:  # of any kind: it is the author's code
+            raise ApplicationFault(f"{what} failed: {_told(error)}{_place(error)}") from error
+
+
+def _told(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def _place(error: BaseException, ours: int = 2) -> str:
+    """The innermost line of the file that was called below ``ours`` frames; nothing where no line had run."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _loads(frame.filename)]
+    theirs = [frame for frame in frames[ours:] if frame.filename == frames[ours].filename]
+    return f" ({theirs[-1].filename}, line {theirs[-1].lineno})" if theirs else ""
+
+
+def _loads(file: str) -> bool:
+    """Whether Python's own loading of modules is meant."""
+    return file.startswith("<frozen ") or Path(file).parent == Path(importlib.__file__).parent
+
+
+def _check_parts(reference: str, made: object) -> None:
+    """Raises ApplicationError where it lacks what every application has."""
+    methods = ("survey", "prepare", "initial", "rows", "process", "objective")
+    parts = {name: getattr(made, name, None) for name in ("metric", "columns", *methods)}
+    lacking = [name for name, part in parts.items() if part is None]
+    if lacking:
+        raise ApplicationError(
+            f"{reference} has no {', '.join(lacking)}; an application has metric, columns and the methods "
+            f"{', '.join(methods)}"
+        )
+    if not isinstance(parts["columns"], Columns):
+        found = type(parts["columns"]).__name__
+        raise ApplicationError(f"{reference}: columns is a {found}, expected agileml.api.Columns")
+
+
+def _check_kinds(reference: str, kind: type, arguments: Mapping[str, Any]) -> None:
+    """Raises ApplicationError where a dataclass declares a number, say, and the argument is none."""
+    for parameter in fields(kind) if is_dataclass(kind) else ():
+        declared = parameter.type
+        declared = declared if isinstance(declared, str) else getattr(declared, "__name__", "")
+        if parameter.name not in arguments or declared not in _KINDS:
+            continue
+        value, (wanted, called) = arguments[parameter.name], _KINDS[declared]
+        if not isinstance(value, wanted) or isinstance(value, bool) is not (wanted is bool):
+            raise ApplicationError(
+                f"args.{parameter.name} of {reference}: found {value!r}, expected {called}"
+            )
+
+
+def _module(name: str) -> ModuleType:
+    with _imported(f"the application module {name}"):
+        return importlib.import_module(name)
+
+
+class _FileLoader(ExecutionLoader):
+    """Loads what is in ``content`` as the module in ``path``."""
+
+    def __init__(self, path: Path, content: bytes) -> None:
+        self._path = path
+        self._content = content
+
+    def get_filename(self, fullname: str) -> str:
+        return str(self._path)
+
+    def get_source(self, fullname: str) -> str:
+        return importlib.util.decode_source(self._content)
+
+
+def _module_of_file(path: Path, kept: Path | None) -> ModuleType:
+    """Known by a name of its own while it runs, where a dataclass looks for it; it hides no other module."""
+    try:
+        loader = _FileLoader(path, (kept or path).read_bytes())
+    except OSError as error:
+        raise ApplicationError(f"there is no application file {path}") from error
+    name = f"_application_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
+    assert spec is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    with _imported(f"the application file {path}"):
+        loader.exec_module(module)
+    return module
+
+
+@contextmanager
+def _imported(what: str) -> Iterator[None]:
+    """Raises ApplicationError with whatever ended the import, an exit of a script included."""
+    with redirect_stdout(sys.stderr):
+        try:
+            yield
+        except (Exception, SystemExit) as error:
+            raise ApplicationError(f"cannot import {what}: {_told(error)}{_place(error)}") from error
+
+
+def checked(outcome: object, shape: Shape) -> Patch:
+    """The outcome's delta, if it may be added to the model; raises ApplicationError if not."""
+    if not isinstance(outcome, Outcome):
+        raise ApplicationError(f"process gave {type(outcome).__name__}, expected an Outcome")
+    rows, values = outcome.delta.rows, outcome.delta.values
+    if values.shape != (len(rows), shape.columns) or values.dtype != np.float32 or rows.dtype != np.int64:
+        raise ApplicationError(
+            f"the delta of process has rows {rows.dtype} {rows.shape} and values {values.dtype} "
+            f"{values.shape}, expected int64 ({len(rows)},) and float32 ({len(rows)}, {shape.columns})"
+        )
+    if len(rows) and not (
+        rows[0] >= 0 and rows[-1] < shape.rows and np.count_nonzero(rows[1:] > rows[:-1]) == len(rows) - 1
+    ):
+        raise ApplicationError(
+            f"the delta of process has rows {shown(rows)}, expected rows of the model: sorted, unique, "
+            f"from 0 to {shape.rows - 1}"
+        )
+    return outcome.delta
+
+
+def shown(rows: Rows) -> str:
+    """The first and the last of them."""
+    return np.array2string(rows, threshold=8, edgeitems=3, separator=", ")

@@ -1,0 +1,89 @@
+"""What follows from the state for those who watch: progress, stages, machines free to go, the end."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from agileml.controller.cluster import Cluster, Commands, Phase, Result
+from agileml.controller.stages import PLACEMENTS
+from agileml.protocol.commands import (
+    Advance,
+    Progressed,
+    SafeToKill,
+    SaveModel,
+    StageChanged,
+)
+
+
+def advance(cluster: Cluster) -> Result:
+    """Move B up to the last clock that every partition is safe at, and report progress.
+
+    B stops at the last clock, so that servers keep what undoes later ones: the model is saved at that clock.
+    After a stop was asked for, B stays until that clock is reached: see ``progress.stop_requested``.
+    """
+    everywhere = frozenset.intersection(*(partition.safe for partition in cluster.partitions))
+    if cluster.until < cluster.setup.clocks:
+        everywhere &= {cluster.consistent, cluster.until}
+    clock = max(clock for clock in everywhere if clock <= cluster.until)
+    commands: Commands = ()
+    if clock > cluster.consistent:
+        cluster = replace(cluster, consistent=clock).with_partitions(
+            replace(p, safe=frozenset(safe for safe in p.safe if safe >= clock)) for p in cluster.partitions
+        )
+        holders = {name for p in cluster.partitions for name in (p.owner, p.backup) if name is not None}
+        commands = tuple(Advance(name, cluster.generation, clock) for name in sorted(holders))
+    progress = (cluster.completed, cluster.consistent)
+    if progress != cluster.progress:
+        commands += (Progressed(*progress),)
+    return replace(cluster, progress=progress), commands
+
+
+def announce_stage(cluster: Cluster) -> Result:
+    """The stage is reached when every partition is served where it belongs."""
+    if cluster.reached is cluster.stage or not cluster.settled:
+        return cluster, ()
+    tier = PLACEMENTS[cluster.stage].served_on
+    if any(cluster.machines[p.owner or ""].tier is not tier for p in cluster.partitions):
+        return cluster, ()
+    return replace(cluster, reached=cluster.stage), (StageChanged(cluster.stage),)
+
+
+def release(cluster: Cluster) -> Result:
+    """A leaving machine is safe to kill once it owns no input and holds nothing that others need."""
+    free = [
+        machine
+        for machine in cluster.machines.values()
+        if machine.leaving and not machine.safe
+        if not cluster.holds_shards(machine.name) and not cluster.holds_state(machine.name)
+    ]
+    for machine in free:
+        cluster = cluster.with_machine(replace(machine, safe=True))
+    return cluster, tuple(SafeToKill(machine.name) for machine in free)
+
+
+def save(cluster: Cluster) -> Result:
+    """At the last clock, backed up everywhere: the job rests on reliable machines, which write it.
+
+    From here on transient machines hold nothing that matters.
+    """
+    if not cluster.settled or min(cluster.completed, cluster.consistent) < cluster.until:
+        return cluster, ()
+    resting = tuple(
+        replace(p, owner=p.backup or p.owner, backup=None, heir=None, detached=False)
+        for p in cluster.partitions
+    )
+    keepers: dict[str, list[int]] = {}
+    for partition in resting:
+        if partition.owner is not None:
+            keepers.setdefault(partition.owner, []).append(partition.number)
+    cluster = replace(
+        cluster,
+        phase=Phase.SAVING,
+        partitions=resting,
+        shards=tuple(shard.given_to(None) for shard in cluster.shards),
+        saving=frozenset(keepers),
+    )
+    return cluster, tuple(
+        SaveModel(name, cluster.generation, cluster.until, tuple(numbers))
+        for name, numbers in sorted(keepers.items())
+    )

@@ -1,0 +1,76 @@
+"""What the elasticity controller was told, step by step, and the rules by which it was acted on.
+
+A controller that is started again folds its journal, and so has every message it ever sent under its old
+number. Other rules would make other messages of the same journal, and each peer would take for known what it
+never heard. So the first line says whose rules these are, and no others read on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from agileml.controller.links import Entry
+from agileml.protocol.wire import control_from_json, control_to_json
+
+
+class OtherRules(Exception):
+    """The journal was written by other rules than those that were to read it."""
+
+
+def rules_of(package: Path) -> str:
+    """The SHA-256 of the modules of ``package`` itself, which are pure: what follows from events.
+
+    Any change of them counts, since nobody can say which does not.
+    """
+    found = hashlib.sha256()
+    for module in sorted(package.glob("*.py")):
+        found.update(module.name.encode() + b"\0" + module.read_bytes() + b"\0")
+    return found.hexdigest()
+
+
+class Journal:
+    """Lines of JSON: the rules, and then one a step, durable against the death of its process before anybody
+    acts on it.
+    """
+
+    def __init__(self, path: Path, rules: str) -> None:
+        """Raises OtherRules where others than ``rules`` wrote what is there."""
+        text = path.read_text() if path.exists() else ""
+        whole = text[: text.rfind("\n") + 1]  # a line that was being written was never acted on
+        head, *self._lines = whole.splitlines() or [json.dumps({"rules": rules})]
+        if json.loads(head) != {"rules": rules}:
+            raise OtherRules(
+                f"{path} was written by another version of agileml than is installed now, and what that made "
+                "of it cannot be known. A job that keeps checkpoints begins again from the newest; another "
+                "has to be launched again"
+            )
+        self._file = path.open("a")
+        self._file.truncate(len(whole.encode()))
+        if not whole:
+            self._write(head)
+
+    def __iter__(self) -> Iterator[tuple[Entry, ...]]:
+        """What was recorded before, step by step."""
+        for line in self._lines:
+            yield tuple(
+                Entry(entry["peer"], entry["number"], control_from_json(entry["event"]))
+                for entry in json.loads(line)
+            )
+
+    def record(self, entries: Sequence[Entry]) -> None:
+        """What is acted on together."""
+        line = [
+            {"peer": entry.peer, "number": entry.number, "event": control_to_json(entry.event)}
+            for entry in entries
+        ]
+        self._write(json.dumps(line))
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _write(self, line: str) -> None:
+        self._file.write(line + "\n")
+        self._file.flush()

@@ -1,0 +1,161 @@
+"""Machines and roles that come, are warned and go: what each of these events makes true.
+
+These handlers only record facts. Which partitions must then move, be restored or be rolled back is
+read off the state by the rules of ``moves`` and ``recovery``, so an event in the middle of a
+transition needs no case of its own.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from agileml.controller.cluster import Cluster, Phase, Result, RoleEvent
+from agileml.controller.machines import Machine, Server, Worker
+from agileml.controller.placement.ownership import Partition, Standing
+from agileml.protocol.events import (
+    EvictionWarned,
+    Loaded,
+    MachineJoined,
+    MachineLost,
+    MachineReleased,
+    ServerLost,
+    ServerReady,
+    Tier,
+    WorkerLost,
+    WorkerReady,
+)
+
+
+def machine_joined(cluster: Cluster, event: MachineJoined) -> Result:
+    """Known from now on. Machine names are unique in a job: one that left does not come back."""
+    if event.machine in cluster.machines or event.machine in cluster.departed:
+        return cluster, ()
+    cluster = cluster.with_machine(Machine(event.machine, event.tier, event.cores))
+    early = tuple(word for word in cluster.strangers if word.machine == event.machine)
+    cluster = replace(cluster, strangers=tuple(word for word in cluster.strangers if word not in early))
+    for word in early:
+        cluster, _ = role_changed(cluster, word)
+    return cluster, ()
+
+
+def role_changed(cluster: Cluster, event: RoleEvent) -> Result:
+    """A role came up or died. Words from an incarnation that is known to be gone are stale."""
+    if event.machine in cluster.departed:
+        return cluster, ()
+    machine = cluster.machines.get(event.machine)
+    if machine is None:
+        return replace(cluster, strangers=(*cluster.strangers, event)), ()
+    match event:
+        case ServerReady():
+            return _server_ready(cluster, machine, event), ()
+        case ServerLost():
+            cluster = _died(cluster, machine.dead_server, event.incarnation)
+            return _server_lost(cluster, machine, event.incarnation), ()
+        case WorkerReady():
+            return _worker_ready(cluster, machine, event.incarnation), ()
+        case WorkerLost():
+            cluster = _died(cluster, machine.dead_worker, event.incarnation)
+            return _worker_lost(cluster, machine, event.incarnation), ()
+
+
+def _died(cluster: Cluster, known: int, incarnation: int) -> Cluster:
+    """One death more, unless it was ``known``."""
+    return cluster if incarnation <= known else replace(cluster, deaths=cluster.deaths + 1)
+
+
+def _server_ready(cluster: Cluster, machine: Machine, event: ServerReady) -> Cluster:
+    known = machine.server.incarnation if machine.server else machine.dead_server
+    if event.incarnation <= known:
+        return cluster
+    cluster = _server_lost(cluster, machine, event.incarnation - 1)
+    machine = replace(cluster.machines[machine.name], server=Server(event.incarnation, event.endpoint))
+    return cluster.with_machine(_proven(machine))
+
+
+def _server_lost(cluster: Cluster, machine: Machine, incarnation: int) -> Cluster:
+    """Every incarnation up to this one is gone, and what it held."""
+    dead = replace(machine, dead_server=max(machine.dead_server, incarnation))
+    if machine.server is None or machine.server.incarnation > incarnation:
+        return cluster.with_machine(dead)
+    return state_gone(cluster.with_machine(replace(dead, server=None)), machine.name)
+
+
+def _worker_ready(cluster: Cluster, machine: Machine, incarnation: int) -> Cluster:
+    known = machine.worker.incarnation if machine.worker else machine.dead_worker
+    if incarnation <= known:
+        return cluster
+    return cluster.with_machine(
+        _proven(replace(machine, worker=Worker(incarnation), dead_worker=incarnation - 1))
+    )
+
+
+def _worker_lost(cluster: Cluster, machine: Machine, incarnation: int) -> Cluster:
+    """Its shards go to others at the first incomplete clock; what it had delivered stays delivered."""
+    dead = replace(machine, dead_worker=max(machine.dead_worker, incarnation))
+    if machine.worker and machine.worker.incarnation <= incarnation:
+        dead = replace(dead, worker=None)
+    return cluster.with_machine(dead)
+
+
+def worker_loaded(cluster: Cluster, event: Loaded) -> Result:
+    """What a worker has in memory may be taken over without a wait."""
+    machine = cluster.machines.get(event.machine)
+    if machine is None or machine.worker is None or machine.worker.incarnation != event.incarnation:
+        return cluster, ()
+    worker = replace(machine.worker, loaded=frozenset(event.shards), full=event.full)
+    return cluster.with_machine(replace(machine, worker=worker)), ()
+
+
+def _proven(machine: Machine) -> Machine:
+    up = machine.server is not None and machine.worker is not None
+    return replace(machine, proven=machine.proven or up)
+
+
+def machines_warned(cluster: Cluster, event: EvictionWarned) -> Result:
+    """The first warning of a machine counts. Reliable machines are never revoked: theirs mean nothing."""
+    for name in event.machines:
+        machine = cluster.machines.get(name)
+        if machine and machine.tier is Tier.TRANSIENT and not machine.leaving:
+            cluster = cluster.with_machine(replace(machine, leaving=True, notice_s=event.notice_s))
+    return cluster, ()
+
+
+def machine_gone(cluster: Cluster, event: MachineLost | MachineReleased) -> Result:
+    """Lost and released differ only in what the machine still held, and the state knows that."""
+    if event.machine not in cluster.machines:
+        strangers = tuple(word for word in cluster.strangers if word.machine != event.machine)
+        return replace(cluster, strangers=strangers, departed=cluster.departed | {event.machine}), ()
+    return state_gone(cluster.without_machine(event.machine), event.machine), ()
+
+
+# ---- what a dead server takes with it ------------------------------------------------------------
+
+
+def state_gone(cluster: Cluster, name: str) -> Cluster:
+    """The server of ``name`` is no more, nor any copy it held, nor what it was writing."""
+    attempt = cluster.attempt
+    if attempt is not None and name in attempt.writing:
+        cluster = replace(cluster, attempt=None, checkpoint_due=True)
+    elif attempt is not None and name == attempt.sealer:
+        cluster = replace(cluster, attempt=replace(attempt, sealer=None))
+    involved = (partition for partition in cluster.partitions if name in partition.holders)
+    if cluster.phase is Phase.STARTING:  # nothing was learned since: it can be made again
+        return cluster.with_partitions(Partition.absent(p.number, cluster.stored.clock) for p in involved)
+    return cluster.with_partitions(_without(partition, name, cluster.consistent) for partition in involved)
+
+
+def _without(partition: Partition, name: str, consistent: int) -> Partition:
+    """``partition`` after its copy on ``name`` died. Without its backup no clock but B may be returned to."""
+    heir = partition.heir if partition.heir and partition.heir.machine != name else None
+    backup = partition.backup if partition.backup != name else None
+    left = replace(partition, heir=heir, backup=backup)
+    if backup is not partition.backup:
+        left = replace(left, detached=True, safe=frozenset({consistent}))
+    owner_died, source_died = partition.owner == name, partition.source == name
+    if partition.standing is Standing.MOVING and owner_died and not source_died:
+        return replace(left, standing=Standing.FROZEN, owner=None)
+    if owner_died or source_died:
+        # An owner-to-be that lives may have received it already, and is told what to do with that.
+        owner = None if owner_died else partition.owner
+        return replace(left, standing=Standing.LOST, owner=owner, source=None)
+    return left

@@ -1,0 +1,53 @@
+"""Which reliable machine follows what a transient one serves, as reliable machines come and go.
+
+In the transition to stage 2 a ParamServ stays as the backup of what it served. This rule is for later:
+a backup died, and the owner still has everything; or a reliable machine joined, and takes its part. The
+owner sends a copy to the *heir*, which is the backup once the copy has arrived. Until then the clock that
+the last backup held is not passed, so whatever dies meanwhile, B can be returned to or a checkpoint is.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from agileml.controller.cluster import Cluster, Result
+from agileml.controller.placement.layout import spread
+from agileml.controller.placement.ownership import Heir, Partition, Standing
+from agileml.protocol.commands import BackUp, Command
+from agileml.protocol.events import Tier
+
+
+def back_up(cluster: Cluster) -> Result:
+    """Give what a transient machine serves a backup if it has none, and a machine that joins its part."""
+    epoch = cluster.epoch + 1
+    chosen: list[Partition] = []
+    commands: list[Command] = []
+    for partition, target in zip(cluster.partitions, _targets(cluster), strict=True):
+        owner = partition.owner
+        if owner is None or target is None or not _needs(cluster, partition, target):
+            continue
+        chosen.append(replace(partition, detached=True, heir=Heir(target, epoch)))
+        commands.append(BackUp(owner, partition.number, cluster.peer(target), epoch, cluster.generation))
+    if not chosen:
+        return cluster, ()
+    return replace(cluster.with_partitions(chosen), epoch=epoch), tuple(commands)
+
+
+def _targets(cluster: Cluster) -> tuple[str | None, ...]:
+    """Spread over the reliable machines, with the fewest copies; None while there is none."""
+    claims = []
+    for partition in cluster.partitions:
+        heir = partition.heir.machine if partition.heir else None
+        keeper = heir or partition.backup or partition.owner
+        claims.append((keeper,) if keeper is not None else ())
+    return spread(claims, dict.fromkeys(cluster.servers(Tier.RELIABLE), 1.0))
+
+
+def _needs(cluster: Cluster, partition: Partition, target: str) -> bool:
+    """A copy that is on its way is left alone, as is a partition that is itself."""
+    if partition.standing is not Standing.SERVED or partition.heir or cluster.is_reliable(partition.owner):
+        return False
+    machine = cluster.machines[partition.owner or ""]
+    if machine.leaving and not partition.detached:
+        return False  # it is about to move, and moves only once
+    return partition.detached or partition.backup != target

@@ -1,0 +1,96 @@
+"""What a clock costs the network and the cores, as servers and workers report it: for automatic stages.
+
+The controller folds reports into ``Loads``; ``measured`` makes of them the ``Load`` by which ``stages``
+compares the stages. Sums over machines, so neither the order of the reports nor who served what matters.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from agileml.controller.stages import Load
+from agileml.protocol.events import ServerLoad, Setup, Stage, WorkerLoad
+
+MOST_STRAGGLING: Final = 2.0
+"""A worker that lags for longer than that times the pushes has another reason to lag."""
+MOST_STRAYED: Final = 3.0
+"""Clocks that are so many times longer or shorter than was said have another reason."""
+LEARNED_OF_A_ROUND: Final = 0.5
+"""Of what is new, when every worker has reported once."""
+
+
+class Loads(Struct, frozen=True):
+    """The last report of each machine, and what was learned from earlier ones.
+
+    ``straggling``: by how much of the time that pushes take the reliable machines' workers lagged when stage
+    2 was last seen; None if it never was.
+    """
+
+    servers: Mapping[str, ServerLoad] = field(default_factory=dict)
+    workers: Mapping[str, WorkerLoad] = field(default_factory=dict)
+    """Of those who have reported twice since ``version``: a first report may tell of what was before."""
+    heard: frozenset[str] = frozenset()
+    version: int = 0
+    """Of the orders under which they work."""
+    straggling: float | None = None
+    computing_s: float | None = None
+    """Core-seconds of a shard in a clock."""
+    strayed: Mapping[Stage, float] = field(default_factory=dict)
+    """How many times longer than ``clock_seconds`` says the clocks of each stage are, where it was seen."""
+
+    def with_server(self, report: ServerLoad) -> Loads:
+        """Without pushes (in stage 1) the last known ones still say what pushing would be."""
+        return replace(self, servers={**self.servers, report.machine: report})
+
+    def with_worker(self, report: WorkerLoad, version: int) -> Loads:
+        known = self if version == self.version else replace(self.without_workers(), version=version)
+        workers = (
+            {**known.workers, report.machine: report} if report.machine in known.heard else known.workers
+        )
+        computing_s = report.computing_s / report.shards
+        return replace(known, workers=workers, heard=known.heard | {report.machine}, computing_s=computing_s)
+
+    def without_workers(self) -> Loads:
+        """What they took in another stage says nothing about who lags in this one."""
+        return replace(self, workers={}, heard=frozenset())
+
+    def with_lag(self, reliable: frozenset[str], load: Load) -> Loads:
+        """Compare the tiers' workers, in stage 2; as before where one of them has not reported."""
+        mine = [report.busy_s for name, report in self.workers.items() if name in reliable]
+        others = [report.busy_s for name, report in self.workers.items() if name not in reliable]
+        pushing_s = load.pushed_s / len(reliable) if reliable else 0.0
+        if not mine or not others or pushing_s <= 0:
+            return self
+        lag_s = sum(mine) / len(mine) - sum(others) / len(others)
+        return replace(self, straggling=min(max(lag_s / pushing_s, 0.0), MOST_STRAGGLING))
+
+    def with_clock(self, stage: Stage, promised_s: float, workers: int) -> Loads:
+        """Compare what clocks take with what was said of them. ``workers``: how many there are to report."""
+        if not self.workers or promised_s <= 0:
+            return self
+        took_s = statistics.median(report.clock_s for report in self.workers.values())
+        seen = min(max(took_s / promised_s, 1 / MOST_STRAYED), MOST_STRAYED)
+        weight = LEARNED_OF_A_ROUND / workers
+        strayed = (1 - weight) * self.strayed.get(stage, 1.0) + weight * seen
+        return replace(self, strayed={**self.strayed, stage: strayed})
+
+
+def measured(loads: Loads, setup: Setup) -> Load | None:
+    """What one clock costs; None before a server and a worker have reported."""
+    completed = sum(report.completions for report in loads.servers.values())
+    pushing = [report for report in loads.servers.values() if report.pushed]
+    if not completed or loads.computing_s is None:
+        return None
+    exchanged = sum(report.exchanged for report in loads.servers.values()) / completed
+    pushed = sum(report.pushed for report in pushing) / max(1, sum(r.completions for r in pushing))
+    return Load(
+        computing_s=loads.computing_s * setup.shards,
+        exchanged_s=exchanged * setup.partitions / setup.link_bytes_per_s,
+        pushed_s=pushed * setup.partitions / setup.link_bytes_per_s,
+        straggling=loads.straggling or 0.0,
+    )

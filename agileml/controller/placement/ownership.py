@@ -1,0 +1,136 @@
+"""What the controller keeps about one cut of the model and one cut of the input.
+
+A partition has exactly one owner per epoch; its *standing* says how far along that ownership is. The
+table of edges is all that may ever happen to it. Nothing here knows a machine but by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final, Self
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from agileml.protocol.commands import Route
+
+
+class Standing(StrEnum):
+    """Of one partition."""
+
+    ABSENT = "absent"  # nobody was asked to make it
+    CREATING = "creating"  # its owner makes it, from initial values or from a checkpoint
+    SERVED = "served"
+    MOVING = "moving"  # its source, frozen, sends it to its owner
+    FROZEN = "frozen"  # the owner-to-be died: the source alone has it, nobody serves it
+    LOST = "lost"  # who served it died: its backup has it at B, or else a checkpoint has it
+    RESTORING = "restoring"  # its backup sends its owner the state at B
+
+
+ON_ITS_WAY: Final = frozenset({Standing.CREATING, Standing.MOVING, Standing.RESTORING})
+
+_NO_COPY: Final = "no copy of some partition is left, and everything is made again"
+
+EDGES: Final[Mapping[tuple[Standing, Standing], str]] = {
+    (Standing.ABSENT, Standing.CREATING): "a reliable server came up",
+    (Standing.CREATING, Standing.SERVED): "its owner made it",
+    (Standing.CREATING, Standing.ABSENT): "its owner died before training began",
+    (Standing.SERVED, Standing.ABSENT): f"its owner died before training began, or {_NO_COPY}",
+    (Standing.SERVED, Standing.MOVING): "the layout wants it elsewhere",
+    (Standing.SERVED, Standing.LOST): "its owner died",
+    (Standing.MOVING, Standing.SERVED): "it arrived",
+    (Standing.MOVING, Standing.FROZEN): "its owner-to-be died",
+    (Standing.MOVING, Standing.LOST): "its source died before it arrived",
+    (Standing.MOVING, Standing.RESTORING): "another partition was lost, and everything returns to B",
+    (Standing.FROZEN, Standing.MOVING): "its source sends it elsewhere, or serves it again",
+    (Standing.FROZEN, Standing.RESTORING): "another partition was lost, and everything returns to B",
+    (Standing.FROZEN, Standing.LOST): "its source was heard to be dead at the same time",
+    (Standing.LOST, Standing.RESTORING): "its backup was told to send or serve it",
+    (Standing.RESTORING, Standing.SERVED): "it arrived, at B",
+    (Standing.RESTORING, Standing.LOST): "its owner-to-be died, or its backup",
+    (Standing.LOST, Standing.ABSENT): _NO_COPY,
+    (Standing.MOVING, Standing.ABSENT): _NO_COPY,
+    (Standing.FROZEN, Standing.ABSENT): _NO_COPY,
+    (Standing.RESTORING, Standing.ABSENT): _NO_COPY,
+}
+"""Every way from one standing to another, and what happened. FROZEN and LOST never outlast a step."""
+
+
+class Heir(Struct, frozen=True):
+    """Who is to be the backup, once the copy sent to it under ``epoch`` has arrived."""
+
+    machine: str
+    epoch: int
+
+
+class Partition(Struct, frozen=True):
+    """One of the N cuts of the model, and how its one owner came by it.
+
+    ``completed`` and ``safe`` are clocks of the present generation: what the serving copy is known to hold,
+    and what could be returned to without any transient machine: B, and later clocks that end ranges.
+    """
+
+    number: int
+    standing: Standing = Standing.ABSENT
+    owner: str | None = None
+    """Who serves it, or will once it has arrived."""
+    epoch: int = 0
+    """When ``owner`` became the owner."""
+    source: str | None = None
+    """Who holds a frozen copy while it is on its way."""
+    backup: str | None = None
+    detached: bool = False
+    """Its owner pushes to no backup that is known to have it: a copy has to be sent. A ``backup`` it still
+    has keeps what it has, at B or later."""
+    heir: Heir | None = None
+    route: Route | None = None
+    """Where it was served last."""
+    completed: int = 0
+    safe: frozenset[int] = frozenset({0})
+
+    @classmethod
+    def absent(cls, number: int, clock: int) -> Self:
+        """Nowhere, and to be made as it was at ``clock``."""
+        return cls(number, completed=clock, safe=frozenset({clock}))
+
+    @property
+    def holders(self) -> tuple[str, ...]:
+        """Every machine that has a copy, or will soon."""
+        heir = None if self.heir is None else self.heir.machine
+        return tuple(
+            {name: None for name in (self.owner, self.source, self.backup, heir) if name is not None}
+        )
+
+    @property
+    def newcomer(self) -> str | None:
+        """The heir, unless it is the backup that is sent a copy again and must not forget the one it has."""
+        heir = None if self.heir is None else self.heir.machine
+        return None if heir == self.backup else heir
+
+    @property
+    def stands_in(self) -> str | None:
+        """Whose word for what is safe counts: its backup's, or that of the one that needs none."""
+        return self.backup or (None if self.detached else self.owner)
+
+    @property
+    def keeper(self) -> str | None:
+        """Who can produce its state at B although nobody serves it."""
+        return self.backup or self.source
+
+
+class Shard(Struct, frozen=True):
+    """One of the S cuts of the input. Its previous owners may have it in memory still.
+
+    ``delivered``: in which generation one of them pushed everything before it left, and up to which clock.
+    """
+
+    owner: str | None = None
+    previous: tuple[str, ...] = ()
+    delivered: tuple[int, int] = (0, 0)
+
+    def given_to(self, owner: str | None) -> Shard:
+        if owner == self.owner:
+            return self
+        earlier = (self.owner, *self.previous) if self.owner is not None else self.previous
+        return replace(self, owner=owner, previous=tuple(name for name in earlier if name != owner))

@@ -1,0 +1,124 @@
+"""From the stage to the owners of partitions: what must be created or handed over, and to whom.
+
+Level-triggered: the target is computed afresh from whoever is left, and only its differences to the
+present are commanded, under a new epoch. A partition on its way is left alone until it has arrived;
+whatever is wrong with it by then is a difference like any other.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from agileml.controller.cluster import Cluster, Result
+from agileml.controller.placement.layout import actives, spread
+from agileml.controller.placement.ownership import Partition, Standing
+from agileml.controller.stages import PLACEMENTS
+from agileml.protocol.commands import Command, Create, Forget, Handover
+from agileml.protocol.events import Stage, Tier
+
+
+def target_owners(cluster: Cluster) -> tuple[str | None, ...]:
+    """Who should serve each partition, with the fewest moves; None while there is nobody who could.
+
+    Back in stage 1 a partition goes to its backup, where its state already is.
+    """
+    if PLACEMENTS[cluster.stage].served_on is Tier.RELIABLE:
+        names: tuple[str, ...] = cluster.servers(Tier.RELIABLE)
+    else:
+        names = active_machines(cluster)
+    claims = [(partition.owner,) if partition.owner else () for partition in cluster.partitions]
+    spread_out = spread(claims, dict.fromkeys(names, 1.0))
+    if cluster.stage is Stage.ONE:
+        pairs = zip(cluster.partitions, spread_out, strict=True)
+        spread_out = tuple(partition.backup or owner for partition, owner in pairs)
+    return spread_out
+
+
+def active_machines(cluster: Cluster) -> tuple[str, ...]:
+    """Who runs an ActivePS in stages 2 and 3."""
+    return tuple(
+        actives(
+            available=cluster.servers(Tier.TRANSIENT),
+            serving=frozenset(partition.owner for partition in cluster.partitions if partition.owner),
+            transient=cluster.taking_part(Tier.TRANSIENT),
+            share=cluster.setup.active_share,
+            most=len(cluster.partitions),
+        )
+    )
+
+
+def create(cluster: Cluster) -> Result:
+    """Every partition begins on a reliable machine, whatever the stage will be."""
+    absent = [partition for partition in cluster.partitions if partition.standing is Standing.ABSENT]
+    if not absent or not cluster.servers(Tier.RELIABLE):
+        return cluster, ()
+    owners = target_owners(cluster)
+    cluster = replace(cluster, epoch=cluster.epoch + 1)
+    epoch, generation, stored = cluster.epoch, cluster.generation, cluster.stored
+    created: list[Partition] = []
+    commands: list[Command] = []
+    for partition in absent:
+        owner = owners[partition.number]
+        if owner is not None:
+            created.append(replace(partition, standing=Standing.CREATING, owner=owner, epoch=epoch))
+            commands.append(Create(owner, partition.number, epoch, generation, stored.clock, stored.folder))
+    return cluster.with_partitions(created), tuple(commands)
+
+
+def hand_over(cluster: Cluster) -> Result:
+    """Move what is served in the wrong place, and what its source holds frozen for a target that died."""
+    epoch = cluster.epoch + 1
+    moved: list[Partition] = []
+    commands: list[Command] = []
+    for partition, wanted in zip(cluster.partitions, target_owners(cluster), strict=True):
+        source = _source(partition, wanted)
+        if source is None:
+            continue
+        # A frozen one that has nowhere to go is served again where it is.
+        moving, handover = _handed_over(cluster, partition, source, wanted or source, epoch)
+        moved.append(moving)
+        commands.append(handover)
+        if partition.newcomer is not None:  # the next owner knows nothing of it, and may choose another
+            commands.append(Forget(partition.newcomer, partition.number, cluster.epoch))
+    if not moved:
+        return cluster, ()
+    return replace(cluster.with_partitions(moved), epoch=epoch), tuple(commands)
+
+
+def _source(partition: Partition, target: str | None) -> str | None:
+    """Who must hand it over for ``target`` to get it; None while it is on its way, or there already."""
+    if partition.standing is Standing.FROZEN:
+        return partition.source
+    if partition.standing is Standing.SERVED and target not in (None, partition.owner):
+        return partition.owner
+    return None
+
+
+def _handed_over(
+    cluster: Cluster, partition: Partition, source: str, target: str, epoch: int
+) -> tuple[Partition, Handover]:
+    stays = cluster.is_reliable(source) and not cluster.is_reliable(target)
+    backup = source if stays else partition.backup
+    moving = replace(
+        partition,
+        standing=Standing.MOVING,
+        source=source,
+        owner=target,
+        epoch=epoch,
+        backup=backup,
+        heir=None,
+    )
+    follows = None if backup is None or cluster.is_reliable(target) else cluster.peer(backup)
+    handover = Handover(
+        machine=source,
+        partition=partition.number,
+        target=target,
+        endpoint=cluster.endpoint(target),
+        epoch=epoch,
+        generation=cluster.generation,
+        keep_backup=stays,
+        # A backup that was not pushed to lately lacks more than an end of life tells.
+        to_backup=target == backup != source and not partition.detached,
+        backup=follows,
+    )
+    return moving, handover

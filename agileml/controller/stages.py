@@ -1,0 +1,127 @@
+"""Which roles run where, and when that changes (Harlap 4.2.2).
+
+The stage depends on how many transient machines there are for each reliable one, or, where it is to be chosen
+automatically (the paper's future work, 6.2.2), on what a clock was measured to cost. This module knows no
+machine by name, no partition and no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec import Struct
+
+from agileml.protocol.events import Setup, Stage, Tier
+
+
+class Placement(Struct, frozen=True):
+    """What one stage runs on which tier."""
+
+    served_on: Tier
+    """Where workers read and write the model."""
+    backed_up: bool
+    """Whether reliable machines follow as BackupPSs."""
+    computing: frozenset[Tier]
+    """Where workers own input; elsewhere they idle with their input loaded."""
+
+
+PLACEMENTS: Final = {
+    Stage.ONE: Placement(Tier.RELIABLE, False, frozenset({Tier.RELIABLE, Tier.TRANSIENT})),
+    Stage.TWO: Placement(Tier.TRANSIENT, True, frozenset({Tier.RELIABLE, Tier.TRANSIENT})),
+    Stage.THREE: Placement(Tier.TRANSIENT, True, frozenset({Tier.TRANSIENT})),
+}
+
+
+def choose_stage(current: Stage, transient: int, reliable: int, setup: Setup) -> Stage:
+    """The stage for a ratio of ``transient`` to ``reliable`` machines, coming from ``current``.
+
+    A threshold is passed upwards as soon as the ratio exceeds it, and downwards only when the ratio is
+    at most ``threshold * (1 - hysteresis)``: a footprint at the border does not flap.
+
+    >>> setup = Setup(partitions=1, shards=1, clocks=1, hysteresis=0.5)
+    >>> choose_stage(Stage.ONE, 2, 1, setup), choose_stage(Stage.TWO, 1, 1, setup)
+    (<Stage.TWO: '2'>, <Stage.TWO: '2'>)
+    """
+    if transient == 0 or reliable == 0:
+        return Stage.ONE
+    ratio = transient / reliable
+    if _exceeds(ratio, setup.stage3_above, setup.hysteresis, held=current is Stage.THREE):
+        return Stage.THREE
+    if _exceeds(ratio, setup.stage2_above, setup.hysteresis, held=current is not Stage.ONE):
+        return Stage.TWO
+    return Stage.ONE
+
+
+def _exceeds(ratio: float, threshold: float, hysteresis: float, *, held: bool) -> bool:
+    return ratio > (threshold * (1 - hysteresis) if held else threshold)
+
+
+# ---- by measured cost --------------------------------------------------------------------------
+
+WORTH_A_CHANGE: Final = 0.95
+"""A stage must promise clocks this much shorter than the present one's: nothing flaps within the noise."""
+
+
+class Load(Struct, frozen=True):
+    """What a clock costs, wherever it runs. Seconds of one machine's link are its bytes over its capacity."""
+
+    computing_s: float
+    """Core-seconds of all workers together."""
+    exchanged_s: float
+    """Seconds of one link that what all workers read and write takes."""
+    pushed_s: float
+    """Seconds of one link that what all backups take in takes; 0 before anything was pushed."""
+    straggling: float
+    """Of the time that a reliable machine takes in pushes, the part by which its worker falls behind."""
+
+
+class Footprint(Struct, frozen=True):
+    """Machines that take part, and their cores."""
+
+    reliable: int
+    transient: int
+    actives: int
+    reliable_cores: int
+    transient_cores: int
+
+    @property
+    def whole(self) -> bool:
+        """Whether every stage could run on it."""
+        return min(self.reliable, self.actives, self.reliable_cores, self.transient_cores) > 0
+
+
+def clock_seconds(stage: Stage, load: Load, on: Footprint) -> float:
+    """The length of a clock: its computing, and the busiest links' part of what it sends.
+
+    In stage 1 reliable machines' links carry all that is exchanged. In stage 2 the actives' do, but a worker
+    beside a backup falls behind while that takes in pushes. In stage 3 those workers are missing, and
+    nothing can be faster than the backups, which lag by a few clocks at most.
+    """
+    everybody = load.computing_s / (on.reliable_cores + on.transient_cores)
+    pushing_s = load.pushed_s / on.reliable
+    match stage:
+        case Stage.ONE:
+            return everybody + load.exchanged_s / on.reliable
+        case Stage.TWO:
+            straggling_s = load.straggling * pushing_s
+            return max(everybody + load.exchanged_s / on.actives + straggling_s, pushing_s)
+        case Stage.THREE:
+            alone = load.computing_s / on.transient_cores
+            return max(alone + load.exchanged_s / on.actives, pushing_s)
+
+
+def cheapest_stage(current: Stage, load: Load, on: Footprint, strayed: Mapping[Stage, float]) -> Stage:
+    """The stage with the shortest clocks, if they are short enough to be ``WORTH_A_CHANGE``.
+
+    ``strayed``: how many times longer than said here the clocks of a stage were when it was last seen.
+
+    >>> load = Load(computing_s=64.0, exchanged_s=32.0, pushed_s=0.0, straggling=0.0)
+    >>> cheapest_stage(Stage.ONE, load, Footprint(4, 60, 30, 4, 60), {})
+    <Stage.TWO: '2'>
+    >>> cheapest_stage(Stage.ONE, load, Footprint(32, 32, 16, 32, 32), {})
+    <Stage.ONE: '1'>
+    """
+    promised = {stage: strayed.get(stage, 1.0) * clock_seconds(stage, load, on) for stage in Stage}
+    best = min(Stage, key=promised.__getitem__)
+    return best if promised[best] < WORTH_A_CHANGE * promised[current] else current

@@ -1,0 +1,225 @@
+"""Checkpoints where they are kept: any folder or URL that fsspec knows.
+
+    PLACE/RUN/CLOCK-ATTEMPT/partition-00000.npz ...   values, each file with the check sum that zip keeps
+    PLACE/RUN/CLOCK-ATTEMPT/manifest.json             written last: without it the folder counts for nothing
+
+A job writes below a RUN of its own, so that it never touches what it was resumed from. Nothing here knows
+when a checkpoint is due, or which one is the newest of a running job: that is for ``agileml.controller.checkpoints``.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import re
+import secrets
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from msgspec.structs import replace
+
+from agileml.protocol.events import Setup
+from agileml.protocol.messages import Matrix
+from agileml.server.partition import Shape
+
+_MANIFEST: Final = "manifest.json"
+_FORMAT: Final = 1
+_RUN: Final = re.compile(r"[0-9a-f]{8}")
+
+
+class CheckpointError(Exception):
+    """A checkpoint cannot be had where it should be; the message says what is there and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a whole checkpoint holds: the model's shape, and how model and input were cut."""
+
+    clock: int
+    partitions: int
+    shards: int
+    rows: int
+    columns: int
+    format: int = _FORMAT
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A checkpoint that can be resumed from; ``folder`` is its URL."""
+
+    folder: str
+    manifest: Manifest
+
+
+def write_partition(folder: str, partition: int, values: Matrix) -> None:
+    """What cannot be written whole is removed: no later attempt would have room on a disk that is full."""
+    files, path = _open(folder)
+    files.makedirs(path, exist_ok=True)
+    file = _file(path, partition)
+    try:
+        with files.open(file, "wb") as out:
+            np.savez(out, values=values)
+    except Exception:  # of any file system's own kind
+        with suppress(Exception):
+            files.rm_file(file)
+        raise
+
+
+def read_partition(folder: str, partition: int) -> Matrix:
+    """Raises CheckpointError where it is missing or not what was written."""
+    files, path = _open(folder)
+    try:
+        with (
+            files.open(_file(path, partition), "rb") as source,
+            np.load(source, allow_pickle=False) as arrays,
+        ):
+            values: Matrix = arrays["values"]
+    except Exception as error:  # of any file system's own kind, or of zip's
+        raise CheckpointError(f"partition {partition} of {folder}: {_told(error)}") from error
+    return values
+
+
+def seal(folder: str, manifest: Manifest) -> None:
+    """Make the folder a checkpoint, all at once."""
+    files, path = _open(folder)
+    unfinished = f"{path}/{_MANIFEST}.part"
+    files.pipe_file(unfinished, json.dumps(asdict(manifest)).encode())
+    files.mv(unfinished, f"{path}/{_MANIFEST}")
+
+
+def drop_before(folder: str, attempt: int) -> None:
+    """Remove what this job wrote in attempts before ``attempt``, whose checkpoint is in ``folder``."""
+    files, path = _open(folder)
+    files.invalidate_cache()
+    for entry in files.ls(path.rsplit("/", 1)[0], detail=False):
+        number = entry.rstrip("/").rsplit("-", 1)[-1]
+        if number.isdigit() and int(number) < attempt:
+            files.rm(entry, recursive=True)
+
+
+def forget(place: str) -> None:
+    """Remove what every run has kept below ``place``; harmless when repeated. Raises CheckpointError."""
+    files, path = _open(_absolute(place))
+    try:
+        files.invalidate_cache()
+        entries = files.ls(path, detail=False) if files.exists(path) else []
+        for entry in entries:
+            if _RUN.fullmatch(entry.rstrip("/").rsplit("/", 1)[-1]):
+                files.rm(entry, recursive=True)
+    except Exception as error:  # of any file system's own kind
+        raise CheckpointError(f"checkpoints in {place} cannot be removed: {_told(error)}") from error
+
+
+def newest(place: str) -> Whole | None:
+    """The whole checkpoint of the highest clock in, or below, ``place``; None where there is none.
+
+    Raises CheckpointError where the place cannot be read.
+    """
+    try:
+        files, path = _open(place)
+        files.invalidate_cache()
+        found = [
+            Whole(_located(files, name[: -len(_MANIFEST) - 1]), manifest)
+            for depth in ("", "*/", "*/*/")
+            for name in files.glob(f"{glob.escape(path)}/{depth}{_MANIFEST}")
+            if (manifest := _manifest(files.cat_file(name))) is not None
+        ]
+    except Exception as error:  # of any file system's own kind
+        raise CheckpointError(f"checkpoints in {place} cannot be read: {_told(error)}") from error
+    return max(found, key=lambda whole: (whole.manifest.clock, whole.folder), default=None)
+
+
+def with_places(setup: Setup, resume: str, shape: Shape, *, timed: bool) -> Setup:
+    """``setup`` with a run's own folder for checkpoints, starting from the newest one in ``resume`` if given.
+
+    ``timed``: whether checkpoints are due by time as well. Raises CheckpointError where the place cannot
+    be written, no time was set, or the checkpoint cannot be read or is of another model or another cut of it.
+    """
+    if setup.checkpoints:
+        if not (setup.checkpoint_clocks or timed):
+            raise CheckpointError(
+                f"checkpoints go to {setup.checkpoints}, but when? Set checkpoint_clocks or checkpoint_s"
+            )
+        setup = replace(setup, checkpoints=_own_folder(setup.checkpoints))
+    elif timed:
+        raise CheckpointError("checkpoint_s is set, but no place to keep checkpoints at")
+    if not resume:
+        return setup
+    whole = newest(_absolute(resume))
+    if whole is None:
+        raise CheckpointError(f"there is no whole checkpoint in {resume}")
+    wanted = Manifest(whole.manifest.clock, setup.partitions, setup.shards, shape.rows, shape.columns)
+    if whole.manifest != wanted:
+        raise CheckpointError(f"{whole.folder} holds {whole.manifest}, and this job is {wanted}")
+    if whole.manifest.clock >= setup.clocks:
+        raise CheckpointError(
+            f"{whole.folder} is of clock {whole.manifest.clock}, and the job ends after {setup.clocks}: "
+            "set more clocks to train on"
+        )
+    return replace(setup, start=whole.manifest.clock, resume=whole.folder)
+
+
+def begun_again(setup: Setup) -> Setup:
+    """``setup`` of the same job, all of whose machines are gone: from its newest whole checkpoint on, or from
+    where it began before if it got to none; with a folder of its own beside that of the first attempt.
+
+    Raises CheckpointError where the checkpoints cannot be read or the place not be written.
+    """
+    whole = newest(setup.checkpoints)
+    again = replace(setup, checkpoints=_own_folder(setup.checkpoints.rpartition("/")[0]))
+    return again if whole is None else replace(again, start=whole.manifest.clock, resume=whole.folder)
+
+
+def _own_folder(place: str) -> str:
+    folder = f"{_absolute(place).rstrip('/')}/{secrets.token_hex(4)}"
+    try:
+        files, path = _open(folder)
+        files.makedirs(path, exist_ok=True)
+    except Exception as error:  # of any file system's own kind
+        raise CheckpointError(f"checkpoints cannot be kept at {place}: {_told(error)}") from error
+    if not _is_local(files) and glob.has_magic(path):  # fsspec moves and removes what would match
+        raise CheckpointError(f"checkpoints cannot be kept at {place}: name a place without *, ? and [")
+    return folder
+
+
+def _absolute(place: str) -> str:
+    """Processes of a job do not share a working directory."""
+    return place if "://" in place else str(Path(place).resolve())
+
+
+def _open(place: str) -> tuple[Any, str]:
+    """The file system of fsspec's, and the place there."""
+    from fsspec.core import url_to_fs  # late: few processes come here
+
+    files, path = url_to_fs(place)
+    return files, path.rstrip("/")
+
+
+def _located(files: Any, path: str) -> str:
+    """A local path as it is, and else a URL: the name under which it was written."""
+    return path if _is_local(files) else str(files.unstrip_protocol(path))
+
+
+def _is_local(files: Any) -> bool:
+    return "file" in files.protocol
+
+
+def _file(path: str, partition: int) -> str:
+    return f"{path}/partition-{partition:05}.npz"
+
+
+def _manifest(content: bytes) -> Manifest | None:
+    """None for what is no manifest of this format: then the folder is no checkpoint of ours."""
+    try:
+        data: dict[str, Any] = json.loads(content)
+        manifest = Manifest(**data)
+    except (ValueError, TypeError):
+        return None
+    return manifest if manifest.format == _FORMAT else None
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,31 @@
+"""A trained model as it is kept: a file per partition, below a place that every machine reaches."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from agileml.data.trained_model import Trained
+from agileml.node.object_folder import Place
+from agileml.protocol.messages import Matrix
+
+
+def partition_file(partition: int) -> str:
+    """Its name where models are saved."""
+    return f"partition-{partition:05}.npy"
+
+
+def assemble(place: Place, partitions: int) -> Matrix:
+    """The whole model, float32 (rows, columns). Raises OSError where a partition is missing."""
+    parts = []
+    for partition in range(partitions):
+        with place.reading(partition_file(partition)) as held:
+            parts.append(np.load(held, allow_pickle=False))
+    model = np.empty((sum(len(part) for part in parts), parts[0].shape[1]), np.float32)
+    for partition, part in enumerate(parts):
+        model[partition::partitions] = part
+    return model
+
+
+def load_model(trained: Trained) -> Matrix:
+    """The model that ``agileml.run`` trained. Raises as ``assemble`` does."""
+    return assemble(Place(trained.model), trained.partitions)

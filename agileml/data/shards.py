@@ -1,0 +1,75 @@
+"""The input once it is cut: shards below a place that every machine can read.
+
+    shard-00000.npz   a shard, as the application prepared it
+    rows-00000.npy    the model's rows that it reads
+    index.npz         what the model's rows mean
+    shape.json        the model's shape, written last: without it the input was not cut to the end
+
+A worker needs the rows of a shard to ask for them while the shard itself is still being loaded, so they
+are files of their own.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from zipfile import ZipFile
+
+import numpy as np
+
+from agileml.api import ApplicationError, Arrays
+from agileml.node.object_folder import Place
+from agileml.protocol.messages import Rows
+from agileml.server.partition import Shape
+
+
+class Input:
+    """Reads anew whenever it is asked. Raises ApplicationError where ``place`` holds no cut input."""
+
+    def __init__(self, place: str | Path) -> None:
+        self._place = Place(place)
+        try:
+            with self._place.reading("shape.json") as held:
+                self.shape = Shape(*json.load(held))
+        except FileNotFoundError as error:
+            raise ApplicationError(f"{place} holds no cut input (no shape.json)") from error
+
+    def shard(self, number: int) -> Arrays:
+        return self._arrays(f"shard-{number:05}.npz")
+
+    def rows(self, number: int) -> Rows:
+        """The model's rows that the shard reads, sorted and unique."""
+        with self._place.reading(f"rows-{number:05}.npy") as held:
+            rows: Rows = np.load(held, allow_pickle=False)
+        return rows
+
+    def index(self) -> Arrays:
+        return self._arrays("index.npz")
+
+    def _arrays(self, name: str) -> Arrays:
+        with self._place.reading(name) as held, np.load(held, allow_pickle=False) as arrays:
+            return dict(arrays)
+
+
+class CutInput:
+    """Writes what ``Input`` reads; ``finish`` comes last."""
+
+    def __init__(self, place: str | Path) -> None:
+        self._place = Place(place)
+
+    def shard(self, number: int, arrays: Arrays, rows: Rows) -> None:
+        with self._place.writing(f"rows-{number:05}.npy") as out:
+            np.save(out, rows)
+        self._save(f"shard-{number:05}.npz", arrays)
+
+    def finish(self, shape: Shape, index: Arrays) -> None:
+        self._save("index.npz", index)
+        with self._place.writing("shape.json") as out:
+            out.write(json.dumps([shape.rows, shape.columns]).encode())
+
+    def _save(self, name: str, arrays: Arrays) -> None:
+        """As NumPy's ``savez``, which has a use of its own for some names. Raises ValueError for objects."""
+        with self._place.writing(name) as out, ZipFile(out, "w") as archive:
+            for key, array in arrays.items():
+                with archive.open(f"{key}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)

@@ -1,0 +1,341 @@
+"""A job's folder: everything its processes share, and what they agree on before they talk.
+
+    job.json              the Job
+    application.py        what the application's file was when the job began, where it names one
+    input/                the cut input (``shards.Input``), unless it is kept elsewhere, as where runs share it
+    machines/NAME/        a machine's lock, process group, logs, and what its processes are overdue with
+    controller/           the elasticity controller's journal and last words, and where it listens
+    model/                the trained partitions
+    controller-N/, model-N/   those of the attempt before the N-th restart
+    sockets -> /tmp/...   a short private folder for the sockets, whose names may have 107 bytes
+
+A job on a network has no such sockets. Instead it has
+
+    keys.json             the key pair of its links, for its owner's eyes only
+    machines/NAME/address the address of a machine, at which its processes listen
+
+Times here are real seconds, whatever the speed of a simulated market.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from msgspec import structs
+
+from agileml.api import Application, ApplicationError, Called, load_application
+from agileml.controller.cluster import Cluster
+from agileml.controller.stopping import Stop
+from agileml.data.checkpoint_store import begun_again, with_places
+from agileml.data.model_files import assemble
+from agileml.data.shards import Input
+from agileml.node.object_folder import Place
+from agileml.node.transport.curve_keys import Keys
+from agileml.protocol.events import Setup
+from agileml.protocol.messages import Matrix
+from agileml.server.partition import Shape
+
+_LONGEST_SOCKET_NAME: Final = 107
+"""Bytes: unix(7) has room for 108, and ends them with a zero."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Real seconds.
+
+    ``checkpoint_s``: between two checkpoints, beside those that are due by clocks; 0: never by time.
+    ``repeat_s``: between signs of life, and turns to repeat what is unconfirmed (``Link.again``);
+    ``silence_s``: a machine whose agent is silent for so long is lost; ``lease_s``: an agent ends after so
+    long without its controller, and a finished controller after so long without its client; ``ask_after_s``:
+    what a worker or a server has had no answer to for so long, up to twice that, is asked after;
+    ``first_word_s``: what a controller has beyond its leases to start and read its journal;
+    ``unclaimed_s``: a controller ends after so long, if its client has never told it of a machine;
+    ``told_after_s``: what a worker or a server is at for so long is told (``agent/watchdog.py``).
+    """
+
+    repeat_s: float = 0.3
+    silence_s: float = 20.0
+    lease_s: float = 30.0
+    checkpoint_s: float = 0.0
+    ask_after_s: float = 2.0
+    first_word_s: float = 300.0
+    unclaimed_s: float = 1800.0
+    told_after_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """``application``: ``module:Class`` or ``file.py:Class``, made from ``arguments`` (JSON values).
+
+    ``program``: a copy of that file, which is edited while jobs run: all processes of a job run the same.
+    ``core_seconds_per_clock``: what one clock takes one core at the least, in real seconds; 0 lets it run.
+    ``stop``: what may end it before the last clock.
+    ``input_bytes``: how much of the input a worker keeps in memory; None is all that it ever read.
+    ``input_at``: where the cut input is kept, a folder or a URL that all machines reach; in the job's folder
+    if empty. ``model_at``: where the trained model is saved, likewise.
+    ``restarts``: how many times it was begun again from its checkpoints, all its machines being gone.
+    ``columns``: which columns of the input the job names, by the application's names for them.
+    ``network``: processes reach each other over TCP, encrypted; otherwise all of them share one machine.
+    """
+
+    application: str
+    arguments: Mapping[str, Any]
+    setup: Setup
+    core_seconds_per_clock: float = 0.0
+    timing: Timing = field(default_factory=Timing)
+    network: bool = False
+    input_at: str = ""
+    model_at: str = ""
+    input_bytes: int | None = None
+    stop: Stop = field(default_factory=Stop)
+    restarts: int = 0
+    program: str = ""
+    columns: Called = field(default_factory=dict)
+
+    def make_application(self) -> Application:
+        return load_application(
+            self.application, self.arguments, Path(self.program) if self.program else None
+        )
+
+
+Cutter: TypeAlias = Callable[[Job, str, Callable[[], None]], tuple[str, Shape]]
+"""Cuts an input for a job, or finds it cut; returns where it is, and the model's shape."""
+
+
+def _cut_for_job(job: Job, source: str, check: Callable[[], None]) -> tuple[str, Shape]:
+    from agileml.data.sharding import cut_input  # brings DuckDB, which no process of the job needs
+
+    app = job.make_application()
+    return job.input_at, cut_input(app, source, job.setup.shards, job.input_at, check, job.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class JobFolder:
+    """The names in a job's folder. ``path`` is absolute."""
+
+    path: Path
+
+    @classmethod
+    def prepare(
+        cls,
+        path: Path,
+        job: Job,
+        source: str | Path,
+        resume: str = "",
+        check: Callable[[], None] = lambda: None,
+        cutter: Cutter | None = None,
+    ) -> JobFolder:
+        """Cut the input ``source`` (see ``tables.Table``) and write what the processes need.
+
+        ``resume``: a checkpoint, or a folder of checkpoints whose newest whole one is meant; training goes on
+        after its clock, and with the same input ends as if it had never stopped. ``check`` is called after
+        each batch of the input, and may raise to give up. ``cutter`` cuts the input, or finds it cut; None:
+        it is cut for this job alone. What an attempt that was killed has left is replaced. Raises
+        ApplicationError, CheckpointError, ValueError for a setup that describes no job, or OSError where
+        temporary names are too long for sockets.
+        """
+        folder = cls(path.resolve())
+        folder.path.mkdir(parents=True, exist_ok=True)
+        folder.remove_sockets()
+        folder._link.unlink(missing_ok=True)
+        folder._keys.unlink(missing_ok=True)
+        folder._controller_address.unlink(missing_ok=True)
+        Cluster.start(job.setup)
+        try:
+            json.dumps(dict(job.arguments))
+        except (TypeError, ValueError) as error:
+            raise ApplicationError(
+                f"{job.application} cannot have the arguments {dict(job.arguments)}: {error}; machines get "
+                f"them as JSON, which has numbers, texts, lists and mappings"
+            ) from error
+        job = folder._with_program(job)
+        job = replace(
+            job, input_at=job.input_at or str(folder.input), model_at=job.model_at or str(folder.model)
+        )
+        place, shape = (cutter or _cut_for_job)(job, str(source), check)
+        job = replace(job, input_at=place)
+        timed = job.timing.checkpoint_s > 0
+        job = replace(job, setup=with_places(job.setup, resume, shape, timed=timed))
+        folder._make_sockets(job)
+        return cls.set_up(folder.path, job, Keys.make() if job.network else None)
+
+    def _with_program(self, job: Job) -> Job:
+        place, colon, name = job.application.rpartition(":")
+        file = Path(place).resolve()
+        if not place.endswith(".py") or not file.is_file():
+            return job  # a module, or nothing, as loading it will say
+        shutil.copyfile(file, self.program)
+        return replace(job, application=f"{file}{colon}{name}", program=str(self.program))
+
+    @classmethod
+    def set_up(cls, path: Path, job: Job, keys: Keys | None) -> JobFolder:
+        """What the processes need of a job whose input is cut. ``keys``: of a job on a network."""
+        folder = cls(path)
+        for needed in (folder.controller, folder.path / "machines"):
+            needed.mkdir(exist_ok=True)
+        if keys is not None:
+            keys.write(folder._keys)
+        unfinished = folder.path / "job.part"
+        unfinished.write_text(json.dumps(asdict(job), default=structs.asdict))
+        unfinished.replace(folder._description)
+        return folder
+
+    def begin_again(self, number: int) -> None:
+        """Make ready for other machines, from the newest checkpoint on, all machines that it had being gone.
+
+        ``number``: which restart it is, from 1. Harmless when repeated; whoever is killed here does it again.
+        What the controller had kept is set aside as ``controller-NUMBER``, and so is a model that was saved
+        and of which nobody heard: it does not say that the training which begins is over. Raises
+        CheckpointError where the checkpoints cannot be read.
+        """
+        job = self.job()
+        if job.restarts >= number:
+            return
+        job = replace(job, setup=begun_again(job.setup), restarts=number)
+        for kept in (self.controller, self.model):
+            aside = kept.with_name(f"{kept.name}-{number}")
+            if kept.exists() and not aside.exists():
+                kept.rename(aside)
+        self.remove_sockets()
+        self._link.unlink(missing_ok=True)
+        self._make_sockets(job)
+        self.set_up(self.path, job, None)
+
+    @property
+    def prepared(self) -> bool:
+        """Whether ``prepare`` got to its end; the process that called it may have been killed before."""
+        return self._description.exists()
+
+    def job(self) -> Job:
+        content = json.loads(self._description.read_text())
+        content["setup"] = Setup(**content["setup"])
+        content["timing"] = Timing(**content["timing"])
+        content["stop"] = Stop(**content["stop"])
+        return Job(**content)
+
+    @property
+    def program(self) -> Path:
+        return self.path / "application.py"
+
+    @property
+    def input(self) -> Path:
+        return self.path / "input"
+
+    def cut_input(self) -> Input:
+        """Raises ApplicationError where it is not there."""
+        return Input(self.job().input_at)
+
+    @property
+    def controller(self) -> Path:
+        return self.path / "controller"
+
+    @property
+    def controller_machine(self) -> str | None:
+        """The machine that runs the elasticity controller; None before one was started."""
+        return self.controller_record.read_text() if self.controller_record.exists() else None
+
+    @property
+    def controller_record(self) -> Path:
+        """Made by whoever starts the machine that runs the controller."""
+        return self.controller / "machine"
+
+    @property
+    def last_words(self) -> Path:
+        """What a client had not confirmed when the controller ended."""
+        return self.controller / "last-words.json"
+
+    @property
+    def model(self) -> Path:
+        return self.path / "model"
+
+    def saved_model(self) -> Place:
+        """Where the trained partitions are, once they are; see ``model_files.py``."""
+        return Place(self.job().model_at or self.model)
+
+    @property
+    def _description(self) -> Path:
+        return self.path / "job.json"
+
+    @property
+    def _keys(self) -> Path:
+        return self.path / "keys.json"
+
+    @property
+    def _controller_address(self) -> Path:
+        return self.controller / "endpoint"
+
+    @property
+    def _link(self) -> Path:
+        return self.path / "sockets"
+
+    def machine(self, name: str) -> Path:
+        return self.path / "machines" / name
+
+    def machines(self) -> list[str]:
+        """Every machine that was ever started."""
+        return sorted(entry.name for entry in (self.path / "machines").iterdir())
+
+    def keys(self) -> Keys | None:
+        """Those of a job on a network; None where all its processes share one machine."""
+        return Keys.read(self._keys)
+
+    def set_address(self, machine: str, address: str) -> None:
+        """Before the machine's agent starts: the address at which others can reach it, without a port."""
+        (self.machine(machine) / "address").write_text(address)
+
+    def endpoint(self, machine: str, incarnation: int = 0) -> str:
+        """Where a process of ``machine`` binds. Each incarnation has its own: nothing goes astray to another.
+
+        Raises ValueError for a machine of a job on a network that has no address.
+        """
+        if not self._keys.exists():
+            return self._ipc(machine, incarnation)
+        file = self.machine(machine) / "address"
+        if not file.exists():
+            raise ValueError(
+                f"{machine} has no address in a job on a network; its host has to write one to {file}"
+            )
+        address = file.read_text().strip()
+        return f"tcp://[{address}]:*" if ":" in address else f"tcp://{address}:*"
+
+    def controller_endpoint(self) -> str | None:
+        """Where the controller listens; None in a job on a network before it has said so."""
+        if not self._keys.exists():
+            return self._ipc("the elasticity controller", 0)
+        return self._controller_address.read_text() if self._controller_address.exists() else None
+
+    def tell_controller_endpoint(self, endpoint: str) -> None:
+        """By the controller, once it listens: also after a restart it will listen there."""
+        unfinished = self._controller_address.with_suffix(".part")
+        unfinished.write_text(endpoint)
+        unfinished.replace(self._controller_address)
+
+    def _ipc(self, owner: str, incarnation: int) -> str:
+        name = f"{os.readlink(self._link)}/{zlib.crc32(owner.encode()):08x}.{incarnation}"
+        if len(name) > _LONGEST_SOCKET_NAME:
+            raise OSError(f"{name} is too long for the name of a socket; set TMPDIR to a shorter path")
+        return f"ipc://{name}"
+
+    def _make_sockets(self, job: Job) -> None:
+        if not job.network:
+            self._link.symlink_to(tempfile.mkdtemp(prefix="agileml-"))
+            self.controller_endpoint()  # too long a name is better known now
+
+    def remove_sockets(self) -> None:
+        """At the end of the job. Harmless when repeated."""
+        if self._link.is_symlink():
+            shutil.rmtree(self._link.readlink(), ignore_errors=True)
+
+    def load_model(self, shape: Shape, partitions: int) -> Matrix:
+        """The saved model, put together from its partitions."""
+        model = assemble(self.saved_model(), partitions)
+        assert model.shape == (shape.rows, shape.columns)
+        return model

@@ -1,0 +1,64 @@
+"""What a machine's processes died of, where they died over and over: their logs say it.
+
+A training whose application fails loses one machine after the other by it, and in the end ends for want of
+machines. Whoever reads that it ended wants to know of the error instead.
+"""
+
+from __future__ import annotations
+
+import re
+import sysconfig
+from pathlib import Path
+from typing import Final
+
+_GAVE_UP: Final = re.compile(r"gave up: (\w+) died (\d+) times in a row")
+_TRACEBACK: Final = "Traceback (most recent call last):"
+_FRAME: Final = re.compile(r'  File "(.+)", line (\d+), in ')
+_READ_BYTES: Final = 2**16
+"""Of a log's end: a traceback is shorter."""
+_OURS: Final = str(Path(__file__).parents[2])
+_PYTHONS: Final = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+
+
+def gave_up(role: str, deaths: int) -> str:
+    """What an agent says of a role that it does not start any more."""
+    return f"gave up: {role} died {deaths} times in a row"
+
+
+def died_of(machines: Path) -> str | None:
+    """The machine that was given up last, which of its processes died, and its last error in a line.
+
+    ``machines``: the folder of the machines' folders. None where none was given up.
+    """
+    found = [(log, told) for log in machines.glob("*/agent.log") if (told := _GAVE_UP.search(_end_of(log)))]
+    if not found:
+        return None
+    log, told = max(found, key=lambda pair: pair[0].stat().st_mtime)
+    error = last_error(_end_of(log.with_name(f"{told[1]}.log")))
+    because = "without saying why" if error is None else f"last of {error}"
+    return f"the {told[1]} of {log.parent.name} died {told[2]} times in a row, {because}"
+
+
+def last_error(log: str) -> str | None:
+    """The last exception of a log and its place, in a line: in the author's file where there is one."""
+    _, found, rest = log.rpartition(_TRACEBACK)
+    if not found:
+        return None
+    lines = rest.splitlines()[1:]
+    frames = [(frame[1], frame[2]) for line in lines if (frame := _FRAME.match(line))]
+    error = next((line for line in lines if line and not line.startswith(" ")), None)
+    if error is None or not frames:
+        return error
+    theirs = [(file, line) for file, line in frames if not file.startswith((_OURS, "<", *_PYTHONS))]
+    file, line = (theirs or frames)[-1]
+    return f"{error} ({file}, line {line})"
+
+
+def _end_of(log: Path) -> str:
+    """Empty where there is no such file."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - _READ_BYTES))
+            return file.read().decode(errors="replace")
+    except FileNotFoundError:
+        return ""

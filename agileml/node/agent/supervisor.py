@@ -1,0 +1,234 @@
+"""The agent of one machine: starts its roles, starts them again, and ends them with itself.
+
+``python -m agileml.node.agent.supervisor FOLDER MACHINE CORES LOCK [controller]``, in a process session of its own.
+Every process of the machine inherits the open lock file LOCK, so the lock is free exactly when all of them
+are gone. The agent lives by lease: without a word from the controller it ends, and so does the machine. Where
+the job has nominal time and nobody drives it, the agent also ends at the machine's bound, and once the driver
+has been away for longer than the job allows (``nominal_time.py``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import zmq
+
+from agileml import roles
+from agileml.job import JobFolder
+from agileml.node.agent.crash_reports import gave_up
+from agileml.node.agent.forked_process import SAFE, Forked
+from agileml.node.hosts.nominal_time import Lifetime, MachineEnded, raise_ended
+from agileml.node.liveness import Listening
+from agileml.protocol.endpoints import ControlEnd
+from agileml.protocol.events import MachineLost, ServerLost, WorkerLost
+from agileml.protocol.telemetry import EndMachine
+
+ROLES: Final = ("server", "worker")
+"""Of every machine."""
+TAKEN: Final = 4
+"""The exit status of a machine that ended itself, as its provider would have, or as nobody drove the job."""
+GAVE_UP: Final = 3
+"""The exit status of a machine one of whose roles died over and over."""
+_LINK: Final = "the controller's link"
+"""As whom the agent listens to the controller; its own role may be one of that name."""
+_MOST_DEATHS: Final = 5
+"""In a row, each after a short life: then the machine is given up."""
+_SHORT_LIFE_S: Final = 10.0
+"""Of a role that was killed, or hung."""
+_SHORT_LIFE_TO_AN_ERROR_S: Final = 300.0
+"""Of one that ended by an error of its own: it reads its input before it can meet the same one again."""
+
+
+@dataclass(slots=True)
+class _Role:
+    process: subprocess.Popen[bytes] | Forked
+    incarnation: int
+    started_at: float
+    deaths: int
+    pulse: socket.socket
+    """The other end of its standard input."""
+
+
+class Agent:
+    """``held``: open files that every process of the machine is to hold. ``logs``: the roles' output goes to
+    files in the machine's folder; otherwise where the agent's own goes. ``forks``: this process has one
+    thread, so that the roles may go on from what it has imported; those started again later never do.
+    """
+
+    def __init__(
+        self,
+        folder: JobFolder,
+        machine: str,
+        cores: int,
+        plays: tuple[str, ...],
+        held: tuple[int, ...] = (),
+        *,
+        logs: bool,
+        forks: bool = False,
+    ) -> None:
+        self._folder = folder
+        self._machine = machine
+        self._cores = cores
+        self._held = held
+        self._logs = logs
+        self._forks = forks
+        if forks:
+            roles.preload()
+        self._gave_up = False
+        self._lifetime = Lifetime(folder.path, machine)
+        self._timing = folder.job().timing
+        self._poller = zmq.Poller()
+        self._listening = Listening(time.monotonic(), 2 * self._timing.repeat_s, (_LINK,))
+        self._roles = {role: self._start(role, incarnation=1, deaths=0) for role in plays}
+        self._forks = False  # as there will be threads
+        self._context = zmq.Context(1)
+        self._control = ControlEnd(self._context, folder, f"agent/{machine}", self._timing.repeat_s)
+        self._poller.register(self._control.socket, zmq.POLLIN)
+
+    def run(self) -> int:
+        """Until the controller says so, has ended, or was silent for a lease, or the machine's time is up.
+
+        Returns an exit status.
+
+        ``GAVE_UP`` where a role died over and over.
+        """
+        status = None
+        while status is None:
+            self._control.flush()
+            self._poller.poll(self._lifetime.within_ms(self._control.wait_ms()))
+            awake_at = time.monotonic()
+            self._listening.awake(awake_at)
+            words = tuple(self._control.receive())
+            self._control.confirm()
+            if self._control.heard_at >= awake_at:
+                self._listening.heard(_LINK)
+            if any(isinstance(word, EndMachine) for word in words) and "controller" not in self._roles:
+                status = GAVE_UP if self._gave_up else 0
+            elif self._listening.silent_s(_LINK) > self._timing.lease_s:
+                self._folder.remove_sockets()
+                status = 1
+            elif self._lifetime.is_over():
+                self._control.tell(MachineLost(self._machine))
+                status = TAKEN
+            else:
+                status = self._watch_roles()
+        self.end()
+        self._control.flush(at_once=True)
+        self._context.destroy(linger=100)
+        if status == TAKEN and "controller" in self._roles:
+            self._folder.remove_sockets()  # nobody listens there any more
+        return status
+
+    def end(self) -> None:
+        """End all roles, and record when that was."""
+        for role in self._roles.values():
+            self._end_role(role)
+        self._lifetime.end()
+
+    def _watch_roles(self) -> int | None:
+        """Start again what died; an exit status when the machine is to end."""
+        for name, role in tuple(self._roles.items()):
+            self._listen(name, role)
+            code = role.process.poll()
+            if code is None and self._listening.silent_s(name) < self._timing.silence_s:
+                continue
+            self._end_role(role)
+            if name == "controller" and code == 0:
+                self._folder.remove_sockets()
+                return 0
+            deaths = deaths_in_a_row(role.deaths, time.monotonic() - role.started_at, code)
+            if deaths >= _MOST_DEATHS:
+                where = f"see {name}.log" if self._logs else "see what it printed"
+                print(f"{gave_up(name, deaths)}; {where}", file=sys.stderr)
+                if name == "controller":
+                    return 1
+                self._give_up()
+                return None
+            if name != "controller":
+                lost = ServerLost if name == "server" else WorkerLost
+                self._control.tell(lost(self._machine, role.incarnation))
+            self._roles[name] = self._start(name, role.incarnation + 1, deaths)
+        return None
+
+    def _listen(self, name: str, role: _Role) -> None:
+        with contextlib.suppress(BlockingIOError, ConnectionError):
+            while role.pulse.recv(64):
+                self._listening.heard(name)
+
+    def _give_up(self) -> None:
+        """Declare the machine lost, and wait for the controller to end it (as it will end itself)."""
+        for name in self._roles.keys() - {"controller"}:
+            self._end_role(self._roles.pop(name))
+        self._gave_up = True
+        self._control.tell(MachineLost(self._machine))
+
+    def _end_role(self, role: _Role) -> None:
+        """Harmless when repeated, or when it ended by itself."""
+        if role.pulse in self._poller:
+            self._poller.unregister(role.pulse)
+        role.pulse.close()
+        role.process.kill()
+        role.process.wait()
+
+    def _start(self, role: str, incarnation: int, deaths: int) -> _Role:
+        arguments = [role, str(self._folder.path), self._machine, str(incarnation), str(self._cores)]
+        pulse, its_end = socket.socketpair()
+        pulse.setblocking(False)
+        process: subprocess.Popen[bytes] | Forked
+        with self._log(role) as log, its_end:
+            if self._forks:
+                out = None if log is None else log.fileno()
+                process = Forked(partial(roles.main, *arguments), its_end.fileno(), out, self._held)
+            else:
+                process = subprocess.Popen(
+                    [sys.executable, "-m", "agileml.roles", *arguments],
+                    stdin=its_end.fileno(),
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=self._held,
+                )
+        self._poller.register(pulse, zmq.POLLIN)  # its end wakes the agent as well
+        self._listening.heard(role, self._timing.lease_s)  # one that starts has a lease to give the first
+        return _Role(process, incarnation, time.monotonic(), deaths, pulse)
+
+    def _log(self, role: str) -> AbstractContextManager[BinaryIO | None]:
+        return (
+            (self._folder.machine(self._machine) / f"{role}.log").open("ab") if self._logs else nullcontext()
+        )
+
+
+def deaths_in_a_row(before: int, lived_s: float, code: int | None) -> int:
+    """With this one. ``code``: the exit status, below 0 where a signal killed it; None where it hung."""
+    by_itself = code is not None and code > 0
+    short = lived_s < (_SHORT_LIFE_TO_AN_ERROR_S if by_itself else _SHORT_LIFE_S)
+    return before + 1 if short else 1
+
+
+def main(folder: str, machine: str, cores: str, lock: str, *more: str) -> int:
+    job = JobFolder(Path(folder))
+    group = job.machine(machine) / "group"
+    group.with_suffix(".part").write_text(str(os.getpgrp()))
+    group.with_suffix(".part").replace(group)  # whoever kills the machine reads it whole, or not yet
+    plays, held = (*ROLES, *more), (int(lock),)
+    agent = Agent(job, machine, int(cores), plays, held, logs=True, forks=SAFE)
+    signal.signal(signal.SIGTERM, raise_ended)
+    try:
+        return agent.run()
+    except MachineEnded:
+        agent.end()
+        return TAKEN
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,207 @@
+"""Machines on this machine: each a process group that can be killed, frozen and thawed.
+
+Whether a machine lives is asked of the lock file in its folder, which all its roles hold open: process
+ids are reused, locks are not. What else a machine started carries its mark, and is ended with it. Nothing
+here knows about training.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from agileml.job import JobFolder
+from agileml.node.agent import process_tree
+from agileml.node.agent.environment import machine_environment
+from agileml.node.hosts.nominal_time import Bound, Life
+from agileml.protocol.events import Tier
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_GONE_WITHIN_S: Final = 10.0
+"""From SIGKILL on: a busy host takes its time to free what they had."""
+_ENDS_ITSELF_WITHIN_S: Final = 1.0
+"""A machine that is told to; it is killed then."""
+_AGENT: Final = "agileml.node.agent.supervisor"
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """``address``: of the machine, if the job is on a network. ``enter``: a command that runs another there.
+
+    ``enter`` replaces itself by that other command, so that its process is the agent's.
+    """
+
+    address: str = "127.0.0.1"
+    enter: tuple[str, ...] = ()
+
+
+HERE: Final = Where()
+
+
+class LocalHost:
+    """The machines of one prepared job folder, also those that an earlier process started."""
+
+    def __init__(self, folder: Path, variables: Mapping[str, str] | None = None, agent: str = _AGENT) -> None:
+        """``variables``: for the environment of the machines' processes; ``agent``: the module they run."""
+        self._folder = JobFolder(folder.resolve())
+        self._agent = agent
+        self._variables = dict(variables or {})
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start_machine(
+        self, machine: str, tier: Tier, cores: int, where: Where = HERE, until: float = math.inf
+    ) -> None:
+        """Start its agent; the first reliable machine of a job also runs the elasticity controller.
+
+        ``until``: the nominal moment at which it ends itself if nobody is there to do so.
+        Raises ValueError for a name that was used before or cannot be a folder's.
+        """
+        place = self._folder.machine(machine)
+        if not _NAME.fullmatch(machine) or place.exists():
+            raise ValueError(f"{machine!r} cannot name a new machine")
+        place.mkdir()
+        Bound(place).write(until)
+        self._folder.set_address(machine, where.address)
+        more = ["controller"] if tier is Tier.RELIABLE and self._first_reliable(machine) else []
+        with (place / "lock").open("wb") as lock, (place / "agent.log").open("ab") as log:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            number = lock.fileno()
+            arguments = [str(self._folder.path), machine, str(cores), str(number), *more]
+            self._children[machine] = subprocess.Popen(
+                [*where.enter, sys.executable, "-m", self._agent, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={
+                    **machine_environment(self.threads(cores)),
+                    **self._variables,
+                    **process_tree.mark(str(place)),
+                },
+                start_new_session=True,
+                pass_fds=(number,),
+            )
+
+    def threads(self, cores: int) -> int:
+        """Of each process of a machine with ``cores``; a role needs one. ``variables`` may say otherwise."""
+        return 1
+
+    def knows(self, machine: str) -> bool:
+        """Whether a machine of that name was ever started."""
+        return self._folder.machine(machine).exists()
+
+    def alive(self, machine: str) -> bool:
+        """Whether any process of the machine is left."""
+        place = self._folder.machine(machine) / "lock"
+        if not place.exists():
+            return False
+        with place.open("rb") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # which others who look may share
+            except BlockingIOError:
+                return True
+        if machine in self._children:
+            self._children[machine].wait()  # it holds nothing any more, so its exit is a matter of moments
+        return False
+
+    def end_machines(self, machines: Iterable[str], at: float) -> None:
+        """Take machines away at the nominal moment ``at``, which they record themselves if they can.
+
+        What does not end at once is killed.
+        """
+        alive = [machine for machine in machines if self.alive(machine)]
+        for machine in alive:
+            Bound(self._folder.machine(machine)).write(at)
+            self._tell_to_end(machine)
+        until = time.monotonic() + _ENDS_ITSELF_WITHIN_S
+        while time.monotonic() < until and any(self.alive(machine) for machine in alive):
+            time.sleep(0.002)
+
+    def _tell_to_end(self, machine: str) -> None:
+        """Only its agent, and only one that listens: others would end without a record."""
+        group = self._group(machine)
+        if group is not None and self.life(machine) is not None and self.alive(machine):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(group, signal.SIGTERM)
+
+    def life(self, machine: str) -> Life | None:
+        """Returns what the machine recorded of its life; None where it has not got so far."""
+        return Life.of(self._folder.machine(machine))
+
+    def ended_at(self, machine: str) -> float | None:
+        """The nominal moment at which a machine ended by itself; None where it has not said so."""
+        life = self.life(machine)
+        return None if life is None else life.ended
+
+    def kill(self, machine: str) -> None:
+        """As a cloud takes it away: SIGKILL to all of it at once. Returns when all of it is gone."""
+        until, place = time.monotonic() + _GONE_WITHIN_S, str(self._folder.machine(machine))
+        while self.alive(machine) or process_tree.signal_all(signal.SIGKILL, place):
+            if time.monotonic() > until:
+                raise TimeoutError(f"processes of {machine} survived SIGKILL for {_GONE_WITHIN_S} s")
+            self._signal(machine, signal.SIGKILL)
+            time.sleep(0.005)
+
+    def freeze(self, machine: str) -> None:
+        """Stop all of it without ending it, as a machine that hangs."""
+        self._signal(machine, signal.SIGSTOP)
+
+    def thaw(self, machine: str) -> None:
+        self._signal(machine, signal.SIGCONT)
+
+    def leftovers(self) -> list[str]:
+        """The machines that still have processes."""
+        return [machine for machine in self._folder.machines() if self._left(machine)]
+
+    def _left(self, machine: str) -> bool:
+        return self.alive(machine) or process_tree.any_left(str(self._folder.machine(machine)))
+
+    def kill_all(self) -> None:
+        """Leave nothing behind: no process, no socket. Raises TimeoutError last, where a machine survives."""
+        try:
+            self.kill_each(self.leftovers())
+        finally:
+            self._folder.remove_sockets()
+
+    def kill_each(self, machines: Iterable[str]) -> None:
+        """As ``kill``; one that survives keeps none of the others."""
+        survivors = []
+        for machine in machines:
+            try:
+                self.kill(machine)
+            except TimeoutError as error:
+                survivors.append(error)
+        if survivors:
+            raise survivors[0]
+
+    def _signal(self, machine: str, number: signal.Signals) -> None:
+        group = self._group(machine)
+        if group is not None and self.alive(machine):  # so that number is nobody else's
+            with contextlib.suppress(ProcessLookupError):  # it ended this very moment
+                os.killpg(group, number)
+            process_tree.signal_all(number, str(self._folder.machine(machine)))
+
+    def _group(self, machine: str) -> int | None:
+        """The number of its process group: of our own child, or as its agent wrote it (None before that)."""
+        record = self._folder.machine(machine) / "group"
+        if machine in self._children:
+            return self._children[machine].pid
+        return int(record.read_text()) if record.exists() else None
+
+    def _first_reliable(self, machine: str) -> bool:
+        try:
+            with self._folder.controller_record.open("x") as record:
+                record.write(machine)
+        except FileExistsError:
+            return False
+        return True

@@ -1,0 +1,91 @@
+"""A command job's folder: what its processes share, and what they agree on before they talk.
+
+command.json            the Description
+journal.jsonl           what the supervisor was told, in order
+machines/NAME/          a machine's lock, process group and logs (``agileml.node.hosts.local``)
+    orders.jsonl        from the supervisor;  said.jsonl: from the agent
+    alive               touched by the agent, once a second
+disks/NAME/             what is lost with the machine: work/, checkpoints/, and what the program is told
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What an agent must know. Secrets are named here; their values are in its environment alone."""
+
+    job: str
+    run: str
+    setup: str
+    command: str
+    workdir: str | None
+    file_mounts: Mapping[str, str]
+    secrets: tuple[str, ...]
+    store: str
+    lock: str
+    """Held by the process that runs the job: idle agents end when it has been free for a while."""
+
+    @property
+    def records(self) -> Path:
+        """Where all runs of all jobs are on record, this one's machines and their disks included."""
+        return Path(self.lock).parents[1]
+
+
+@dataclass(frozen=True, slots=True)
+class CommandFolder:
+    """The names in a command job's folder. ``path`` is absolute."""
+
+    path: Path
+
+    @classmethod
+    def prepare(cls, path: Path, description: Description) -> CommandFolder:
+        """Write what agents need. What an attempt that was killed has left is replaced."""
+        folder = cls(path.resolve())
+        for needed in (folder.path / "machines", folder.path / "disks", folder.path / "controller"):
+            needed.mkdir(parents=True, exist_ok=True)
+        unfinished = folder.path / "command.part"
+        unfinished.write_text(json.dumps(asdict(description)))
+        unfinished.replace(folder._description)
+        return folder
+
+    @property
+    def prepared(self) -> bool:
+        """Whether ``prepare`` got to its end; the process that called it may have been killed before."""
+        return self._description.exists()
+
+    def description(self) -> Description:
+        content = json.loads(self._description.read_text())
+        return Description(**{**content, "secrets": tuple(content["secrets"])})
+
+    @property
+    def journal(self) -> Path:
+        return self.path / "journal.jsonl"
+
+    @property
+    def _description(self) -> Path:
+        return self.path / "command.json"
+
+    def machine(self, name: str) -> Path:
+        return self.path / "machines" / name
+
+    def machines(self) -> list[str]:
+        """Every machine that was ever started."""
+        return sorted(entry.name for entry in (self.path / "machines").glob("*"))
+
+    def orders(self, machine: str) -> Path:
+        return self.machine(machine) / "orders.jsonl"
+
+    def said(self, machine: str) -> Path:
+        return self.machine(machine) / "said.jsonl"
+
+    def alive(self, machine: str) -> Path:
+        return self.machine(machine) / "alive"
+
+    def disk(self, machine: str) -> Path:
+        return self.path / "disks" / machine

@@ -1,0 +1,151 @@
+"""What a program finds on its machine: its files, its checkpoint folder, and what it is told by way of files.
+
+work/            the working folder: a copy of the job's, with what is mounted into it
+checkpoints/     $SPOTCTL_CHECKPOINT_DIR
+progress.jsonl   $SPOTCTL_PROGRESS_FILE: the program appends {"step": 120}, and "objective" if it likes
+eviction.json    $SPOTCTL_EVICTION_FILE: appears when the machine is about to be taken
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import math
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from agileml.node.programs.checkpoint_folder import Checkpoint, newest
+from agileml.node.programs.job_folder import Description
+from agileml.node.programs.messages import Reached
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """``path``: a machine's own folder, which goes when the machine does."""
+
+    path: Path
+
+    @property
+    def work(self) -> Path:
+        return self.path / "work"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def progress(self) -> Path:
+        return self.path / "progress.jsonl"
+
+    @property
+    def eviction(self) -> Path:
+        return self.path / "eviction.json"
+
+    def newest(self) -> Checkpoint | None:
+        """The newest whole checkpoint that the program has written here."""
+        return newest(self.checkpoints) if self.checkpoints.is_dir() else None
+
+    def place(self, description: Description) -> None:
+        """Copy the job's files, but no records of runs. Raises OSError, or what fsspec raises for a URL."""
+        shutil.rmtree(self.work, ignore_errors=True)
+        self.checkpoints.mkdir(parents=True, exist_ok=True)
+        if description.workdir is None:
+            self.work.mkdir()
+        else:
+            ignore = _but(description.records, *_BESIDE_THE_WORK)
+            shutil.copytree(description.workdir, self.work, symlinks=True, ignore=ignore)
+        for target, source in description.file_mounts.items():
+            _mount(source, self.work / target, _but(description.records))
+
+    def announce(self, seconds: float) -> None:
+        """Write the eviction file: whole, or not at all."""
+        deadline = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=seconds)
+        content = {"deadline": deadline.isoformat(timespec="milliseconds"), "seconds_left": round(seconds, 3)}
+        unfinished = self.eviction.with_suffix(".part")
+        unfinished.write_text(json.dumps(content))
+        unfinished.replace(self.eviction)
+
+    def variables(self, checkpoint: Checkpoint | None) -> Mapping[str, str]:
+        """For the program's environment. ``checkpoint``: what it is to begin from."""
+        return {
+            "SPOTCTL_CHECKPOINT_DIR": str(self.checkpoints),
+            "SPOTCTL_CHECKPOINT": "" if checkpoint is None else str(checkpoint.path),
+            "SPOTCTL_PROGRESS_FILE": str(self.progress),
+            "SPOTCTL_EVICTION_FILE": str(self.eviction),
+            "SPOTCTL_NODE_RANK": "0",
+            "SPOTCTL_NUM_NODES": "1",
+            "SPOTCTL_NODE_IPS": "127.0.0.1",
+        }
+
+
+_Ignore: TypeAlias = Callable[[str, list[str]], set[str]]
+_BESIDE_THE_WORK: Final = (".git", "__pycache__")
+
+
+def _but(records: Path, *patterns: str) -> _Ignore:
+    """For copytree: leave these out, and the folder of all records, which the copy is made into."""
+    named = shutil.ignore_patterns(*patterns)
+    left_out = os.path.realpath(records)
+
+    def ignore(folder: str, names: list[str]) -> set[str]:
+        real = os.path.realpath(folder)
+        return named(folder, names) | {name for name in names if os.path.join(real, name) == left_out}
+
+    return ignore
+
+
+def _mount(source: str, target: Path, ignore: _Ignore) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if "://" in source:
+        from fsspec.core import url_to_fs
+
+        files, path = url_to_fs(source)
+        files.get(path, str(target), recursive=files.isdir(path))
+    elif Path(source).is_dir():
+        shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True, ignore=ignore)
+    else:
+        shutil.copyfile(source, target)
+
+
+class ProgressFile:
+    """Reads what a program appends; says what is none of it, once, and goes on."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = path.stat().st_size if path.exists() else 0
+        self._complained = False
+
+    def news(self) -> Reached | None:
+        """The last whole line that was not read before."""
+        if not self._path.exists():
+            return None
+        with self._path.open("rb") as file:
+            file.seek(self._offset)
+            text = file.read()
+        whole = text[: text.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        return self._reached(whole.splitlines()[-1]) if whole else None
+
+    def _reached(self, line: bytes) -> Reached | None:
+        try:
+            content = json.loads(line)
+            step, objective = content["step"], content.get("objective")
+            if not isinstance(step, int) or step < 0:
+                raise ValueError("its step is no whole number of at least 0")
+            if objective is not None and not math.isfinite(objective):
+                raise ValueError("its objective is no finite number")
+            return Reached(step, None if objective is None else float(objective))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            if not self._complained:
+                found = line[:80].decode(errors="replace")
+                expected = 'expected lines like {"step": 120}, with "objective": 0.5 if there is one'
+                print(
+                    f"{self._path.name}: found {found!r} ({error}); {expected}", file=sys.stderr, flush=True
+                )
+            self._complained = True
+            return None

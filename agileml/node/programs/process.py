@@ -1,0 +1,153 @@
+"""One program with all its descendants: started, told to stop, ended; what it writes goes to a log.
+
+A program is whatever a line of shell starts. It gets a process group of its own and a mark in its
+environment, so that what left the group is found too. Secrets never reach the log: their values, and every
+line of those that have several, are replaced by their names on the way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import time
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from agileml.node.agent import process_tree
+
+VARIABLE: Final = "SPOTCTL_PROGRAM"
+_LONGEST_LINE: Final = 1 << 16
+_TAIL_LINES: Final = 15
+_SHORTEST_PART: Final = 4
+"""Characters: shorter lines of a secret of several are no secrets, and would blacken every log."""
+_GONE_WITHIN_S: Final = 10.0
+_READ_FOR_S: Final = 0.1
+"""At a time: one that writes without end must not keep its agent from all else."""
+_READ_AT_LAST_S: Final = 10.0
+"""When it has ended. Whoever still writes then has hidden from us."""
+
+
+class Program:
+    """Running from the moment it is made. ``name`` tells its processes from any other program's."""
+
+    def __init__(
+        self,
+        name: str,
+        command: str,
+        folder: Path,
+        variables: Mapping[str, str],
+        log: Path,
+        secrets: Mapping[str, str],
+    ) -> None:
+        self._name = name
+        self._log = log.open("ab")
+        self._hidden = _hidden(secrets)
+        self._unfinished = b""
+        self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        self._process = subprocess.Popen(
+            ["/bin/bash", "-c", command],
+            cwd=folder,
+            env={**variables, **process_tree.mark(name, VARIABLE)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            process_group=0,
+        )
+        assert self._process.stdout is not None
+        self._output = self._process.stdout.fileno()
+        os.set_blocking(self._output, False)
+
+    @property
+    def status(self) -> int | None:
+        """The exit status of its shell (128 + signal where one ended it); None while it runs."""
+        code = self._process.poll()
+        return 128 - code if code is not None and code < 0 else code
+
+    @property
+    def running(self) -> bool:
+        """Whether any process of it is left: a shell may be gone before what it started is."""
+        return self._process.poll() is None or process_tree.any_left(self._name, VARIABLE)
+
+    @property
+    def tail(self) -> str:
+        """The last lines it wrote."""
+        return "\n".join(self._tail)
+
+    def terminate(self) -> None:
+        """SIGTERM to its process group: the request to checkpoint and stop."""
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGTERM)
+        else:
+            process_tree.signal_all(signal.SIGTERM, self._name, VARIABLE)
+
+    def kill(self) -> None:
+        """SIGKILL to all of it; returns when all of it is gone."""
+        until = time.monotonic() + _GONE_WITHIN_S
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        while self._process.poll() is None or process_tree.signal_all(signal.SIGKILL, self._name, VARIABLE):
+            if time.monotonic() > until:
+                raise TimeoutError(f"processes of {self._name} survived SIGKILL for {_GONE_WITHIN_S} s")
+            time.sleep(0.005)
+
+    def pump(self, within_s: float = _READ_FOR_S) -> None:
+        """Move what it has written to the log, without waiting; what takes longer, another time."""
+        until = time.monotonic() + within_s
+        with contextlib.suppress(BlockingIOError):
+            while read := os.read(self._output, _LONGEST_LINE):
+                self._write(read)
+                if time.monotonic() > until:
+                    break
+        self._log.flush()
+
+    def close(self) -> None:
+        """After ``kill``, or its end: the last of its output. Harmless when repeated."""
+        if self._log.closed:
+            return
+        self.pump(_READ_AT_LAST_S)
+        if self._unfinished:
+            self._emit(self._unfinished)
+            self._unfinished = b""
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        self._log.close()
+
+    def _write(self, read: bytes) -> None:
+        """Whole lines only, so that no secret is cut in two; very long ones in pieces that overlap it."""
+        *lines, self._unfinished = re.split(rb"(?<=[\r\n])", self._unfinished + read)
+        for line in lines:
+            self._emit(line)
+        if len(self._unfinished) > _LONGEST_LINE:
+            safe = self._redacted(self._unfinished)
+            kept = max((len(value) for value, _ in self._hidden), default=1)
+            self._log.write(safe[:-kept])
+            self._unfinished = safe[-kept:]
+
+    def _emit(self, line: bytes) -> None:
+        safe = self._redacted(line)
+        self._log.write(safe)
+        if text := safe.decode(errors="replace").rstrip():
+            self._tail.append(text)
+
+    def _redacted(self, line: bytes) -> bytes:
+        for value, name in self._hidden:
+            line = line.replace(value, name)
+        return line
+
+
+def _hidden(secrets: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    """What is replaced by what, the longest first."""
+    found = {}
+    for name, value in secrets.items():
+        parts = [part for part in value.splitlines() if len(part.strip()) >= _SHORTEST_PART]
+        for part in [value, *parts]:
+            if part:
+                found[part.encode()] = f"[{name}]".encode()
+    return sorted(found.items(), key=lambda pair: -len(pair[0]))

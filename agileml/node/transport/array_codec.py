@@ -1,0 +1,89 @@
+"""Values to bytes and back by msgspec (MessagePack), with their arrays beside them.
+
+What an array leaves behind in the bytes is its shape; consecutive rows leave their two ends behind, and need
+nothing else. A reader trusts nobody: whatever does not fit its type is a WireError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+import msgspec
+import numpy as np
+
+from agileml.protocol.messages import Matrix, Rows
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+Array: TypeAlias = np.ndarray[Any, Any]
+
+_ROWS: Final = np.dtype("<i8")
+_KINDS: Final[dict[Any, tuple[np.dtype[Any], int]]] = {Rows: (_ROWS, 1), Matrix: (np.dtype("<f4"), 2)}
+"""Type of a field -> what the bytes of its array are, and the number of dimensions."""
+_MOST_ROWS: Final = 2**32
+"""Of one partition. Their numbers are made here, so a peer must not name as many as it likes."""
+_MOST: Final = 2**40
+"""Rows or columns, so that sizes stay far from where sums of bytes overflow."""
+
+
+class WireError(ValueError):
+    """What came over the wire is not a message of this version."""
+
+
+def pack(value: object, arrays: list[Array]) -> bytes:
+    """A value of structs, tuples and plain values; its arrays are added to those given, in order."""
+    return msgspec.msgpack.encode(value, enc_hook=partial(_leave_behind, arrays))
+
+
+def unpack(packed: Buffer | msgspec.Raw, kind: Any, arrays: Iterator[Buffer]) -> Any:
+    """A value of that type; its arrays are read-only views of the next of ``arrays``. Raises WireError."""
+    try:
+        return msgspec.msgpack.decode(packed, type=kind, dec_hook=partial(_put_back, arrays))
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise WireError(str(error)) from error
+
+
+def from_plain(data: object, kind: Any) -> Any:
+    """A value of that type, without arrays, of what JSON made of it. Raises WireError."""
+    try:
+        return msgspec.convert(data, kind)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise WireError(str(error)) from error
+
+
+def _leave_behind(arrays: list[Array], array: Array) -> list[int]:
+    if array.dtype == _ROWS and len(array) and _are_consecutive(array):
+        return [int(array[0]), int(array[-1]) + 1]
+    arrays.append(np.ascontiguousarray(array))
+    return list(array.shape)
+
+
+def _are_consecutive(rows: Rows) -> bool:
+    last = len(rows) - 1
+    return int(rows[-1]) - int(rows[0]) == last and np.count_nonzero(rows[1:] > rows[:-1]) == last
+
+
+def _put_back(arrays: Iterator[Buffer], kind: Any, left: object) -> Array:
+    dtype, dimensions = _KINDS[kind]
+    if not isinstance(left, list):
+        raise WireError(f"{left!r} is no shape")
+    size = dtype.itemsize
+    for extent in left:
+        if type(extent) is not int or not 0 <= extent < _MOST:
+            raise WireError(f"{left!r} is no shape")
+        size *= extent
+    if dtype is _ROWS and len(left) == 2:
+        return _consecutive(*left)
+    frame = next(arrays, None)
+    if frame is None or len(left) != dimensions:
+        raise WireError(f"an array of shape {left!r}")
+    if len(frame) != size:
+        raise WireError(f"an array of shape {left} in {len(frame)} bytes")
+    return np.frombuffer(frame, dtype).reshape(left)
+
+
+def _consecutive(first: int, end: int) -> Rows:
+    if not first < end <= _MOST_ROWS:
+        raise WireError(f"consecutive rows from {first} to {end}")
+    return np.arange(first, end, dtype=np.int64)

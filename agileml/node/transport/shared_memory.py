@@ -1,0 +1,267 @@
+"""Long arrays between processes of one machine, in memory they share instead of through a socket.
+
+Whoever sends copies an array into a *slot*, a file in memory that has no name, and says where it is; whoever
+receives maps the slot and reads there. When nothing there reads it any more the slot is given back, with the
+next message the other way, and lent again. So an array is copied once rather than twice, and by no kernel.
+
+Rule 1: a slot that is lent is not written to until it is given back. One that never is stays as it is.
+Rule 2: what cannot be lent goes through the socket: where no slot is free, or all take as much as they may.
+Rule 3: a slot has no name and is found through its owner, at /proc/PID/fd/N, so the kernel frees it when
+nobody has it open or mapped any more, however they ended. To close one early costs at most the message that
+was under way, as a lost connection does; whoever waits for that asks again.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import secrets
+import time
+import weakref
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NamedTuple, TypeAlias
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from agileml.node.transport.array_codec import Buffer, WireError
+
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+
+_SHORTEST: Final = 2**16
+"""Bytes; below, a socket is as fast."""
+_LONGEST: Final = 2**25
+"""What is longer would take most of the memory for slots."""
+_SLOTS: Final = 4
+"""For each other end. Where nothing is kept there for long, two or three are used, in turns."""
+_TOKEN: Final = 8
+"""Bytes at the beginning of a slot, by which it is known: its owner's files have other numbers tomorrow."""
+_ARRAY: Final = 64
+"""Where the array begins: as aligned as NumPy's own."""
+
+
+class Loan(NamedTuple):
+    """``frame``: its place among the message's; ``size``: in bytes."""
+
+    frame: int
+    token: int
+    file: int
+    size: int
+
+
+class Envelope(NamedTuple):
+    """What goes before the frames of a message. ``process``: of whoever sends it; ``refused``: to be lent."""
+
+    process: int
+    refused: bool
+    loans: tuple[Loan, ...]
+    returned: tuple[int, ...]
+
+
+_DECODER: Final = msgspec.msgpack.Decoder(Envelope)
+_ENCODER: Final = msgspec.msgpack.Encoder()
+
+
+class _Slot:
+    """``room``: bytes for an array; memory is taken only for what was ever written."""
+
+    def __init__(self, room: int) -> None:
+        self.token = secrets.randbits(8 * _TOKEN - 1)
+        self.room = room
+        self.file = os.memfd_create("agileml-slot")
+        try:
+            os.ftruncate(self.file, _ARRAY + room)
+            mapped = np.frombuffer(mmap.mmap(self.file, _ARRAY + room), np.uint8)
+        except OSError:
+            self.close()
+            raise
+        mapped[:_TOKEN] = np.frombuffer(self.token.to_bytes(_TOKEN, "little"), np.uint8)
+        self._array = mapped[_ARRAY:]
+
+    def write(self, frame: Buffer) -> None:
+        self._array[: len(frame)] = np.frombuffer(frame, np.uint8)
+
+    def close(self) -> None:
+        os.close(self.file)
+
+
+class _End:
+    """What is lent to one other end, and what is borrowed there."""
+
+    def __init__(self) -> None:
+        self.slots: dict[int, _Slot] = {}  # by their tokens, as everything here
+        self.free: list[int] = []  # the one given back last at the end: it may be in a cache still
+        self.lends = True
+        self.used_at = time.monotonic()
+        self.mapped: OrderedDict[int, Bytes] = OrderedDict()  # the one used longest ago first
+        self.read: dict[int, weakref.ref[Bytes]] = {}
+        self.returned: list[int] = []
+        self.refused = False
+
+
+class Lending:
+    """Of one process to others, by name. ``most``: bytes of all its slots; ``most_open``: how many;
+    ``idle_s``: an end to which and from which nothing was lent for so long may be gone, and is forgotten.
+    """
+
+    def __init__(self, most: int = 2**26, most_open: int = 64, idle_s: float = 30.0) -> None:
+        self._process = os.getpid()
+        self._most = most
+        self._most_open = most_open
+        self._idle_s = idle_s
+        self._taken = 0
+        self._open = 0
+        self._ends: dict[str, _End] = {}
+
+    @staticmethod
+    def possible() -> bool:
+        """Linux has files in memory, and shows what others have open."""
+        return hasattr(os, "memfd_create") and Path("/proc/self/fd").is_dir()
+
+    def sent(self, name: str, frames: Sequence[Buffer], *, kept: bool = False) -> list[Buffer]:
+        """What to send to that end instead of these: an envelope, and nothing where a frame is lent.
+
+        ``kept``: there, for longer than it takes to answer, and so not to be lent.
+        """
+        end = self._end(name)
+        loans, left = [], list(frames)
+        for number, frame in () if kept else enumerate(frames):
+            if len(frame) >= _SHORTEST and (slot := self._slot(end, len(frame))) is not None:
+                slot.write(frame)
+                loans.append(Loan(number, slot.token, slot.file, len(frame)))
+                left[number] = b""
+        if not (loans or end.returned or end.refused):
+            return [b"", *left]
+        returned = tuple(end.returned)
+        del end.returned[: len(returned)]  # others may have been added by another thread
+        envelope = Envelope(self._process, end.refused, tuple(loans), returned)
+        end.refused = False
+        return [_ENCODER.encode(envelope), *left]
+
+    def received(self, name: str, frames: Sequence[Buffer]) -> Sequence[Buffer] | None:
+        """The frames as they were; None where they are lost, with their sender most likely.
+
+        Raises WireError.
+        """
+        if not frames:
+            raise WireError("no envelope")
+        if not len(frames[0]):
+            return frames[1:]
+        try:
+            envelope = _DECODER.decode(frames[0])
+        except msgspec.MsgspecError as error:
+            raise WireError(str(error)) from error
+        end, got = self._end(name), list(frames[1:])
+        for token in envelope.returned:
+            if token in end.slots and token not in end.free:
+                end.free.append(token)
+        if envelope.refused:
+            self._close(end)
+            end.lends = False
+        for loan in envelope.loans:
+            if not 0 <= loan.frame < len(got):
+                raise WireError(f"frame {loan.frame} of {len(got)} is lent")
+            try:
+                got[loan.frame] = self._read(end, envelope.process, loan)
+            except (OSError, ValueError, LookupError):
+                end.refused = True
+                return None
+        return got
+
+    def forget(self, name: str) -> None:
+        """That end is gone, or will be called by another name."""
+        end = self._ends.pop(name, None)
+        if end is not None:
+            self._close(end)
+
+    def _end(self, name: str) -> _End:
+        end = self._ends.get(name)
+        if end is None:
+            end = self._ends[name] = _End()
+        return end
+
+    # ---- what is lent --------------------------------------------------------------------------
+
+    def _slot(self, end: _End, size: int) -> _Slot | None:
+        """One to write so many bytes to, if there is any."""
+        end.used_at = time.monotonic()
+        if not end.lends or size > _LONGEST:
+            return None
+        for token in reversed(end.free):
+            if end.slots[token].room >= size:
+                end.free.remove(token)
+                return end.slots[token]
+        if len(end.slots) == _SLOTS and end.free:
+            self._drop(end, end.free.pop(0))  # it is too short
+        if len(end.slots) == _SLOTS:
+            return None
+        self._forget_idle_ends()
+        step = max(_SHORTEST, (1 << size.bit_length()) >> 5)
+        room = -(-size // step) * step  # the next may be a little longer
+        if self._taken + room > self._most or self._open == self._most_open:
+            return None
+        try:
+            slot = _Slot(room)
+        except OSError:  # this process, or the machine, has too many files
+            return None
+        self._taken, self._open = self._taken + room, self._open + 1
+        end.slots[slot.token] = slot
+        return slot
+
+    def _forget_idle_ends(self) -> None:
+        """Before more memory is taken. One that is there still begins anew, with other slots."""
+        before = time.monotonic() - self._idle_s
+        for name in [name for name, end in self._ends.items() if end.used_at < before]:
+            self.forget(name)
+
+    def _close(self, end: _End) -> None:
+        for token in tuple(end.slots):
+            self._drop(end, token)
+        end.free.clear()
+
+    def _drop(self, end: _End, token: int) -> None:
+        slot = end.slots.pop(token)
+        self._taken, self._open = self._taken - slot.room, self._open - 1
+        slot.close()
+
+    # ---- what is borrowed ----------------------------------------------------------------------
+
+    def _read(self, end: _End, process: int, loan: Loan) -> memoryview:
+        """What stands there. The slot is given back when nothing refers to that any more.
+
+        Raises OSError or ValueError where its owner is gone, and LookupError where the slot is.
+        """
+        end.used_at = time.monotonic()
+        mapped = end.mapped.get(loan.token)
+        if mapped is None:
+            self._forget_idle_ends()
+            mapped = end.mapped[loan.token] = _map(process, loan)
+            while len(end.mapped) > _SLOTS:
+                end.mapped.popitem(last=False)
+        end.mapped.move_to_end(loan.token)
+        array = mapped[_ARRAY : _ARRAY + loan.size]
+        if len(array) != loan.size:
+            raise LookupError(f"a slot of {len(mapped)} bytes has none of {loan.size}")
+        token, read, returned = loan.token, end.read, end.returned
+
+        def give_back(_: weakref.ref[Bytes]) -> None:
+            del read[token]
+            returned.append(token)
+
+        read[token] = weakref.ref(array, give_back)
+        return array.data
+
+
+def _map(process: int, loan: Loan) -> Bytes:
+    """See ``_read``."""
+    file = os.open(f"/proc/{process}/fd/{loan.file}", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        mapped = np.frombuffer(mmap.mmap(file, 0, prot=mmap.PROT_READ), np.uint8)
+    finally:
+        os.close(file)
+    if int.from_bytes(mapped[:_TOKEN].tobytes(), "little") != loan.token:
+        raise LookupError(f"process {process} has another file {loan.file} now")
+    return mapped

@@ -1,0 +1,124 @@
+"""Messages to frames and back. Nothing is pickled; whatever does not fit its type is a WireError.
+
+What goes to one place at once is a list of frames: first a fixed header and MessagePack, which describes all
+the messages, then the bytes of their arrays, untouched (they are sent and received without a copy). Which
+fields are arrays, and of what, is said by the types in ``messages.py``; see ``packing``. A control packet is
+one frame of the same form without arrays, which carries ``Link`` packets of the values in ``events.py``,
+``commands.py`` and ``telemetry.py``. Files have the same values as JSON.
+"""
+
+from __future__ import annotations
+
+import struct
+import typing
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, TypeAlias
+
+import msgspec
+import numpy as np
+
+from agileml.node.transport.array_codec import (
+    Array,
+    Buffer,
+    WireError,
+    from_plain,
+    pack,
+    unpack,
+)
+from agileml.node.transport.reliable_link import Packet
+from agileml.protocol.commands import Command
+from agileml.protocol.events import Event
+from agileml.protocol.messages import Message
+from agileml.protocol.telemetry import (
+    EndMachine,
+    MachineGivenUp,
+    ObjectiveAt,
+    ObjectiveReport,
+)
+
+Control: TypeAlias = Event | Command | ObjectiveReport | ObjectiveAt | MachineGivenUp | EndMachine
+
+_HEADER: Final = struct.Struct("<2sBB")
+"""Magic, version, and whether data messages or a control packet follow."""
+_MAGIC: Final = b"AM"
+_VERSION: Final = 3
+_DATA: Final = 0
+_PACKET: Final = 1
+_KINDS: Final[tuple[type, ...]] = typing.get_args(Message)
+_NUMBERS: Final = {kind: number for number, kind in enumerate(_KINDS)}
+_NO_ARRAYS: Final[Iterator[Buffer]] = iter(())
+_CONTROLS: Final[dict[str, type]] = {kind.__name__: kind for kind in typing.get_args(Control)}
+
+_MESSAGES: Final[Any] = list[tuple[int, msgspec.Raw]]
+"""Of each the number of its type, and its fields."""
+_PAYLOADS: Final[Any] = tuple[int, int, list[tuple[str, msgspec.Raw]]]
+"""What a packet confirms, the number of its first payload, and of each its type's name and its fields."""
+
+
+def encode(messages: Sequence[Message]) -> list[Buffer]:
+    """Frames of data messages. The arrays must not change until the frames are sent."""
+    arrays: list[Array] = []
+    said = pack([(_NUMBERS[type(message)], message) for message in messages], arrays)
+    frames: list[Buffer] = [_HEADER.pack(_MAGIC, _VERSION, _DATA) + said]
+    frames += [array.reshape(-1).view(np.uint8).data for array in arrays]
+    return frames
+
+
+def decode(frames: Sequence[Buffer]) -> list[Message]:
+    """The messages in these frames, in order; arrays are read-only views of them. Raises WireError."""
+    said = unpack(_open(frames, _DATA), _MESSAGES, _NO_ARRAYS)
+    arrays = iter(frames[1:])
+    messages: list[Message] = [unpack(fields, _kind(number), arrays) for number, fields in said]
+    if next(arrays, None) is not None:
+        raise WireError("more arrays than the messages have fields for them")
+    return messages
+
+
+def _kind(number: int) -> Any:
+    if not 0 <= number < len(_KINDS):
+        raise WireError(f"unknown message {number}")
+    return _KINDS[number]
+
+
+def encode_packet(packet: Packet[Control]) -> bytes:
+    payloads = [(type(payload).__name__, payload) for payload in packet.payloads]
+    return _HEADER.pack(_MAGIC, _VERSION, _PACKET) + pack((packet.confirmed, packet.first, payloads), [])
+
+
+def decode_packet(frame: Buffer) -> Packet[Control]:
+    """Raises WireError."""
+    confirmed, first, payloads = unpack(_open([frame], _PACKET), _PAYLOADS, _NO_ARRAYS)
+    if confirmed < 0 or first < 1:
+        raise WireError(f"a packet cannot confirm {confirmed} or start at {first}")
+    return Packet(
+        confirmed, first, tuple(unpack(fields, _control(name), _NO_ARRAYS) for name, fields in payloads)
+    )
+
+
+def control_to_json(value: Control) -> dict[str, Any]:
+    """The value's fields, and its type under "type"."""
+    return {"type": type(value).__name__, **msgspec.to_builtins(value)}
+
+
+def control_from_json(data: object) -> Control:
+    """Raises WireError."""
+    if not isinstance(data, dict) or not isinstance(data.get("type"), str):
+        raise WireError("a control message names its type")
+    value: Control = from_plain(data, _control(data["type"]))
+    return value
+
+
+def _control(name: str) -> Any:
+    kind = _CONTROLS.get(name)
+    if kind is None:
+        raise WireError(f"unknown control message {name!r}")
+    return kind
+
+
+def _open(frames: Sequence[Buffer], what: int) -> memoryview:
+    if not frames or len(frames[0]) < _HEADER.size:
+        raise WireError("too short for a header")
+    said = _HEADER.unpack_from(frames[0])
+    if said != (_MAGIC, _VERSION, what):
+        raise WireError(f"magic, version and content {said}: nothing of this version that belongs here")
+    return memoryview(frames[0])[_HEADER.size :]

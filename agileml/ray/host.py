@@ -1,0 +1,211 @@
+"""Machines on a Ray cluster: actors placed by label, whose ends Ray tells.
+
+Ray notices the end of an actor's process at once, and that of a whole node when its health checks fail.
+Nothing here knows about training.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any, Final
+
+import ray
+from ray.exceptions import ActorUnschedulableError, RayActorError, RayError, RayTaskError
+
+from agileml.job_bundle import Shipment
+from agileml.node.agent.supervisor import GAVE_UP
+from agileml.protocol.events import Tier
+from agileml.ray.actors import ControllerActor, MachineActor
+from agileml.ray.nodes import Node
+
+_GONE_WITHIN_S: Final = 30.0
+"""Longer than Ray takes by default to find that a node is dead."""
+_LEAVES_WITHIN_S: Final = 3.0
+"""For the controller to remove its folder; a shell of its own does where it cannot (``sweeping``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """``gave_up``: by itself, as its roles died over and over."""
+
+    machine: str
+    gave_up: bool
+
+
+@dataclass(slots=True)
+class _Machine:
+    actor: Any
+    ready: Any
+    """An object that is there once the machine's processes are started."""
+    over: Any
+    """An object that is there, or an error, once its actor is done."""
+    up: bool = False
+
+
+class RayHost:
+    """The machines of one prepared job, on the cluster that this process is connected to.
+
+    ``job``: a name for it, unique on the cluster. All of it ends with this process.
+    """
+
+    def __init__(self, job: str, shipment: Shipment) -> None:
+        self._job = job
+        self._shipment = shipment
+        self._machines: dict[str, _Machine] = {}
+        self._ended: set[str] = set()
+        self._any_came_up = False
+        self._endpoint = ""
+        self._controllers = 0
+        self._controller: Any = None
+        self._control_over: Any = None
+
+    def start_controller(self, node: Node) -> str | None:
+        """On this node, to which it stays bound. Returns where it listens; raises RayError if it cannot.
+
+        None where the node turns out to be dead: what is bound to it can be placed nowhere.
+        """
+        self._controllers += 1
+        controller: Any = (
+            ray.remote(ControllerActor)
+            .options(
+                name=f"agileml-{self._job}-controller-{self._controllers}",
+                num_cpus=0,
+                max_restarts=-1,
+                max_task_retries=-1,
+                max_concurrency=2,  # so that it can be told to leave while it runs
+                label_selector=_this(node),
+            )
+            .remote(self._job, self._shipment)
+        )
+        try:
+            self._endpoint = ray.get(controller.endpoint.remote())
+        except ActorUnschedulableError:
+            return None
+        self._controller = controller
+        self._control_over = controller.run.remote()
+        return self._endpoint
+
+    def controller_has_a_node(self) -> bool:
+        """Whether Ray can keep it running where it is bound to. Raises RayError if it failed for good."""
+        done, _ = ray.wait([self._control_over], timeout=0)
+        try:
+            ray.get(done)
+        except ActorUnschedulableError:
+            return False  # which Ray may know before its list of nodes does
+        return True
+
+    def start_machine(self, machine: str, tier: Tier, cores: int, where: Node | None = None) -> None:
+        """``where``: the node; any with the label ``tier`` and enough CPUs free if None."""
+        if machine in self._machines or machine in self._ended:
+            raise ValueError(f"{machine!r} cannot name a new machine")
+        labels = {"tier": tier.value} if where is None else _this(where)
+        actor: Any = (
+            ray.remote(MachineActor)
+            .options(name=f"agileml-{self._job}-{machine}", num_cpus=cores, label_selector=labels)
+            .remote(self._job, machine, cores, self._shipment, self._endpoint)
+        )
+        self._machines[machine] = _Machine(actor, actor.ready.remote(), actor.run.remote())
+
+    def started(self) -> list[str]:
+        """The machines whose processes run since this was asked last."""
+        new = [
+            name for name, machine in self._machines.items() if not machine.up and _is_there(machine.ready)
+        ]
+        for name in new:
+            self._machines[name].up = self._any_came_up = True
+        return new
+
+    def ended(self) -> list[Ended]:
+        """The machines that came to an end since this was asked last. Raises RayError if none can be made.
+
+        Where an actor's process or node dies, that is an end. Where our own code fails in it, as for want of
+        room on its disk, it is one as well once some machine has come up: the others may fare better.
+        """
+        over = {machine.over: name for name, machine in self._machines.items()}
+        if not over:
+            return []
+        done, _ = ray.wait(list(over), num_returns=len(over), timeout=0)
+        ends = [Ended(over[one], self._status(over[one], one) == GAVE_UP) for one in done]
+        for end in ends:
+            self._forget(end.machine)
+        return ends
+
+    def alive(self, machine: str) -> bool:
+        known = self._machines.get(machine)
+        return known is not None and not ray.wait([known.over], timeout=0)[0]
+
+    def kill(self, machine: str) -> None:
+        if machine in self._machines:
+            self._end([self._machines[machine]])
+            self._forget(machine)
+
+    def condemn(self, machine: str) -> None:
+        """As ``kill``, without waiting: ``ended`` says when it is gone. Harmless when repeated.
+
+        Ray ends an actor that hangs by SIGKILL, after a few seconds in which it could have ended by itself.
+        """
+        if machine in self._machines:
+            ray.kill(self._machines[machine].actor, no_restart=True)
+
+    def leftovers(self) -> list[str]:
+        return sorted(machine for machine in self._machines if self.alive(machine))
+
+    def kill_all(self) -> None:
+        """The controller as well."""
+        self._end(list(self._machines.values()))
+        for machine in tuple(self._machines):
+            self._forget(machine)
+        if self._controller is not None:
+            ray.wait([self._controller.leave.remote()], timeout=_LEAVES_WITHIN_S)
+            ray.kill(self._controller, no_restart=True)
+            self._controller = None
+
+    def _end(self, machines: list[_Machine]) -> None:
+        for machine in machines:
+            ray.kill(machine.actor, no_restart=True)
+        waiting = [machine.over for machine in machines]
+        if waiting:
+            _, left = ray.wait(waiting, num_returns=len(waiting), timeout=_GONE_WITHIN_S)
+            if left:
+                raise TimeoutError(f"{len(left)} actors survived being killed for {_GONE_WITHIN_S} s")
+
+    def _status(self, machine: str, over: Any) -> int | None:
+        """What the agent returned; None where it was not there to return anything."""
+        try:
+            status: int = ray.get(over)
+        except ActorUnschedulableError:
+            return None  # its node went before it started
+        except RayActorError as error:
+            if error.actor_init_failed:
+                self._failed(machine, error)
+            return None
+        except RayTaskError as error:
+            self._failed(machine, error)
+            return None
+        return status
+
+    def _failed(self, machine: str, error: RayError) -> None:
+        if not self._any_came_up:
+            raise error
+        warnings.warn(f"machine {machine} failed: {error}", stacklevel=2)
+
+    def _forget(self, machine: str) -> None:
+        """Its actor has nothing to do any more; without its handle Ray ends its process."""
+        ray.kill(self._machines.pop(machine).actor, no_restart=True)
+        self._ended.add(machine)
+
+
+def _this(node: Node) -> dict[str, str]:
+    return {"ray.io/node-id": node.id}
+
+
+def _is_there(reference: Any) -> bool:
+    """Whether the object is there and no error."""
+    if not ray.wait([reference], timeout=0)[0]:
+        return False
+    try:
+        ray.get(reference)
+    except RayError:
+        return False
+    return True

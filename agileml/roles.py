@@ -1,0 +1,106 @@
+"""The processes of a machine, as its agent starts them.
+
+``python -m agileml.roles worker|server|controller FOLDER MACHINE INCARNATION CORES``, or a fork of the
+agent; ``ps -o comm`` says which role it is. A role ends when its agent does: it sees the end of its standard
+input, which only the agent holds open. The other way it gives signs of life there, so that the agent notices
+one that hangs as a whole. One that hangs when its agent dies sees nothing, and is killed by Linux. What its
+main loop takes long over is told, and nobody is ended for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import socket
+import sys
+import threading
+from pathlib import Path
+from typing import Final
+
+from agileml.job import JobFolder
+from agileml.node.agent.watchdog import Doings, Told, watch
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_KEPT_BYTES: Final = 2**28
+"""Freed memory that a role keeps: arrays of every clock would else be mapped anew, page by page."""
+_PR_SET_NAME: Final = 15
+"""prctl(2): what ``ps -o comm`` and ``top`` call the process; Linux keeps 15 bytes of it."""
+_PR_SET_PDEATHSIG: Final = 1
+"""prctl(2): the signal that a process gets when the thread that started it ends."""
+
+
+def main(role: str, folder: str, machine: str, incarnation: str, cores: str) -> None:
+    _be_called(role)
+    _die_with_parent()
+    _keep_freed_memory()
+    job = JobFolder(Path(folder))
+    timing = job.job().timing
+    beat_s, after_s = timing.silence_s / 4, timing.told_after_s
+    threading.Thread(target=_live_with_agent, args=[beat_s], daemon=True).start()
+    doings, told = Doings(), Told(job.machine(machine), role)
+    threading.Thread(target=watch, args=[doings, told, after_s / 8, after_s], daemon=True).start()
+    if role == "server":
+        from agileml.server.process import ServerProcess
+
+        ServerProcess(job, machine, int(incarnation), doings).run()
+    elif role == "worker":
+        from agileml.worker.process import WorkerProcess
+
+        WorkerProcess(job, machine, int(incarnation), int(cores), doings).run()
+    else:
+        from agileml.controller.process import ControllerProcess
+
+        ControllerProcess(job, machine).run()
+
+
+def preload() -> None:
+    """Import what the roles need, for an agent that forks into them."""
+    import agileml.controller.process
+    import agileml.server.process
+    import agileml.worker.process  # noqa: F401
+
+
+def _be_called(role: str) -> None:
+    """The command line of a role that its agent forked into is the agent's."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_NAME, f"agileml-{role}".encode())
+
+
+def _die_with_parent() -> None:
+    """SIGKILL reaches a stopped process as well. Elsewhere than on Linux the pipe has to do."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _keep_freed_memory() -> None:
+    """See mallopt(3). Other libraries than glibc's have no such function, and their own ways."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES)
+        mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
+
+
+def _live_with_agent(beat_s: float) -> None:
+    """A thread of its own: a worker computes for as long as it takes, a server may read a large file."""
+    with socket.socket(fileno=os.dup(sys.stdin.fileno())) as agent:
+        agent.settimeout(beat_s)
+        with contextlib.suppress(ConnectionError):  # an agent that died with signs of life unread
+            while _beat(agent):
+                pass
+    os._exit(0)
+
+
+def _beat(agent: socket.socket) -> bool:
+    """Whether there is an agent still, that much later."""
+    with contextlib.suppress(BlockingIOError):  # it does not listen just now
+        agent.send(b".", socket.MSG_DONTWAIT)
+    try:
+        return bool(agent.recv(1))
+    except TimeoutError:
+        return True
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,124 @@
+"""Arithmetic on rows: sorted, unique row numbers, and the values that belong to them.
+
+Whoever trains a dense model touches every row in every clock, so a run of consecutive rows is told from its
+two ends and becomes a slice: no gather, no scatter and, where all is wanted, no copy. Other sets of rows
+are looked up in tables as long as the partition, which beats sorting and searching.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from agileml.protocol.messages import Matrix, Patch, Rows
+
+
+def span(rows: Rows) -> slice | None:
+    """The slice that consecutive rows are; None where they leave gaps. Empty rows are the empty slice."""
+    if not len(rows):
+        return slice(0, 0)
+    first, last = int(rows[0]), int(rows[-1])
+    return slice(first, last + 1) if last - first + 1 == len(rows) else None
+
+
+def index(rows: Rows) -> slice | Rows:
+    """What addresses these rows fastest."""
+    found = span(rows)
+    return rows if found is None else found
+
+
+def union(parts: Sequence[Rows], extent: int) -> Rows:
+    """All rows below ``extent`` that occur in any part, sorted and unique."""
+    if len(parts) == 1:
+        return parts[0]
+    if any(len(part) == extent for part in parts):
+        return np.arange(extent, dtype=np.int64)
+    seen = np.zeros(extent, np.bool_)
+    for part in parts:
+        seen[index(part)] = True
+    return np.flatnonzero(seen)
+
+
+def places(among: Rows, extent: int) -> Rows:
+    """For every row below ``extent`` its place in ``among``; -1 where it has none."""
+    found = np.full(extent, -1, np.int64)
+    found[index(among)] = np.arange(len(among))
+    return found
+
+
+def sum_in_order(deltas: Sequence[Patch], extent: int) -> Patch:
+    """The sum of deltas, added in the order given: one order, one result, to the last bit.
+
+    The values may be those of the only delta: they are not to be changed.
+    """
+    if len(deltas) == 1:
+        return deltas[0]
+    rows = union([delta.rows for delta in deltas], extent)
+    if all(len(delta.rows) == len(rows) for delta in deltas):
+        total = deltas[0].values + deltas[1].values
+        for delta in deltas[2:]:
+            total += delta.values
+        return Patch(rows, total)
+    total = np.zeros((len(rows), deltas[0].values.shape[1]), np.float32)
+    place = None if len(rows) == extent else places(rows, extent)
+    for delta in deltas:
+        where = index(delta.rows)
+        total[where if place is None else place[where]] += delta.values
+    return Patch(rows, total)
+
+
+def added(values: Matrix, deltas: Sequence[Patch]) -> Patch:
+    """The rows that deltas touch, with ``values`` and all deltas added there in the order given.
+
+    Deltas of neighbouring runs, as of shards that have rows of their own, are added each to its part of the
+    values in one pass. A new array; ``values`` holds no -0.0, so it is the same to the last bit.
+    """
+    runs = neighbours(deltas) if len(deltas) > 1 else None
+    if runs is not None:
+        rows = np.arange(runs[0].start, runs[-1].stop, dtype=np.int64)
+        after = np.empty((len(rows), values.shape[1]), np.float32)
+        for delta in deltas:
+            first, end = int(delta.rows[0]), int(delta.rows[-1]) + 1
+            np.add(values[first:end], delta.values, out=after[first - rows[0] : end - rows[0]])
+        return Patch(rows, after)
+    total = sum_in_order(deltas, len(values))
+    own = total.values if len(deltas) > 1 else None
+    below = values if len(total.rows) == len(values) else values[index(total.rows)]
+    return Patch(total.rows, np.add(below, total.values, out=own))
+
+
+def neighbours(deltas: Sequence[Patch]) -> list[slice] | None:
+    """The runs of their rows, in order, where each begins at the end of the last; None elsewhere."""
+    runs = [span(delta.rows) for delta in deltas if len(delta.rows)]
+    known = sorted((run for run in runs if run is not None), key=lambda run: int(run.start))
+    if not 1 < len(known) == len(deltas):
+        return None
+    meet = all(before.stop == after.start for before, after in pairwise(known))
+    return known if meet else None
+
+
+def overlay(below: Matrix, rows: Rows, top: Patch, extent: int) -> Matrix:
+    """The values of ``rows``, with those of ``top`` where it has the row. ``below`` stays as it is."""
+    if len(top.rows) == extent:
+        return top.values if len(rows) == extent else top.values[index(rows)]
+    place = places(rows, extent)[index(top.rows)]
+    common = place >= 0
+    values = below.copy()
+    values[place[common]] = top.values[common]
+    return values
+
+
+def merge(older: Patch, newer: Patch, extent: int) -> Patch:
+    """Rows of both; the older values where both have the row."""
+    if len(older.rows) == extent or not len(newer.rows):
+        return older
+    if not len(older.rows):
+        return newer
+    rows = union([older.rows, newer.rows], extent)
+    values = np.empty((len(rows), older.values.shape[1]), np.float32)
+    place = places(rows, extent)
+    values[place[index(newer.rows)]] = newer.values
+    values[place[index(older.rows)]] = older.values
+    return Patch(rows, values)

@@ -1,0 +1,75 @@
+"""A server's checkpoints, written by a thread beside its loop, so that training goes on meanwhile."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeAlias
+
+from agileml.data.checkpoint_store import Manifest, drop_before, seal, write_partition
+from agileml.node.agent.watchdog import Doing
+from agileml.protocol.commands import DropCheckpoints, SealCheckpoint
+from agileml.protocol.events import (
+    CheckpointRefused,
+    CheckpointSealed,
+    CheckpointWritten,
+    Setup,
+)
+from agileml.protocol.messages import Snapshot
+from agileml.server.partition import Shape
+
+Task: TypeAlias = Snapshot | SealCheckpoint | DropCheckpoints
+Outcome: TypeAlias = CheckpointWritten | CheckpointSealed | CheckpointRefused
+
+
+class CheckpointWriter:
+    """One task after the other, in the order in which they came."""
+
+    def __init__(self, machine: str, setup: Setup, shape: Shape, at: Doing) -> None:
+        """``at``: of its thread; nobody awaits a checkpoint, but none comes after one that never ends."""
+        self._at = at
+        self._machine = machine
+        self._setup = setup
+        self._shape = shape
+        self._thread = ThreadPoolExecutor(1, "checkpoints")
+        self._under_way: list[Future[Outcome | None]] = []
+
+    def take(self, task: Task) -> None:
+        self._under_way.append(self._thread.submit(self._carry_out, task))
+
+    def finished(self) -> Iterator[Outcome]:
+        """What became of the tasks that ended since the last time."""
+        while self._under_way and self._under_way[0].done():
+            outcome = self._under_way.pop(0).result()
+            if outcome is not None:
+                yield outcome
+
+    def _carry_out(self, task: Task) -> Outcome | None:
+        """Whatever the file system raises is for people to read: it has errors of its own kinds."""
+        try:
+            with self._at.named("keeping a checkpoint in {}", task.folder):
+                return self._write(task)
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}"
+            if isinstance(task, DropCheckpoints):  # they only take room; the next one tries again
+                print(f"checkpoints before {task.folder} are still there: {why}", file=sys.stderr, flush=True)
+                return None
+            return CheckpointRefused(self._machine, task.attempt, f"{task.folder}: {why}")
+
+    def _write(self, task: Task) -> Outcome | None:
+        match task:
+            case Snapshot():
+                for partition, values in task.partitions:
+                    write_partition(task.folder, partition, values)
+                return CheckpointWritten(self._machine, task.attempt)
+            case SealCheckpoint():
+                setup, shape = self._setup, self._shape
+                seal(
+                    task.folder,
+                    Manifest(task.clock, setup.partitions, setup.shards, shape.rows, shape.columns),
+                )
+                return CheckpointSealed(self._machine, task.attempt)
+            case DropCheckpoints():
+                drop_before(task.folder, task.attempt)
+                return None

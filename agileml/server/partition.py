@@ -1,0 +1,289 @@
+"""One partition of the model: its values, what undoes them, and the deltas still waiting.
+
+The same structure on ParamServs, ActivePSs and BackupPSs. It knows clocks and rows, and refuses to know
+machines, epochs or messages. Deterministic: the deltas of a clock are summed in shard order, whatever
+order they came in, so that with staleness 0 the model is bit for bit the same under any elasticity.
+
+Arrays that were given out (read, sent, kept as undo) are never written to again: a clock that touches
+every row makes a new array and keeps the old one as its undo, which copies nothing; a clock that touches
+some writes in place, after a copy if the array was given out. So a part of it is given out as a view where
+the last clock made a new array, as the next one likely will, and as a copy where it wrote in place.
+
+Undo is kept in *steps*, each back over a range of clocks. Where the clock between two steps is none that
+anybody may return to, they are merged, and the older value of a row is the one that counts: so a long
+range needs no more memory than the rows it touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from msgspec.structs import replace
+
+from agileml.protocol.messages import (
+    Matrix,
+    Patch,
+    PendingDelta,
+    ProtocolError,
+    Rows,
+    ShardDelta,
+    Undo,
+)
+from agileml.row_math import added, index, merge, overlay, union
+from agileml.server.running_sums import Ahead
+from agileml.server.stale_view import StaleView
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The whole model: a float32 matrix."""
+
+    rows: int
+    columns: int
+
+
+def rows_of(shape: Shape, partition: int, partitions: int) -> Rows:
+    """The global rows of a partition, in local order: r with r % N == partition.
+
+    >>> rows_of(Shape(7, 2), 1, 3)
+    array([1, 4])
+    """
+    return np.arange(partition, shape.rows, partitions, dtype=np.int64)
+
+
+class PartitionState:
+    """Values at the completed clock C (``clock``), and how to get from there to its neighbours.
+
+    ``shards``: how many deltas complete a clock; ``staleness``: the SSP bound s; ``undo``: in their order.
+    """
+
+    __slots__ = (
+        "_ahead",
+        "_given_out",
+        "_loose",
+        "_made_new",
+        "_pending",
+        "_shards",
+        "_stale",
+        "_undo",
+        "clock",
+        "values",
+    )
+
+    def __init__(
+        self,
+        values: Matrix,
+        clock: int,
+        shards: int,
+        staleness: int,
+        undo: Iterable[Undo] = (),
+        pending: Iterable[PendingDelta] = (),
+    ) -> None:
+        self.values = values
+        self.clock = clock
+        self._given_out = True  # whoever made it may hold it still
+        self._made_new = False  # whether the last clock did
+        self._shards = shards
+        self._undo = list(undo)
+        # Completed clocks that nobody may ask to return to:
+        self._loose = {step.clock for step in self._undo if step.loose}
+        self._pending: dict[int, dict[int, Patch]] = {}
+        self._ahead = Ahead()
+        self._stale = StaleView() if staleness else None
+        for late in pending:
+            self.update(late.clock, (late.delta,))
+
+    @property
+    def undo(self) -> tuple[Undo, ...]:
+        return tuple(replace(step, loose=step.clock in self._loose) for step in self._undo)
+
+    @property
+    def pending(self) -> tuple[PendingDelta, ...]:
+        """In order of clock and shard."""
+        return tuple(
+            PendingDelta(clock, ShardDelta(shard, patch))
+            for clock, deltas in sorted(self._pending.items())
+            for shard, patch in sorted(deltas.items())
+        )
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """The clocks that this partition can return to, but for the one where undo begins."""
+        return tuple(step.clock for step in self._undo if step.clock not in self._loose)
+
+    # ---- reading -------------------------------------------------------------------------------
+
+    def read(self, rows: Rows, clock: int) -> Matrix:
+        """``rows`` as computing ``clock`` may see them, shape (len(rows), columns); not to be written to.
+
+        With s = 0 exactly the version clock - 1 (for clock C or C + 1); otherwise everything that has
+        arrived, which is all of clock - s - 1 and read-your-writes.
+        """
+        if self._stale is not None:
+            alone = self._ahead.alone(rows)
+            found = self._ahead.newest(rows) if alone else self._stale.read(rows, self.values)
+            return self._take(rows) if found is None else found
+        if clock == self.clock + 1:
+            return self._take(rows)
+        if clock != self.clock or not self._undo or self._undo[-1].since != clock - 1:
+            raise ProtocolError(f"version {clock - 1} was asked of a partition at clock {self.clock}")
+        return self._at(clock - 1, rows)
+
+    def whole(self) -> Matrix:
+        """All values, not to be written to; they stay as they are."""
+        self._given_out = True
+        return self.values
+
+    def at(self, clock: int) -> Matrix:
+        """All values at the end of one of the ``kept`` clocks, not to be written to."""
+        return self._at(clock, np.arange(len(self.values)))
+
+    def between(self, since: int, clock: int) -> Patch:
+        """The rows that clocks since + 1 to ``clock`` touched, with their values at the end of ``clock``.
+
+        What a backup at ``since`` or later lacks. Both are ``kept``, or undo begins at ``since``.
+        """
+        steps = [step for step in self._undo if since < step.clock <= clock]
+        if not steps or (steps[0].since, steps[-1].clock) != (since, clock):
+            raise ProtocolError(f"({since}, {clock}] is not a range of {self._ranges()}")
+        rows = union([step.patch.rows for step in steps], len(self.values))
+        return Patch(rows, self._at(clock, rows))
+
+    def _take(self, rows: Rows) -> Matrix:
+        if len(rows) == len(self.values):
+            return self.whole()
+        taken: Matrix = self.values[index(rows)]
+        if taken.base is None:  # gathered
+            return taken
+        if not self._made_new:
+            return taken.copy()
+        self._given_out = True
+        return taken
+
+    def _at(self, clock: int, rows: Rows) -> Matrix:
+        values = self._take(rows)
+        for step in reversed(self._undo):
+            if step.since >= clock:
+                values = overlay(values, rows, step.patch, len(self.values))
+        return values
+
+    def _ranges(self) -> str:
+        return ", ".join(f"({step.since}, {step.clock}]" for step in self._undo) or "none"
+
+    # ---- going on ------------------------------------------------------------------------------
+
+    def update(self, clock: int, deltas: Iterable[ShardDelta]) -> None:
+        """Keep deltas of a clock beyond C, each (shard, clock) at most once; older ones are known already."""
+        if clock <= self.clock:
+            return
+        known = self._pending.setdefault(clock, {})
+        for delta in deltas:
+            if delta.shard in known:
+                continue
+            known[delta.shard] = delta.patch
+            self._ahead.arrived(clock, delta, self.values, self.clock)
+            if self._stale is not None:
+                self._stale.arrived(delta.patch)
+
+    def complete(self, *, keep: bool = True) -> bool:
+        """Move to clock C + 1 if all its deltas are in. ``keep``: somebody may want to return to it later."""
+        if len(self._pending.get(self.clock + 1, ())) < self._shards:
+            return False
+        deltas = self._pending.pop(self.clock + 1)
+        after = self._ahead.take(self.clock + 1)
+        if after is not None:
+            self._set(after, self.clock + 1, given_out=True)
+        else:
+            after = added(self.values, [patch for _, patch in sorted(deltas.items())])
+            self._set(after, self.clock + 1, given_out=False)
+            self._ahead.learn(deltas, len(self.values))
+            for late in self.pending if self._pending else ():
+                self._ahead.arrived(late.clock, late.delta, self.values, self.clock)
+        if not keep:
+            self._loose.add(self.clock)
+        self._merge_loose()
+        if self._stale is not None:
+            pending = (late.delta.patch for late in self.pending)
+            self._stale.completed(after.rows, self.values, pending)
+        return True
+
+    def overwrite(self, patch: Patch, clock: int) -> None:
+        """Move to ``clock`` by setting the rows that were touched since, remembering what they held."""
+        self._set(patch, clock, given_out=True)
+
+    def split_last(self, last: Iterable[Undo]) -> None:
+        """``last``, if any, undoes the last clock alone; the range it came within then ends before it."""
+        for step in last:
+            ranges = [replace(range_, clock=step.since) for range_ in self._undo[-1:]]
+            if not ranges or ranges[0].since < step.since:
+                self._undo[-1:] = [*ranges, replace(step, loose=False)]
+
+    def _set(self, after: Patch, clock: int, *, given_out: bool) -> None:
+        self._made_new = len(after.rows) == len(self.values)
+        if self._made_new:
+            before = Patch(after.rows, self.values)
+            self.values, self._given_out = after.values, given_out
+        else:
+            self._own()
+            where = index(after.rows)
+            before = Patch(after.rows, self.values[where].copy())
+            self.values[where] = after.values
+        self._undo.append(Undo(self.clock, clock, False, before))
+        self.clock = clock
+
+    def _own(self) -> None:
+        """Before writing in place."""
+        if self._given_out:
+            self.values, self._given_out = self.values.copy(), False
+
+    def _merge_loose(self) -> None:
+        """Where the end of a step is loose it becomes one with the next; but the last clock stands alone."""
+        if len(self._undo) < 3 or self._undo[-3].clock not in self._loose:
+            return
+        older, newer = self._undo[-3:-1]
+        self._loose.remove(older.clock)
+        patch = merge(older.patch, newer.patch, len(self.values))
+        self._undo[-3:-1] = [Undo(older.since, newer.clock, False, patch)]
+
+    # ---- going back ----------------------------------------------------------------------------
+
+    def keep_all(self) -> tuple[int, ...]:
+        """Keep also what was loose and is still there; returns all that is kept."""
+        self._loose.clear()
+        return self.kept
+
+    def reaches(self, clock: int) -> bool:
+        """Whether the values at the end of ``clock`` can be had."""
+        return clock == self.clock or any(step.since == clock for step in self._undo)
+
+    def rollback(self, clock: int) -> None:
+        """Back to the end of ``clock``, bit for bit; every pending delta is dropped.
+
+        Raises ProtocolError when what undoes it was trimmed or merged already, or it was never reached.
+        """
+        if not self.reaches(clock):
+            raise ProtocolError(f"cannot return from clock {self.clock} to {clock} over {self._ranges()}")
+        while self.clock > clock:
+            step = self._undo.pop()
+            if len(step.patch.rows) == len(self.values):
+                self.values, self._given_out = step.patch.values, True
+            else:
+                self._own()
+                self.values[index(step.patch.rows)] = step.patch.values
+            self.clock = step.since
+        self._loose = {loose for loose in self._loose if loose < clock}
+        self.drop_pending()
+
+    def drop_pending(self) -> None:
+        self._pending.clear()
+        self._ahead.cleared()
+        if self._stale is not None:
+            self._stale.cleared()
+
+    def trim(self, backed: int) -> None:
+        """Forget how to return to before ``backed``, but never what a read may still ask for."""
+        oldest = min(backed, self.clock - 1)
+        self._undo = [step for step in self._undo if step.clock > oldest]
+        self._loose = {clock for clock in self._loose if clock > oldest}

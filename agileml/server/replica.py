@@ -1,0 +1,218 @@
+"""A partition on a server: what it is there, and which ranges of clocks its backup still lacks.
+
+One range per partition is on its way to the backup, and one more may wait, whose end is kept. What comes
+after is merged, so a slow backup costs memory for the rows touched, not for the clocks. Where it lags too
+far nothing is read any more, and the clock where that happens ends a range whoever thought otherwise.
+
+A push or its confirmation may be lost with a connection. Then the backup says what it has, and is sent all
+since then in one range, if it has not been confirmed otherwise (by B, which moved) in the meantime.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from agileml.protocol.events import ClockCompleted, Setup
+from agileml.protocol.messages import (
+    EndOfLife,
+    Install,
+    Lacking,
+    Peer,
+    ProtocolError,
+    Push,
+    PushDone,
+    PushInquiry,
+    Send,
+)
+from agileml.server.partition import PartitionState
+
+
+class Role(StrEnum):
+    """What a server is to a partition that it holds."""
+
+    SERVING = "serving"
+    """Workers read and update it here (ParamServ, ActivePS)."""
+    BACKUP = "backup"
+    """It takes in the ranges of clocks that the serving server pushes (BackupPS)."""
+    FROZEN = "frozen"
+    """Handed over, and kept until the new owner is known to have it."""
+
+
+@dataclass(slots=True)
+class Held:
+    """``base``: the clock its generation started from; ``backed``: every partition is backed up to it, as far
+    as is known here; ``sent``, ``acked``: the end of the last range for the backup, and of the last it holds.
+    """
+
+    partition: int
+    state: PartitionState
+    role: Role
+    epoch: int
+    generation: int
+    base: int
+    backed: int
+    backup: Peer | None = None
+    target: Peer | None = None
+    """Where it was handed to last: what was sent may still be on its way."""
+    sent: int = 0
+    acked: int = 0
+    cuts: set[int] = field(default_factory=set)
+    """Clocks not complete yet that shall end a range."""
+    pushed_lately: bool = False
+    """Since time last passed."""
+    served_from: int = 0
+    """The clock it was at when serving it began here, or its generation did."""
+    alone: int = 0
+    """The last clock that the backup can get as a range of its own only: it held all before, and nobody
+    else has pushed it."""
+
+    @classmethod
+    def received(cls, message: Install, backed: int, setup: Setup) -> Held:
+        """What came, before it is known as what."""
+        values, undo, pending = message.values, message.undo, message.pending
+        state = PartitionState(values, message.clock, setup.shards, setup.staleness, undo, pending)
+        held = cls(message.partition, state, Role.BACKUP, 0, message.generation, message.base, backed)
+        held.follow_from(max(message.acked, backed))  # what was on its way may be lost with its sender
+        held.cuts = set(message.cuts)
+        return held
+
+    @property
+    def behind(self) -> bool:
+        """Whether another range would have to wait for one that waits."""
+        return self.sent > self.acked and bool(self.cuts or self.waiting)
+
+    @property
+    def waiting(self) -> list[int]:
+        """The ends of ranges that the backup was not sent yet."""
+        return [] if self.backup is None else [clock for clock in self.state.kept if clock > self.sent]
+
+    def keeps(self, clock: int, lag: int) -> bool:
+        """Whether somebody may want to return to ``clock``. Reads stop before ``lag`` clocks are exceeded."""
+        return self.backup is None or clock in self.cuts or clock - self.backed >= lag
+
+    def complete(self, machine: str, lag: int) -> list[ClockCompleted]:
+        """Move over every clock whose deltas are all in; what is kept of them says ``keeps``."""
+        state, completed = self.state, []
+        while state.complete(keep=self.keeps(state.clock + 1, lag)):
+            self.cuts.discard(state.clock)
+            state.trim(self.backed)
+            completed.append(ClockCompleted(machine, self.partition, self.generation, state.clock))
+        return completed
+
+    # ---- as a backup ---------------------------------------------------------------------------
+
+    def fits(self, message: Push | EndOfLife) -> bool:
+        """Whether the message is of the backup's generation, which it may start."""
+        if message.generation > self.generation:
+            self.return_to(message.generation, message.base)
+        return message.generation == self.generation
+
+    def holds(self, asked: PushInquiry) -> PushDone | Lacking | None:
+        """What to say of it; nothing once this is no backup any more, or of a later generation."""
+        if (self.generation, self.state.clock) >= (asked.generation, asked.clock):
+            same = self.generation == asked.generation
+            return PushDone(self.partition, asked.generation, asked.clock) if same else None
+        if self.role is not Role.BACKUP:
+            return None
+        return Lacking(self.partition, self.generation, self.state.clock)
+
+    # ---- ranges for the backup -----------------------------------------------------------------
+
+    def next_push(self) -> list[Send]:
+        """The next range, if the backup holds the last one."""
+        if self.role is Role.SERVING and self.sent == self.acked and self.waiting:
+            return [self.push_until(self.waiting[0])]
+        return []
+
+    def last_pushes(self) -> list[Send]:
+        """All that the backup lacks, before an end of life."""
+        self.state.keep_all()
+        return [self.push_until(clock) for clock in self.waiting]
+
+    def push_until(self, clock: int) -> Send:
+        push = self._push(self.sent, clock)
+        self.alone = clock if self.acked == self.sent == clock - 1 >= self.served_from else 0
+        self.sent = clock
+        return push
+
+    def push_again(self, lacking: Lacking) -> list[Send]:
+        """From what the backup says it has; nothing where that is known to be old, or enough.
+
+        A backup of an older generation returns to this one's base first.
+        """
+        since = lacking.clock if lacking.generation == self.generation else self.base
+        if lacking.generation > self.generation or not self.acked <= since < self.sent:
+            return []
+        return [self._push(since, self.sent)]
+
+    def pushed(self, done: PushDone) -> None:
+        """The backup holds the end of a range; it may say so twice."""
+        if (self.generation, self.sent) == (done.generation, done.clock):
+            self.acked = done.clock
+
+    def all_backed(self, clock: int) -> None:
+        """Every partition is backed up to ``clock``."""
+        self.backed = max(self.backed, clock)
+        self.acked = max(self.acked, self.backed)
+        self.sent = max(self.sent, self.acked)
+        self.state.trim(self.backed)
+
+    def follow_from(self, clock: int) -> None:
+        """Whoever is pushed to holds ``clock``, or will before anything else comes."""
+        self.sent = self.acked = clock
+        self._begin()
+
+    def serve(self, epoch: int, backup: Peer | None) -> None:
+        self.role, self.epoch, self.backup = Role.SERVING, epoch, backup
+        self._begin()
+
+    def _begin(self) -> None:
+        self.served_from, self.alone = self.state.clock, 0
+
+    def _push(self, since: int, clock: int) -> Send:
+        if self.backup is None:
+            raise ProtocolError(f"partition {self.partition} has no backup to push to")
+        patch = self.state.between(since, clock)
+        self.pushed_lately = True
+        return Send(self.backup, Push(self.partition, self.generation, self.base, since, clock, patch))
+
+    # ---- going back, and going away ------------------------------------------------------------
+
+    def return_to(self, generation: int, clock: int) -> None:
+        self.state.rollback(clock)
+        self.generation, self.base = generation, clock
+        self.follow_from(clock)
+        self.cuts.clear()
+
+    def whole(self, epoch: int, acked: int) -> Install:
+        """To be served, but for what is still to be summed."""
+        state = self.state
+        return Install(
+            self.partition,
+            epoch,
+            self.generation,
+            self.base,
+            self.backed,
+            acked,
+            state.clock,
+            tuple(sorted(self.cuts)),
+            state.whole(),
+            state.undo,
+            pending=(),
+            backup=None,
+        )
+
+    def end_of_life(self, epoch: int) -> EndOfLife:
+        """What the backup lacks beside the ranges; what it overwrote for a range, it knows itself."""
+        state = self.state
+        return EndOfLife(
+            self.partition,
+            epoch,
+            self.generation,
+            self.base,
+            state.clock,
+            tuple(sorted(self.cuts)),
+            () if self.alone == state.clock else state.undo[-1:],
+            state.pending,
+        )

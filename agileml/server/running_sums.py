@@ -1,0 +1,87 @@
+"""The sums of clocks that are not complete yet, where every shard has rows of its own.
+
+Where the deltas of a clock are neighbouring runs of rows, one of each shard, and together the whole
+partition, those of the next clocks most likely are the same runs. Then each is added as soon as it comes, to
+its part of a new array, rather than all of them when the last one is there; and what was added is what stale
+reads see. As soon as a delta is of other rows nothing of this is used, until it begins anew.
+
+Like the values, an array that was given out is never written to again: of each part that holds once it is in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from agileml.protocol.messages import Matrix, Patch, Rows, ShardDelta
+from agileml.row_math import neighbours, span
+
+
+class Ahead:
+    """Of one partition. Whoever has it says when deltas come (each once) and when they are dropped."""
+
+    __slots__ = ("_at", "_begun", "_newest", "_rows", "_runs")
+
+    def __init__(self) -> None:
+        self._runs: dict[int, slice] = {}  # by shard; empty where they are not known
+        self._at: dict[int, slice] = {}  # by their first rows
+        self._rows: Rows = np.empty(0, np.int64)  # all of the partition
+        self._begun: dict[int, tuple[Matrix, set[int]]] = {}  # by clock: its values, and whose deltas are in
+        self._newest: dict[int, Matrix] = {}  # by the first row of a run: where the last sum of it is
+
+    def learn(self, deltas: Mapping[int, Patch], extent: int) -> None:
+        """Those of a clock that is complete, by shard, in a partition of ``extent`` rows."""
+        self.forget()
+        runs = neighbours(list(deltas.values())) if len(deltas) > 1 else None
+        if runs is not None and runs[-1].stop - runs[0].start == extent:
+            self._at = {run.start: run for run in runs}
+            self._runs = {shard: self._at[int(patch.rows[0])] for shard, patch in deltas.items()}
+            if len(self._rows) != extent:
+                self._rows = np.arange(extent, dtype=np.int64)
+
+    def forget(self) -> None:
+        """Nothing is known of the rows to come."""
+        self._runs, self._at = {}, {}
+        self.cleared()
+
+    def cleared(self) -> None:
+        """No delta is pending any more."""
+        self._begun.clear()
+        self._newest.clear()
+
+    def arrived(self, clock: int, delta: ShardDelta, values: Matrix, completed: int) -> None:
+        """A shard's deltas come in the order of clocks. ``values``: those at the end of ``completed``."""
+        if not self._runs:
+            return
+        run, before = self._runs.get(delta.shard), self._begun.get(clock - 1)
+        if clock == completed + 1:
+            below = values
+        elif before is not None and delta.shard in before[1]:
+            below = before[0]
+        else:
+            run = None
+        if run is None or span(delta.patch.rows) != run:
+            self.forget()
+            return
+        if clock not in self._begun:
+            self._begun[clock] = np.empty_like(values), set()
+        after, known = self._begun[clock]
+        np.add(below[run], delta.patch.values, out=after[run])
+        known.add(delta.shard)
+        self._newest[run.start] = after
+
+    def take(self, clock: int) -> Patch | None:
+        """The values at the end of ``clock``, all of whose deltas came, if they were added as they came."""
+        begun = self._begun.pop(clock, None)
+        return None if begun is None else Patch(self._rows, begun[0])
+
+    def alone(self, rows: Rows) -> bool:
+        """Whether these are the rows of one shard, and nobody else's deltas touch them."""
+        run = self._at.get(int(rows[0])) if len(rows) else None
+        return run is not None and run == span(rows)
+
+    def newest(self, rows: Rows) -> Matrix | None:
+        """All that has arrived for these rows ``alone``, not to be written to; None: the values say it."""
+        first = int(rows[0])
+        return self._newest[first][self._at[first]] if first in self._newest else None

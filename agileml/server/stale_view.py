@@ -1,0 +1,79 @@
+"""What stale reads see of a partition, for the SSP bound s > 0: all that has arrived, pending deltas too.
+
+Most of the time that is next to the values themselves, so an array of its own comes into being only when
+somebody reads while deltas are pending. Like the values, an array that was given out is never written to
+again: what comes later goes into a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from agileml.protocol.messages import Matrix, Patch, Rows
+from agileml.row_math import index
+
+
+class StaleView:
+    """The partition's values and every pending delta. ``values``: those at the completed clock."""
+
+    __slots__ = ("_given_out", "_own", "_unread")
+
+    def __init__(self) -> None:
+        self._own: Matrix | None = None  # None: the values
+        self._given_out = False
+        self._unread: list[Patch] = []  # what is not in it yet
+
+    def arrived(self, delta: Patch) -> None:
+        """A delta is pending from now on."""
+        self._unread.append(delta)
+
+    def read(self, rows: Rows, values: Matrix) -> Matrix | None:
+        """``rows`` of it, not to be written to; None where the values are all there is."""
+        self._take_in(values)
+        if self._own is None:
+            return None
+        if len(rows) == len(values):
+            self._given_out = True
+            return self._own
+        taken: Matrix = self._own[index(rows)]
+        return taken.copy() if taken.base is not None else taken
+
+    def completed(self, rows: Rows, values: Matrix, pending: Iterable[Patch]) -> None:
+        """``values`` are those of a new clock, which touched ``rows``; ``pending`` is what it left."""
+        if self._own is None or len(rows) == len(values):
+            self._own, self._unread = None, list(pending)
+            return
+        self._take_in(values)
+        own = self._writable(values)
+        where = index(rows)
+        own[where] = values[where]
+        touched = np.zeros(len(values), np.bool_)
+        touched[where] = True
+        for delta in pending:
+            again = touched[index(delta.rows)]
+            own[delta.rows[again]] += delta.values[again]
+
+    def cleared(self) -> None:
+        """Nothing is pending any more."""
+        self._own = None
+        self._unread.clear()
+
+    def _take_in(self, values: Matrix) -> None:
+        for delta in self._unread:
+            if len(delta.rows) == len(values) and (self._own is None or self._given_out):
+                below = values if self._own is None else self._own
+                self._own, self._given_out = below + delta.values, False  # one pass, not a copy and a sum
+            else:
+                self._writable(values)[index(delta.rows)] += delta.values
+        self._unread.clear()
+
+    def _writable(self, values: Matrix) -> Matrix:
+        """The array of its own, which nobody else has."""
+        if self._own is None:
+            self._own = values.copy()
+        elif self._given_out:
+            self._own = self._own.copy()
+        self._given_out = False
+        return self._own

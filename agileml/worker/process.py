@@ -1,0 +1,195 @@
+"""A worker process: the loop around the pure worker core, which runs the application between polls."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Final
+
+import zmq
+
+from agileml.api import Arrays, Outcome, checked
+from agileml.job import JobFolder
+from agileml.node.agent.watchdog import Doings
+from agileml.node.hosts.nominal_time import Pacer
+from agileml.protocol.commands import Assign
+from agileml.protocol.endpoints import ControlEnd, DataEnd
+from agileml.protocol.events import Loaded, WorkerReady
+from agileml.protocol.messages import Answer, Outgoing, Patch, Reply, Save, Send, Snapshot
+from agileml.protocol.meters import WorkerMeter
+from agileml.protocol.telemetry import ObjectiveReport, ShardObjective
+from agileml.worker.shard_cache import Shelf
+from agileml.worker.shard_loader import Loading
+from agileml.worker.worker import Work, Worker
+
+_STANDS_MS: Final = 10
+"""How long is waited at the least where time stands still."""
+_DRAIN_MARGIN: Final = 0.5
+"""The share of a notice that may go into finishing the clock in hand; the rest is for what follows."""
+
+
+class WorkerProcess:
+    """Where the job sets a nominal speed, results are held until their nominal time has passed.
+
+    That is the time which whoever drives the job has released (``nominal_time.py``): nobody who is not paid for
+    computes, and nobody is paid for who cannot.
+    """
+
+    def __init__(self, folder: JobFolder, machine: str, incarnation: int, cores: int, doings: Doings) -> None:
+        self._at = doings.new("starting: making the application, opening the input")
+        job, self._input = folder.job(), folder.cut_input()
+        self._app = job.make_application()
+        self._machine = machine
+        self._nominal_s = job.core_seconds_per_clock / job.setup.shards / cores
+        self._shard_s = self._nominal_s  # what a shard took last
+        self._clocks = job.setup.clocks
+        self._cores = min(cores, os.cpu_count() or 1)
+        self._threads = ThreadPoolExecutor(self._cores)
+        self._loading = Loading(self._input.shard, Shelf(job.input_bytes), self._cores)
+        self._held: list[tuple[Work, Patch]] = []
+        self._pacer = Pacer(folder.path, machine)
+        self._release_at = -math.inf  # by the pacer
+        self._goes_on = False  # computing, without a pause since the last release
+        self._finish_by = math.inf  # what it has begun, where it drains
+        self._found: list[ShardObjective] = []
+        self._meter = WorkerMeter(machine, incarnation, time.monotonic()) if job.setup.automatic else None
+        self._ask_after_s = job.timing.ask_after_s
+        self._look_back_at = time.monotonic() + self._ask_after_s
+        self._poller = zmq.Poller()
+        context = zmq.Context(1)
+        name = f"worker/{machine}/{incarnation}"
+        self._control = ControlEnd(context, folder, name, job.timing.repeat_s)
+        self._poller.register(self._control.socket, zmq.POLLIN)
+        self._data = DataEnd(context, name, self._poller, folder.keys())
+        self._poller.register(self._loading.wake_fd, zmq.POLLIN)
+        self._incarnation = incarnation
+        columns, rows = self._input.shape.columns, cache(self._input.rows)
+        self._core = Worker(machine, incarnation, job.setup.partitions, columns, rows)
+        self._control.tell(WorkerReady(machine, incarnation))
+
+    def run(self) -> None:
+        while True:
+            self._at.turned()
+            self._data.flush()  # first what somebody waits for
+            self._control.flush()
+            self._poller.poll(self._wait_ms())
+            for _, answer in self._data.receive():
+                if isinstance(answer, Answer):
+                    if self._meter is not None:
+                        self._meter.received(answer, time.monotonic())
+                    self._carry_out(self._core.handle(answer))
+            self._go_on()
+            self._data.flush()  # before the rest: others wait for it
+            for command in self._control.receive():
+                if isinstance(command, Assign):
+                    self._assign(command)
+            self._control.confirm()
+            self._tell_loaded()
+            if time.monotonic() >= self._look_back_at:
+                self._look_back_at = time.monotonic() + self._ask_after_s
+                self._carry_out(self._core.look_back())
+            if self._meter is not None and (load := self._meter.report(time.monotonic())) is not None:
+                self._control.tell(load)
+
+    def _go_on(self) -> None:
+        """With what can be computed, and what may be pushed by now."""
+        self._abandon_what_comes_too_late()
+        if not self._held and self._core.computable:
+            self._compute()
+        elif not self._held:
+            self._goes_on = False
+        if self._held and self._pacer.now() >= self._release_at:
+            self._release()
+
+    def _wait_ms(self) -> int:
+        if self._held:
+            least_ms = _STANDS_MS if self._pacer.stands() else 0
+            until_release = int(1000 * (self._release_at - self._pacer.now())) + 1
+            return max(least_ms, min(until_release, self._control.wait_ms()))
+        return 0 if self._core.computable else self._control.wait_ms()
+
+    def _tell_loaded(self) -> None:
+        loaded = self._loading.collect()
+        if loaded is not None:
+            self._control.tell(Loaded(self._machine, self._incarnation, *loaded))
+
+    def _assign(self, assign: Assign) -> None:
+        self._loading.want(assign.shards, assign.preload)
+        self._carry_out(self._core.assign(assign))
+        self._data.keep_only({route.endpoint for route in assign.routes})
+        self._pacer.free = assign.drain
+        if not assign.drain:
+            self._finish_by = math.inf
+        elif self._finish_by == math.inf:
+            self._finish_by = time.monotonic() + assign.notice_s * _DRAIN_MARGIN
+            self._abandon_what_comes_too_late()
+
+    def _abandon_what_comes_too_late(self) -> None:
+        """The clock in hand, as soon as it cannot be computed in time any more, or its rows do not come."""
+        if self._finish_by == math.inf or not self._core.uncomputed:
+            return
+        now, to_begin = time.monotonic(), self._core.uncomputed - len(self._held)
+        holds_s = max(0.0, self._release_at - self._pacer.now()) if self._held else 0.0
+        if now + holds_s + to_begin * self._shard_s > self._finish_by:
+            self._held, self._found = [], []
+            self._carry_out(self._core.abandon())
+
+    def _compute(self) -> None:
+        """As many shards as there are cores.
+
+        The nominal time of one batch begins where that of the last one ended: a process that is woken up
+        late to release what it held loses nothing by it.
+        """
+        began, nominally = time.monotonic(), self._pacer.now()
+        if self._goes_on:
+            nominally = self._release_at
+        batch = self._core.work(self._cores)
+        shards = [work.shard for work in batch]
+        with self._at.named("computing shards {} in clock {}", shards, batch[0].clock):
+            for work, outcome in zip(batch, self._outcomes(batch), strict=True):
+                self._held.append((work, checked(outcome, self._input.shape)))
+                self._found.append(ShardObjective(work.shard, float(outcome.total), float(outcome.count)))
+        self._shard_s = max(self._nominal_s, (time.monotonic() - began) / len(batch))
+        self._release_at = max(self._pacer.now(), nominally + self._nominal_s * len(batch))
+        if self._meter is not None:
+            self._meter.computed(len(batch), self._shard_s * len(batch) * self._cores)
+
+    def _outcomes(self, batch: Sequence[Work]) -> Iterator[Outcome]:
+        """In threads of their own only where there is more than one: handing over takes its time as well."""
+        numbers = [work.shard for work in batch]
+        with self._at.named("reading shards {} of the input", numbers):
+            shards = self._loading.get(numbers)
+        return (map if len(batch) == 1 else self._threads.map)(self._process, batch, shards)
+
+    def _process(self, work: Work, shard: Arrays) -> Outcome:
+        return self._app.process(shard, work.values, (work.shard, work.clock))
+
+    def _release(self) -> None:
+        """The objective goes first: it may be lost with this process, but not for want of a moment.
+
+        That of the last clock does not wait for more news: the job ends once the model is saved.
+        """
+        held, found = self._held, tuple(self._found)
+        self._held, self._found = [], []
+        clock = held[0][0].clock
+        self._control.tell(ObjectiveReport(self._machine, clock, found))
+        self._control.flush(at_once=clock == self._clocks)
+        for work, delta in held:
+            self._carry_out(self._core.computed(work, delta))
+        self._goes_on = self._core.computable > 0
+
+    def _carry_out(self, outgoing: Iterable[Outgoing]) -> None:
+        for item in outgoing:
+            if self._meter is not None:
+                self._meter.sent(item)
+            match item:
+                case Send():
+                    self._data.put(item)
+                case event if not isinstance(event, Reply | Save | Snapshot):
+                    self._control.tell(event)
+        if self._meter is not None:
+            self._meter.turned_to(self._core.clock, time.monotonic())

@@ -1,0 +1,85 @@
+"""Which shards a worker keeps in memory: those it owns, those it may own next, and what there is room for.
+
+Pure: it is told what was wanted, read and used, and answers what to read next and what it holds. What was
+owned before stays until the room is needed, since shards come back to their previous owners.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from agileml.api import Arrays
+
+
+@dataclass(slots=True)
+class _Book:
+    arrays: Arrays
+    size: int
+
+
+class Shelf:
+    """``room``: bytes of arrays; without it everything that was ever read stays.
+
+    Beyond the room goes first what is neither owned nor ahead, then what is ahead, then what is owned; in
+    each the one that was used longest ago.
+    """
+
+    def __init__(self, room: int | None = None) -> None:
+        self._room = room
+        self._owned: frozenset[int] = frozenset()
+        self._ahead: tuple[int, ...] = ()
+        self._books: dict[int, _Book] = {}  # the one used longest ago first
+        self._refused: set[int] = set()
+
+    @property
+    def held(self) -> frozenset[int]:
+        return frozenset(self._books)
+
+    @property
+    def size(self) -> int:
+        return sum(book.size for book in self._books.values())
+
+    def want(self, owned: Iterable[int], ahead: Iterable[int]) -> None:
+        """From now on; ``ahead`` in the order in which to read."""
+        self._owned, self._ahead = frozenset(owned), tuple(ahead)
+        self._refused.clear()
+
+    @property
+    def full(self) -> bool:
+        """Whether there is no room for some of what is wanted."""
+        return bool(self._refused)
+
+    def next(self) -> int | None:
+        """What to read while there is time; None when all is there that there is room for."""
+        wanted = (*sorted(self._owned), *self._ahead)
+        return next((n for n in wanted if n not in self._books and n not in self._refused), None)
+
+    def put(self, shard: int, arrays: Arrays) -> None:
+        """It was read; it does not stay where others are worth more."""
+        self._books.pop(shard, None)
+        self._books[shard] = _Book(arrays, _size(arrays))
+        if self._room is None:
+            return
+        while self.size > self._room:
+            victim = min(self._books, key=self._worth)
+            del self._books[victim]
+            self._refused.add(victim)
+
+    def get(self, shard: int) -> Arrays | None:
+        """To be used now; None where it has to be read first."""
+        book = self._books.pop(shard, None)
+        if book is None:
+            return None
+        self._books[shard] = book
+        return book.arrays
+
+    def _worth(self, shard: int) -> int:
+        """Of equals, ``min`` takes the first, which was used longest ago."""
+        return 2 if shard in self._owned else int(shard in self._ahead)
+
+
+def _size(arrays: Mapping[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]]) -> int:
+    return sum(array.nbytes for array in arrays.values())

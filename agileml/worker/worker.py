@@ -1,0 +1,397 @@
+"""The worker of one machine, without sockets and without an application: what to read, compute and push.
+
+A *task* is one clock of the shards that are due: read their rows (one request per server), compute each
+shard's delta from that same snapshot, push everything (one request per server), and only when every
+partition acknowledged compute the next clock. So nobody pushes a clock before all of the last one is
+delivered, which is why a server that is a clock further knows the asked one to be over everywhere.
+
+The rows of the next clock are asked for together with the push: their request is on its way while the
+servers sum, and the answer is there as soon as the clock is complete, not a round trip later. An answer that
+overtook the acknowledgement of the same partition may lack what was pushed, so it is asked for again.
+
+A new assignment may come at any time. Within a generation what was delivered stays delivered; a new
+generation starts over at its clock. The shell asks for ``work()``, runs the application between polls,
+and hands back ``computed(...)``; results of a task that is no longer wanted are ignored.
+
+A request or its answer may be lost with a connection although both ends live. So the shell says when time
+has passed (``look_back``), and what was not answered since the last time but one is asked after: a server
+that has nothing of it says so (``Unknown``), and it is sent again. To a server all requests may come twice.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+
+from agileml.protocol.commands import Assign, Route
+from agileml.protocol.events import Drained
+from agileml.protocol.messages import (
+    Answer,
+    Behind,
+    Inquiry,
+    Matrix,
+    Moved,
+    Outgoing,
+    Patch,
+    Peer,
+    Read,
+    ReadDone,
+    ReadPart,
+    Rows,
+    Send,
+    ShardDelta,
+    Unknown,
+    Update,
+    UpdateDone,
+    UpdatePart,
+)
+from agileml.worker.read_plan import Plan, Planner
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Compute ``shard`` in ``clock`` from the ``values`` of its rows, which are read only.
+
+    ``task`` tells tasks apart.
+    """
+
+    task: int
+    shard: int
+    clock: int
+    values: Matrix
+
+
+_Content: TypeAlias = Rows | list[ShardDelta]
+"""What is read of a partition, or added to it."""
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A part under way, and where it went last; ``request`` 0: nowhere, or it was refused there.
+
+    ``recent``: asked, or asked after, since the shell last said that time has passed; ``again``: to be asked
+    again when what is pushed is acknowledged.
+    """
+
+    content: _Content
+    route: Route | None = None
+    request: int = 0
+    recent: bool = True
+    again: bool = False
+
+
+@dataclass(slots=True)
+class _Task:
+    number: int
+    clock: int
+    shards: tuple[int, ...]
+    plan: Plan
+    snapshot: Matrix | None = None
+    deltas: dict[int, Patch] = field(default_factory=dict)
+    asked: dict[int, _Asked] = field(default_factory=dict)
+    pushing: bool = False
+
+    @property
+    def reading(self) -> bool:
+        return not self.pushing and bool(self.asked)
+
+    @property
+    def uncomputed(self) -> list[int]:
+        return [shard for shard in self.shards if shard not in self.deltas]
+
+
+class Worker:
+    """``rows(shard)``: the global rows a shard reads, sorted and unique (constant over the job)."""
+
+    def __init__(
+        self, machine: str, incarnation: int, partitions: int, columns: int, rows: Callable[[int], Rows]
+    ) -> None:
+        self._machine = machine
+        self._incarnation = incarnation
+        self._columns = columns
+        self._planner = Planner(partitions, rows)
+        self._assigned: Assign | None = None
+        self._routes: dict[int, Route] = {}
+        self._over = 0  # clocks up to here are complete everywhere
+        self._delivered: dict[int, int] = {}  # shard -> last clock acknowledged, in this generation
+        self._task: _Task | None = None
+        self._ahead: _Task | None = None  # the next one, which reads while the one in hand ends
+        self._numbers = 0
+        self._drained = False
+        self._behind: dict[int, bool] = {}  # partition -> what its server said last
+        self._out: list[Outgoing] = []
+
+    # ---- what the shell sees -------------------------------------------------------------------
+
+    @property
+    def clock(self) -> int | None:
+        """The clock in hand."""
+        return None if self._task is None else self._task.clock
+
+    def assign(self, assign: Assign) -> tuple[Outgoing, ...]:
+        """Take on a newer assignment; an older version than the last is ignored."""
+        last = self._assigned
+        if last is not None and assign.version <= last.version:
+            return ()
+        if last is None or assign.generation > last.generation:
+            self._over, self._delivered = assign.clock - 1, {}
+            self._task = self._ahead = None
+            self._behind.clear()
+        self._assigned = assign
+        self._over = max(self._over, assign.clock - 1)
+        for shard, clock in assign.delivered:
+            self._delivered[shard] = max(clock, self._delivered.get(shard, 0))
+        self._routes = {route.partition: route for route in assign.routes}
+        if not assign.drain:
+            self._drained = False
+        self._review_task(assign)
+        self._review_ahead(assign)
+        return self._go_on()
+
+    def handle(self, answer: Answer) -> tuple[Outgoing, ...]:
+        """Take a server's answer; one to a request that is no longer under way is ignored."""
+        for task in (self._task, self._ahead):
+            if task is not None:
+                self._answered(task, answer)
+        return self._go_on()
+
+    def look_back(self) -> tuple[Outgoing, ...]:
+        """Time has passed: ask after what has had no answer since before the last time."""
+        silent: dict[tuple[Peer, int], list[int]] = defaultdict(list)
+        for task in (self._task, self._ahead):
+            for partition, asked in () if task is None else task.asked.items():
+                if not asked.recent and asked.request and asked.route is not None:
+                    server = Peer(asked.route.machine, asked.route.endpoint)
+                    silent[server, asked.request].append(partition)
+                asked.recent = False
+        return tuple(
+            Send(server, Inquiry(request, tuple(partitions)))
+            for (server, request), partitions in silent.items()
+        )
+
+    @property
+    def uncomputed(self) -> int:
+        """How many shards of the clock in hand are not computed yet."""
+        task = self._task
+        return 0 if task is None or task.pushing else len(task.uncomputed)
+
+    @property
+    def computable(self) -> int:
+        """How many of them can be computed now: all, once they are read."""
+        return 0 if self._task is None or self._task.asked else self.uncomputed
+
+    def work(self, at_most: int | None = None) -> tuple[Work, ...]:
+        """What can be computed now, in the order of shards."""
+        task = self._task
+        if task is None or task.pushing or task.asked:
+            return ()
+        shards = task.uncomputed[:at_most]
+        return tuple(Work(task.number, shard, task.clock, self._values(task, shard)) for shard in shards)
+
+    def computed(self, work: Work, delta: Patch) -> tuple[Outgoing, ...]:
+        """Take the delta of a piece of work: global rows, sorted and unique."""
+        task = self._task
+        if task is None or task.number != work.task or work.shard not in task.shards or task.pushing:
+            return ()
+        task.deltas[work.shard] = delta
+        return self._go_on()
+
+    def abandon(self) -> tuple[Outgoing, ...]:
+        """Give up what is not pushed yet: the notice is too short to finish it."""
+        if self._task is not None and not self._task.pushing:
+            self._task = None
+        return self._go_on()
+
+    # ---- the task in hand ----------------------------------------------------------------------
+
+    def _answered(self, task: _Task, answer: Answer) -> None:
+        if isinstance(answer, Behind):
+            if any(asked.request == answer.request for asked in task.asked.values()):
+                self._over = max(self._over, answer.clock)
+                self._drop(task)
+            return
+        asked = task.asked.get(answer.partition)
+        if asked is None or asked.request != answer.request:
+            return
+        match answer:
+            case Moved():  # it is sent again when an assignment says where to
+                asked.request = 0
+            case Unknown():
+                asked.route = None
+            case UpdateDone(partition=partition, behind=behind):
+                del task.asked[partition]
+                self._behind[partition] = behind
+            case ReadDone() if self._overtakes(task, answer.partition):
+                asked.route, asked.request, asked.again = None, 0, True
+            case ReadDone():
+                del task.asked[answer.partition]
+                self._put(task, answer)
+
+    def _overtakes(self, ahead: _Task, partition: int) -> bool:
+        """Whether what is read may lack an earlier clock that is being pushed there."""
+        task = self._task
+        return task is not None and task.pushing and task.clock < ahead.clock and partition in task.asked
+
+    def _drop(self, task: _Task) -> None:
+        if task is self._task:
+            self._task = None
+        else:
+            self._ahead = None
+
+    def _review_task(self, assign: Assign) -> None:
+        """Keep of the task what the new assignment still wants, and what is done: of a drained clock, all.
+
+        Machines that join or leave one by one change assignments many times in a clock. So a read goes on for
+        those shards that stay, and gained ones make a task of their own after this one; and deltas that were
+        computed are pushed, although their shards are somebody else's by now, who may still have to begin.
+        Not so the first shard's: its owner alone says where ranges for the backups end. Who drains goes on
+        reading where all clocks before are over, but waits for nobody: those it would wait for may drain too.
+        """
+        task = self._task
+        if task is None or task.pushing:
+            return
+        waits = assign.drain and task.clock > self._over + 1
+        if task.reading and (waits or task.clock != self._due_clock()):
+            self._task = None
+        elif not assign.drain:
+            wanted = {*assign.shards, *(task.deltas.keys() - {0})}
+            task.shards = tuple(shard for shard in task.shards if shard in wanted)
+            if not task.shards:
+                self._task = None
+
+    def _review_ahead(self, assign: Assign) -> None:
+        """The same for what is read ahead, which is dropped as soon as something else comes first."""
+        ahead = self._ahead
+        if ahead is None:
+            return
+        if not assign.drain and ahead.clock == self._due_clock() and ahead.clock <= assign.until:
+            ahead.shards = tuple(shard for shard in ahead.shards if shard in assign.shards)
+            if ahead.shards:
+                return
+        self._ahead = None
+
+    def _go_on(self) -> tuple[Outgoing, ...]:
+        task = self._task
+        if task is not None and task.pushing and not task.asked:
+            for shard in task.shards:
+                self._delivered[shard] = max(task.clock, self._delivered.get(shard, 0))
+            self._task = None
+        elif task is not None and not task.pushing and not task.uncomputed:
+            self._start_push(task)
+        if self._task is None:
+            self._task, self._ahead = self._ahead or self._next_task(), None
+            self._say_drained()
+        if self._task is not None and not self._task.reading and self._ahead is None:
+            self._ahead = self._next_task()
+        for some in (self._task, self._ahead):
+            if some is not None:
+                self._send(some)
+        out, self._out = tuple(self._out), []
+        return out
+
+    def _done(self, shard: int) -> int:
+        """The last clock that all servers have of the shard, as far as is known here."""
+        return max(self._over, self._delivered.get(shard, 0))
+
+    def _next(self, shard: int) -> int:
+        """The first clock that the shard lacks when all that is under way is delivered."""
+        done = self._done(shard)
+        if self._task is not None and self._task.pushing and shard in self._task.shards:
+            done = max(done, self._task.clock)
+        return done + 1
+
+    def _due_clock(self) -> int | None:
+        shards = () if self._assigned is None else self._assigned.shards
+        return min((self._next(shard) for shard in shards), default=None)
+
+    def _next_task(self) -> _Task | None:
+        """To be read from now on, if anything is due that is not in hand."""
+        assign, task = self._assigned, self._task
+        in_hand = () if task is None or task.pushing else task.shards
+        if assign is None or assign.drain or set(in_hand).issuperset(assign.shards):
+            return None
+        clock = self._due_clock()
+        if clock is None or clock > assign.until:
+            return None
+        due = (shard for shard in sorted(assign.shards) if self._next(shard) == clock)
+        shards = tuple(shard for shard in due if shard not in in_hand)
+        if not shards:
+            return None
+        plan = self._planner.plan(shards)
+        self._numbers += 1
+        task = _Task(self._numbers, clock, shards, plan)
+        for share in plan.shares.values():
+            task.asked[share.partition] = _Asked(share.local)
+        return task
+
+    def _say_drained(self) -> None:
+        assign = self._assigned
+        if self._task is None and assign is not None and assign.drain and not self._drained:
+            delivered = tuple((shard, self._done(shard)) for shard in assign.shards)
+            self._out.append(Drained(self._machine, self._incarnation, assign.generation, delivered))
+            self._drained = True
+
+    def _put(self, task: _Task, answer: ReadDone) -> None:
+        """Where one partition has it all, its answer is the snapshot."""
+        plan = task.plan
+        if len(plan.shares) == 1:
+            task.snapshot = answer.values
+            return
+        if task.snapshot is None:
+            task.snapshot = np.empty((len(plan.rows), self._columns), np.float32)
+        task.snapshot[plan.shares[answer.partition].places] = answer.values
+
+    def _values(self, task: _Task, shard: int) -> Matrix:
+        if task.snapshot is None:  # there is nothing to read
+            return np.empty((0, self._columns), np.float32)
+        values: Matrix = task.snapshot[task.plan.places[shard]]
+        values.flags.writeable = False
+        return values
+
+    def _start_push(self, task: _Task) -> None:
+        """From here on the snapshot is needed no more, while the next may come."""
+        task.pushing, task.snapshot = True, None
+        parts: dict[int, list[ShardDelta]] = defaultdict(list)
+        for shard in task.shards:
+            for partition, patch in enumerate(self._planner.split(shard, task.deltas[shard])):
+                parts[partition].append(ShardDelta(shard, patch))
+        task.asked = {partition: _Asked(deltas) for partition, deltas in parts.items()}
+
+    # ---- requests ------------------------------------------------------------------------------
+
+    def _send(self, task: _Task) -> None:
+        """Send every part that its present route has not been asked for, one message per server."""
+        batches: dict[str, list[tuple[Route, _Asked]]] = {}
+        for partition, asked in task.asked.items():
+            route = self._routes.get(partition)
+            if route is None or route is asked.route or route == asked.route:
+                continue
+            if not (asked.again and self._overtakes(task, partition)):
+                asked.route, asked.again = route, False
+                batches.setdefault(route.endpoint, []).append((route, asked))
+        for endpoint, batch in batches.items():
+            self._numbers += 1
+            for _, asked in batch:
+                asked.request, asked.recent = self._numbers, True
+            self._out.append(Send(Peer(batch[0][0].machine, endpoint), self._request(task, batch)))
+
+    def _request(self, task: _Task, batch: list[tuple[Route, _Asked]]) -> Read | Update:
+        generation = 0 if self._assigned is None else self._assigned.generation
+        updates, reads = [], []
+        for route, asked in batch:
+            if isinstance(asked.content, list):
+                updates.append(UpdatePart(route.partition, route.epoch, tuple(asked.content)))
+            else:
+                reads.append(ReadPart(route.partition, route.epoch, asked.content))
+        if task.pushing:
+            return Update(self._numbers, generation, task.clock, self._cuts(task), tuple(updates))
+        return Read(self._numbers, generation, task.clock, tuple(reads))
+
+    def _cuts(self, task: _Task) -> bool:
+        """Whether the clock ends a range: the last one does, and every one that the backups keep up with."""
+        until = 0 if self._assigned is None else self._assigned.until
+        return task.shards[0] == 0 and (task.clock == until or not any(self._behind.values()))

@@ -1,0 +1,105 @@
+"""A controller's journal: read again by the rules that wrote it, and by no others."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from agileml.controller.journal import Journal, OtherRules, rules_of
+from agileml.controller.links import CLIENT, Entry
+from agileml.protocol.commands import Failed
+from agileml.protocol.events import MachineJoined, MachineLost, Tier
+from tests.agileml.processes.real_jobs import PATIENCE_S, running_job
+
+JOINED = Entry(CLIENT, 1, MachineJoined("r1", Tier.RELIABLE, 4))
+LOST = Entry(CLIENT, 2, MachineLost("r1"))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal.jsonl"
+
+
+def written(path: Path, *steps: tuple[Entry, ...], rules: str = "ours") -> None:
+    journal = Journal(path, rules)
+    for entries in steps:
+        journal.record(entries)
+    journal.close()
+
+
+def read(path: Path, rules: str = "ours") -> list[tuple[Entry, ...]]:
+    journal = Journal(path, rules)
+    journal.close()
+    return list(journal)
+
+
+def test_what_was_recorded_is_read_again_step_by_step(path: Path) -> None:
+    assert read(path) == []
+    written(path, (JOINED, LOST), (LOST,))
+    written(path, (JOINED,))
+    assert read(path) == [(JOINED, LOST), (LOST,), (JOINED,)]
+
+
+def test_a_line_that_was_being_written_was_never_acted_on(path: Path) -> None:
+    written(path, (JOINED,))
+    whole = path.read_bytes()
+    written(path, (LOST,))
+    for length in range(len(whole), path.stat().st_size):
+        path.write_bytes(path.read_bytes()[:length])
+        assert read(path) == [(JOINED,)]
+        assert path.read_bytes() == whole
+        written(path, (LOST,))
+
+
+def test_one_whose_first_line_was_being_written_is_begun_again(path: Path) -> None:
+    path.write_text('{"rul')
+    written(path, (JOINED,))
+    assert read(path) == [(JOINED,)]
+
+
+def test_other_rules_do_not_read_on(path: Path) -> None:
+    """Before, they gave other messages the numbers of those that peers had confirmed."""
+    written(path, (JOINED,))
+    before = path.read_bytes()
+    with pytest.raises(
+        OtherRules, match=r"written by another version of agileml.*begins again from the newest"
+    ):
+        Journal(path, "others")
+    assert path.read_bytes() == before
+
+
+def test_a_journal_that_does_not_say_whose_rules_wrote_it_is_of_others(path: Path) -> None:
+    path.write_text('[{"peer": "client", "number": 1, "event": {}}]\n')
+    with pytest.raises(OtherRules):
+        Journal(path, "ours")
+
+
+def test_rules_are_the_modules_that_decide_and_not_those_that_carry_out(tmp_path: Path) -> None:
+    (tmp_path / "hosts").mkdir()
+    (tmp_path / "state_machine.py").write_text("lag = 2")
+    before = rules_of(tmp_path)
+    (tmp_path / "hosts" / "agent.py").write_text("patience = 5")
+    assert rules_of(tmp_path) == before
+    (tmp_path / "state_machine.py").write_text("lag = 3")
+    assert rules_of(tmp_path) != before
+
+
+@pytest.mark.process
+def test_a_controller_of_another_version_ends_its_machine_and_says_why(tmp_path: Path) -> None:
+    with running_job(tmp_path) as job:
+        job.start("r1")
+        job.reach(2)
+        journal = job.folder.controller / "journal.jsonl"
+        _, _, steps = journal.read_text().partition("\n")
+        journal.write_text(f"{json.dumps({'rules': 'of another version'})}\n{steps}")
+        job.kill_role("controller", "r1")
+        until = time.monotonic() + PATIENCE_S
+        while job.host.alive("r1"):
+            assert time.monotonic() < until
+            job.listen(0.1)
+        assert "written by another version" in (job.folder.machine("r1") / "controller.log").read_text()
+        job.client.tell(MachineLost("r1"))
+        job.wait(lambda said: isinstance(said, Failed))

@@ -1,0 +1,169 @@
+"""Whole checkpoints in and out of a store; what is not whole is never used."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agileml.node.programs.checkpoint_folder import Checkpoint, newest
+from agileml.node.programs.checkpoint_store import KEPT, CheckpointStore, Stored, StoreError
+
+
+def written(folder: Path, step: int, text: str = "weights") -> Checkpoint:
+    path = folder / f"step-{step}"
+    (path / "deep").mkdir(parents=True)
+    (path / "model").write_text(f"{text} {step}")
+    (path / "deep" / "optimizer").write_text("momentum")
+    return Checkpoint(step, path)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> str:
+    return str(tmp_path / "store")
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    (tmp_path / "program").mkdir()
+    return tmp_path / "program"
+
+
+def steps(store: CheckpointStore) -> list[int]:
+    return [stored.step for stored in store.whole()]
+
+
+def one(store: CheckpointStore) -> Stored:
+    return next(store.whole())
+
+
+def test_what_was_stored_comes_back(place: str, program: Path, tmp_path: Path) -> None:
+    CheckpointStore(place).publish(written(program, 120))
+    restored = CheckpointStore(place).restore(one(CheckpointStore(place)), tmp_path)
+    assert (restored.path.name, (restored.path / "model").read_text()) == ("step-120", "weights 120")
+    assert (restored.path / "deep" / "optimizer").read_text() == "momentum"
+
+
+def test_a_checkpoint_may_be_a_single_file(place: str, program: Path, tmp_path: Path) -> None:
+    (program / "step-7").write_bytes(b"\0" * 1000)
+    CheckpointStore(place).publish(Checkpoint(7, program / "step-7"))
+    restored = CheckpointStore(place).restore(one(CheckpointStore(place)), tmp_path)
+    assert restored.path.read_bytes() == b"\0" * 1000
+
+
+def test_the_newest_two_are_kept(place: str, program: Path) -> None:
+    store = CheckpointStore(place)
+    for step in (9, 10, 100, 101):
+        store.publish(written(program, step))
+    assert steps(store) == [101, 100]
+    assert len(list(Path(place, "data").iterdir())) == KEPT
+
+
+def test_data_without_a_manifest_is_not_used_and_goes(place: str, program: Path) -> None:
+    store = CheckpointStore(place)
+    store.publish(written(program, 1))
+    cut_off = Path(place, "data", "2-abcd", "files")
+    cut_off.mkdir(parents=True)
+    (cut_off / "model").write_text("half")
+    assert steps(store) == [1]
+    store.publish(written(program, 3))
+    assert not cut_off.exists()
+
+
+def test_a_manifest_that_was_cut_off_is_none(place: str, program: Path) -> None:
+    store = CheckpointStore(place)
+    store.publish(written(program, 1))
+    store.publish(written(program, 2))
+    (manifest,) = Path(place, "manifests").glob("*2.json")
+    for length in range(len(manifest.read_bytes())):
+        manifest.write_bytes(manifest.read_bytes()[:length])
+        assert steps(store) == [1]
+
+
+def test_a_checkpoint_that_lacks_a_file_is_not_whole(place: str, program: Path) -> None:
+    store = CheckpointStore(place)
+    store.publish(written(program, 1))
+    store.publish(written(program, 2))
+    next(Path(place, "data").glob("2-*/files/model")).unlink()
+    assert steps(store) == [1]
+
+
+def test_damage_is_noticed_and_nothing_appears(place: str, program: Path, tmp_path: Path) -> None:
+    store = CheckpointStore(place)
+    store.publish(written(program, 2))
+    next(Path(place, "data").glob("2-*/files/model")).write_text("Weights 2")
+    with pytest.raises(StoreError, match="step-2 is damaged: model"):
+        store.restore(one(store), tmp_path)
+    assert not (tmp_path / "step-2").exists()
+
+
+def test_a_manifest_cannot_name_files_outside_of_its_checkpoint(place: str, program: Path) -> None:
+    store = CheckpointStore(place)
+    store.publish(written(program, 2))
+    (manifest,) = Path(place, "manifests").glob("*.json")
+    content = json.loads(manifest.read_text())
+    content["files"][0]["path"] = "../../../escaped"
+    manifest.write_text(json.dumps(content))
+    with pytest.raises(StoreError, match="outside of its checkpoint"):
+        one(store)
+
+
+def test_a_store_that_refuses_says_what_it_refused(tmp_path: Path, program: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    store = CheckpointStore(str(tmp_path / "file" / "below"))
+    with pytest.raises(StoreError, match="could not be written to: NotADirectoryError"):
+        store.check()
+    with pytest.raises(StoreError, match="could not be given step-1"):
+        store.publish(written(program, 1))
+
+
+def test_a_checkpoint_that_is_gone_is_not_the_stores_fault(place: str, program: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        CheckpointStore(place).publish(Checkpoint(5, program / "step-5"))
+
+
+def test_a_pipe_is_refused_whose_end_would_be_waited_for_for_ever(place: str, program: Path) -> None:
+    checkpoint = written(program, 3)
+    os.mkfifo(checkpoint.path / "to the monitor")
+    with pytest.raises(StoreError, match="to the monitor is a pipe, a socket or a device"):
+        CheckpointStore(place).publish(checkpoint)
+    assert steps(CheckpointStore(place)) == []
+
+
+def test_only_renamed_checkpoints_are_whole(program: Path) -> None:
+    for name in ("step-5.tmp", "writing-9", "step-", "latest"):
+        (program / name).mkdir()
+    assert newest(program) is None
+    found = [written(program, step) for step in (12, 9)]
+    assert newest(program) == found[0]
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """An empty bucket of a real S3 server on this machine."""
+    pytest.importorskip("s3fs")
+    boto3, server = pytest.importorskip("boto3"), pytest.importorskip("moto.server")
+    running = server.ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    running.start()
+    host, port = running.get_host_and_port()
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+    boto3.client("s3", region_name="us-east-1").create_bucket(Bucket="checkpoints")
+    yield "checkpoints"
+    running.stop()
+
+
+def test_a_bucket_is_as_good_as_a_folder(bucket: str, program: Path, tmp_path: Path) -> None:
+    store = CheckpointStore(f"s3://{bucket}/job/run")
+    store.check()
+    for step in (1, 2, 3):
+        store.publish(written(program, step))
+    assert steps(CheckpointStore(store.location)) == [3, 2]
+    restored = store.restore(one(store), tmp_path)
+    assert (restored.path / "model").read_text() == "weights 3"
+    with pytest.raises(StoreError, match=r"s3://elsewhere.*could not be written to"):
+        CheckpointStore("s3://elsewhere/x").check()

@@ -1,0 +1,246 @@
+"""The agent of a machine: when its store stops answering, and when nominal time stands still."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any, ClassVar
+
+import fsspec
+import pytest
+from fsspec.implementations.local import LocalFileSystem
+
+from agileml.node.hosts.nominal_time import ClockDriver
+from agileml.node.programs import messages as m
+from agileml.node.programs.background_copy import Patience, Task
+from agileml.node.programs.checkpoint_store import CheckpointStore
+from agileml.node.programs.job_folder import CommandFolder, Description
+from agileml.node.programs.jsonl_log import Inbox, Outbox
+from agileml.node.programs.local_host import DiskHost
+from agileml.node.programs.machine_agent import Agent
+from agileml.protocol.events import Tier
+
+LIMIT_S = 60.0
+SPEED = 600.0
+PROGRAM = """
+cd $SPOTCTL_CHECKPOINT_DIR
+trap 'mkdir half; echo 2 > half/w; mv half step-2; exit 0' TERM
+mkdir part; echo 1 > part/w; mv part step-1
+while true; do sleep 0.05; done
+"""
+pytestmark = pytest.mark.process
+
+
+class Stuck(LocalFileSystem):  # type: ignore[misc]
+    """A store whose connections stop answering, those that were made before it was ``mended``."""
+
+    protocol = "stuck"
+    mended: ClassVar[threading.Event]
+    released: ClassVar[threading.Event]
+    stuck: ClassVar[int]
+    cachable = False
+
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        return super()._strip_protocol(str(path).removeprefix("stuck://"))
+
+    def put_file(self, path1: Any, path2: Any, callback: Any = None, **kwargs: Any) -> None:
+        if not self.mended.is_set():
+            type(self).stuck += 1
+            assert self.released.wait(LIMIT_S)
+        super().put_file(path1, path2, **kwargs)
+        callback.relative_update(1)
+
+
+@pytest.fixture
+def stuck() -> Iterator[type[Stuck]]:
+    Stuck.mended, Stuck.released, Stuck.stuck = threading.Event(), threading.Event(), 0
+    fsspec.register_implementation("stuck", Stuck, clobber=True)
+    yield Stuck
+    Stuck.mended.set()
+    Stuck.released.set()
+
+
+class Machine:
+    """An agent whose program writes step-1 and, when it is stopped, step-2."""
+
+    def __init__(self, path: Path, stalled_s: float, stalled_at_the_end_s: float) -> None:
+        self.store = f"stuck://{path}/store"
+        described = Description("job", "run", "", PROGRAM, None, {}, (), self.store, str(path / "lock"))
+        folder = CommandFolder.prepare(path / "training", described)
+        folder.machine("s1-1").mkdir()
+        self.orders = Outbox(folder.orders("s1-1"))
+        self.agent = Agent(folder, "s1-1", stalled_s, stalled_at_the_end_s)
+        self._said = Inbox(folder.said("s1-1"))
+        self.said: list[m.Word] = []
+        self.order(m.Prepare())
+        self.until(lambda: m.Ready() in self.said)
+        self.order(m.Begin(1))
+
+    def order(self, order: m.Order) -> None:
+        self.orders.send(m.to_json(order))
+
+    def until(self, true: Callable[[], bool]) -> None:
+        until = time.monotonic() + LIMIT_S
+        while not true():
+            assert time.monotonic() < until, self.said
+            self.agent.turn()
+            self.said += [m.from_json(content) for _, content in self._said.receive()]
+            time.sleep(0.01)
+
+    def close(self) -> None:
+        self.orders.close()
+        self.agent.close()
+
+    def steps(self) -> list[int]:
+        return [stored.step for stored in CheckpointStore(self.store).whole()]
+
+
+def test_an_upload_that_gets_nowhere_is_given_up_and_the_checkpoint_stored_all_the_same(
+    stuck: type[Stuck], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with closing(Machine(tmp_path, stalled_s=3.0, stalled_at_the_end_s=60.0)) as machine:
+        machine.until(lambda: stuck.stuck >= 1)
+        stuck.mended.set()
+        machine.until(lambda: any(isinstance(word, m.Saved) for word in machine.said))
+        assert machine.steps() == [1]
+        stuck.released.set()
+        machine.order(m.Leave(5.0))
+        machine.until(lambda: m.Left() in machine.said)
+        assert machine.steps() == [2, 1], "what the abandoned one still did has harmed nothing"
+        assert "storing step-1: nothing came of it for" in capfd.readouterr().err
+
+
+def test_a_cancel_ends_though_the_store_never_answers(stuck: type[Stuck], tmp_path: Path) -> None:
+    with closing(Machine(tmp_path, stalled_s=3600.0, stalled_at_the_end_s=0.5)) as machine:
+        machine.until(lambda: stuck.stuck >= 1)
+        machine.order(m.Leave(0.5))
+        machine.until(lambda: any(isinstance(word, m.Ended) for word in machine.said))
+        (ended,) = (word for word in machine.said if isinstance(word, m.Ended))
+        assert (ended.what, ended.status) == ("storing the last checkpoint", 1)
+        assert "nothing came of it for" in ended.trouble
+
+
+def test_patience_is_with_what_gets_further_and_with_those_who_slept() -> None:
+    now, further, goes_on = 100.0, threading.Event(), threading.Event()
+
+    def work(step: Callable[[], None]) -> None:
+        assert goes_on.wait(LIMIT_S)
+        step()
+        further.set()
+        assert ended.wait(LIMIT_S)
+
+    ended = threading.Event()
+    patience, task = Patience(clock=lambda: now), Task(work)
+
+    def silent_s(after_s: float) -> float:
+        nonlocal now
+        now += after_s
+        return patience.silent_s(task)
+
+    assert silent_s(1.0) == 0.0
+    assert [silent_s(1.0) for _ in range(3)] == [1.0, 2.0, 3.0]
+    assert silent_s(8 * 3600.0) == 5.0, "a laptop slept"
+    goes_on.set()
+    assert further.wait(LIMIT_S)
+    assert silent_s(1.0) == 0.0
+    ended.set()
+
+
+def test_what_was_abandoned_ends_where_it_next_gets_further() -> None:
+    abandoned, reached = threading.Event(), []
+
+    def work(step: Callable[[], None]) -> None:
+        assert abandoned.wait(LIMIT_S)
+        step()
+        reached.append("the end")
+
+    task = Task(work)
+    task.abandon()
+    abandoned.set()
+    until = time.monotonic() + LIMIT_S
+    while not task.done:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    assert reached == []
+
+
+class Timed:
+    """A machine in a process of its own, in nominal time; its program adds a byte to a file now and then."""
+
+    def __init__(self, path: Path) -> None:
+        program = "echo begun; while true; do printf x >> written; sleep 0.02; done"
+        described = Description("job", "run", "", program, None, {}, (), f"{path}/store", str(path / "lock"))
+        self.folder = CommandFolder.prepare(path / "training", described)
+        self.clock = ClockDriver(self.folder.path, 0.0, SPEED)
+        self.host = DiskHost(self.folder.path)
+        self.host.start_machine("s1-1", Tier.TRANSIENT, 1)
+        self._orders = Outbox(self.folder.orders("s1-1"))
+        self._said = Inbox(self.folder.said("s1-1"))
+        self._heard: list[m.Word] = []
+        self.moved = 0.0
+        self.order(m.Prepare())
+        self.drive(lambda: m.Ready() in self.heard())
+        self.order(m.Begin(1))
+        self.drive(lambda: self.written() > 0)
+
+    def order(self, order: m.Order) -> None:
+        self._orders.send(m.to_json(order))
+
+    def heard(self) -> list[m.Word]:
+        self._heard += [m.from_json(content) for _, content in self._said.receive()]
+        return self._heard
+
+    def written(self) -> int:
+        file = self.folder.disk("s1-1") / "work" / "written"
+        return file.stat().st_size if file.exists() else 0
+
+    def drive(self, until: Callable[[], bool], *, hold: bool = False, awaited: bool = False) -> None:
+        """Drive nominal time, which stands where it is held, ``until`` something is so."""
+        ends = time.monotonic() + LIMIT_S
+        while not until():
+            assert time.monotonic() < ends
+            limit = self.moved if hold else self.moved + SPEED
+            self.clock.release(self.moved, time.time(), limit, awaited=awaited)
+            time.sleep(0.02)
+            self.moved += 0.0 if hold else 0.02 * SPEED
+
+    def for_s(self, seconds: float) -> Callable[[], bool]:
+        until = time.monotonic() + seconds
+        return lambda: time.monotonic() > until
+
+    def close(self) -> None:
+        self._orders.close()
+        self.host.kill_all()
+        self.clock.close()
+
+
+def test_a_program_stands_still_while_nominal_time_is_held(tmp_path: Path) -> None:
+    """As where another machine takes long to get ready; what the job waits for goes on."""
+    with closing(Timed(tmp_path)) as machine:
+        machine.drive(machine.for_s(0.6), hold=True)
+        stood = machine.written()
+        machine.drive(machine.for_s(1.0), hold=True)
+        assert machine.written() == stood
+        machine.drive(lambda: machine.written() > stood)
+        machine.drive(machine.for_s(0.6), hold=True)
+        stood = machine.written()
+        machine.drive(lambda: machine.written() > stood, hold=True, awaited=True)
+        machine.drive(machine.for_s(0.6), hold=True)
+        machine.order(m.Leave(20.0))
+        machine.drive(lambda: m.Left() in machine.heard(), hold=True)
+
+
+def test_a_program_goes_on_when_the_driver_dies_that_held_its_time(tmp_path: Path) -> None:
+    """Nominal time goes on then."""
+    with closing(Timed(tmp_path)) as machine:
+        machine.drive(machine.for_s(0.6), hold=True)
+        stood = machine.written()
+        machine.clock.close()
+        until = time.monotonic() + LIMIT_S
+        while machine.written() == stood:
+            assert time.monotonic() < until
+            time.sleep(0.02)

@@ -1,0 +1,64 @@
+"""What every host promises (``agileml/node/hosts/base.py``), on each of them with real processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from agileml.job import Job, JobFolder
+from agileml.node.hosts.base import Host
+from agileml.node.hosts.local import LocalHost
+from agileml.protocol.events import Setup, Tier
+from tests.agileml.processes.ray_cluster import wait_until_none
+from tests.agileml.processes.ray_jobs import MF, write_small_ratings
+from tests.agileml.processes.real_jobs import QUICK
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> JobFolder:
+    job = Job(MF, {}, Setup(partitions=2, shards=2, clocks=5), timing=QUICK, network=True)
+    return JobFolder.prepare(tmp_path / "job", job, write_small_ratings(tmp_path))
+
+
+@pytest.fixture(params=["local", "ray"])
+def host(request: pytest.FixtureRequest, folder: JobFolder) -> Iterator[Host]:
+    made: Host
+    named = str(folder.path)  # a word of their processes' command lines that nobody else's has
+    if request.param == "local":
+        made = LocalHost(folder.path)
+    else:
+        from agileml.job_bundle import Shipment
+        from agileml.ray.cluster_api import living_nodes
+        from agileml.ray.host import RayHost
+
+        cluster = request.getfixturevalue("cluster")
+        cluster.add("r1", cpus=3)
+        (node,) = (node for node in living_nodes() if node.id == cluster.id("r1"))
+        named = f"conformance-{uuid4().hex}"
+        made = RayHost(named, Shipment.of(folder))
+        made.start_controller(node)
+    yield made
+    made.kill_all()
+    assert made.leftovers() == []
+    assert wait_until_none(named) == {}
+
+
+def test_machines_start_live_and_end_for_good(host: Host) -> None:
+    assert not host.alive("r1")
+    for machine in ("r1", "r2", "r3"):
+        host.start_machine(machine, Tier.RELIABLE, 1)
+    assert host.leftovers() == ["r1", "r2", "r3"]
+    with pytest.raises(ValueError, match="cannot name a new machine"):
+        host.start_machine("r2", Tier.RELIABLE, 1)
+    host.kill("r2")
+    assert not host.alive("r2")
+    host.kill("r2")
+    host.kill("never started")
+    with pytest.raises(ValueError, match="cannot name a new machine"):
+        host.start_machine("r2", Tier.RELIABLE, 1)
+    assert host.leftovers() == ["r1", "r3"]
