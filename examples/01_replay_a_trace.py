@@ -10,21 +10,21 @@ from pathlib import Path
 
 from bidbrain.model import Action
 from pricing_data.model.units import format_instant, format_micros
-from spotctl.control import events
+from spotctl.control import entries
 from spotctl.control.drive import drive, start
 from spotctl.control.state import State
-from spotctl.jobfile import load_job
-from spotctl.ledger import Ledger
+from spotctl.job.file import load_job
+from spotctl.job.resolve import PriceOptions, resolve
+from spotctl.records.ledger import Ledger
 from spotctl.report.fold import account
-from spotctl.resolve import PriceOptions, resolve
 from spotctl.worlds.replay import replay_world
 
 
 class Storyteller:
     """Prints the decisions that changed something."""
 
-    def on_entry(self, _: State, entry: events.Entry) -> None:
-        if isinstance(entry, events.Decided) and entry.decision.action is not Action.HOLD:
+    def on_entry(self, _: State, entry: entries.Entry) -> None:
+        if isinstance(entry, entries.Decided) and entry.decision.action is not Action.HOLD:
             print(format_instant(entry.at)[11:16], entry.decision.action.value, "-", entry.decision.why)
 
 
@@ -33,7 +33,7 @@ def main() -> None:
     resolved = resolve(spec, PriceOptions(), run="example", seed=spec.seed)
     ledger, observer = Ledger.in_memory(), Storyteller()
 
-    begun = events.JobStarted(resolved.terms.start, resolved.terms)
+    begun = entries.JobStarted(resolved.terms.start, resolved.terms)
     state = start(begun, resolved.trace, ledger, observer)
     state = drive(state, replay_world(resolved, asks=lambda: ()).world, ledger, observer)
 

@@ -68,7 +68,7 @@ class JobFileError(UsageError):
 class JobError(UsageError):
     """A field of a job that its file alone could not show to be wrong. ``field``: dotted, as a Problem's.
 
-    Whoever knows the file adds where the field stands (``placing.placed``).
+    Whoever knows the file adds where the field stands (``locations.placed``).
     """
 
     def __init__(self, field: str, message: str) -> None:

@@ -5,7 +5,7 @@
     ended       everything else is released, work goes back to the newest checkpoint, they are asked for anew
 
 Mutable on purpose and private to the engine, as ``footprint_table.py``. After ``MOST_TAKEN`` restarts in a row that
-reached no newer checkpoint they are on demand (``spotctl.control.restarting``).
+reached no newer checkpoint they are on demand (``spotctl.control.restart``).
 """
 
 from __future__ import annotations

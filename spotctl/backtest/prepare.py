@@ -25,15 +25,15 @@ from bidbrain.strategies.mttf import typical_mttf_s
 from bidbrain.strategies.recovery import Checkpointing
 from pricing_data.model.units import HOUR_S, Instant, format_instant
 from spotctl.backtest.sources import recorded
-from spotctl.checks import check_job
-from spotctl.clockwork import ClockWork, find_clock_work
-from spotctl.config import JobSpec
-from spotctl.control.deciding import restart_of
-from spotctl.control.learning import estimator_of
-from spotctl.control.terms import Terms
+from spotctl.control.bidding import restart_of
+from spotctl.control.estimation import estimator_of
+from spotctl.control.run_spec import Terms
 from spotctl.errors import JobError, UsageError
-from spotctl.resolve import PriceOptions, Resolved, resolve
-from spotctl.settings import LaunchOptions, Settings, WorldKind
+from spotctl.job.clock_work import ClockWork, find_clock_work
+from spotctl.job.resolve import PriceOptions, Resolved, resolve
+from spotctl.job.settings import LaunchOptions, Settings, WorldKind
+from spotctl.job.spec import JobSpec
+from spotctl.planning.checks import check_job
 
 CHECKPOINT_S: Final = 120.0
 """Time of one checkpoint, and of a restart from one, where strategies checkpoint."""

@@ -15,10 +15,10 @@ from bidbrain.backtest.run import backtest
 from bidbrain.backtest.statistics import Interval, Outcomes, Summary, mean_interval
 from bidbrain.bidding.decision_batch import Codes
 from pricing_data.model.units import Instant
-from spotctl.backtest.kept import Told, run_kept, starts_of, why_refused
-from spotctl.backtest.menu import BASELINE, MENU, alone, row, within
 from spotctl.backtest.prepare import BacktestOptions, Prepared
-from spotctl.clockwork import ClockWork
+from spotctl.backtest.strategies import BASELINE, MENU, alone, row, within
+from spotctl.backtest.with_deadline import Told, run_kept, starts_of, why_refused
+from spotctl.job.clock_work import ClockWork
 from spotctl.report.baselines import Baselines, find_baselines
 
 _ORACLE_STARTS: Final = 200

@@ -18,10 +18,10 @@ from pricing_data.formats.traces import Filter, Recording, read_trace
 from pricing_data.model.market import Market, Series
 from pricing_data.snapshots import bundled_market
 from pricing_data.store.store import PriceStore
-from spotctl.config import JobSpec
 from spotctl.errors import UsageError
-from spotctl.prices.place import prices_root, reported
-from spotctl.resolve import HISTORY_BEFORE_START_S, Wanted
+from spotctl.job.resolve import HISTORY_BEFORE_START_S, Wanted
+from spotctl.job.spec import JobSpec
+from spotctl.prices.location import prices_root, reported
 
 
 def recorded(spec: JobSpec, traces: Sequence[Path], markets: tuple[str, ...]) -> Recording:

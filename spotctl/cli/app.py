@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
-from spotctl.cli import advise, backtest, doctor, init, jobs, launch, prices, prune, queue, report
+from spotctl.cli.commands import advise, backtest, doctor, init, jobs, launch, prices, prune, queue, report
 from spotctl.errors import SpotctlError
 
 _CTRL_C: Final = 130
@@ -31,7 +31,7 @@ class _Verbs(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Reads plain values of all verbs' options without what only unusual ones need."""
         try:
-            from spotctl.cli.quickparams import lighten
+            from spotctl.cli.option_values import lighten
         except ImportError:  # another version of Typer, which reads all options itself
             return super().parse_args(ctx, args)
         lighten(self, ctx)

@@ -45,7 +45,7 @@ def complete_rules(incomplete: str) -> list[str]:
 
 
 def _jobs() -> Path:
-    from spotctl.runs import default_root
+    from spotctl.records.run import default_root
 
     return default_root() / "jobs"
 

@@ -13,7 +13,7 @@ from typing import Protocol
 from bidbrain.eviction.price.price_crossing import PriceCrossing
 from pricing_data.model.capacity_spells import Observations
 from pricing_data.model.market import PriceHistory
-from spotctl.control import events as e
+from spotctl.control import entries as e
 from spotctl.control.evolve import UNWATCHED, begin, evolve
 from spotctl.control.state import Phase, State
 from spotctl.control.step import plan_after

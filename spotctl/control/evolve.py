@@ -15,13 +15,13 @@ from pricing_data.model.billing import End
 from pricing_data.model.capacity_spells import Observations
 from pricing_data.model.market import PriceHistory
 from pricing_data.model.units import HOUR_S, Instant, Seconds
-from spotctl.control import events as e
-from spotctl.control import redone
-from spotctl.control.learning import estimator_of, measured, refit, unmeasured
+from spotctl.control import entries as e
+from spotctl.control import redone_work
+from spotctl.control.estimation import estimator_of, measured, refit, unmeasured
 from spotctl.control.lifecycle import after
-from spotctl.control.restarting import cannot_go_on, over
+from spotctl.control.restart import cannot_go_on, over
 from spotctl.control.state import Allocation, Away, Instance, Phase, State
-from spotctl.control.training import TRAINING
+from spotctl.control.training_events import TRAINING
 
 UNWATCHED: Final = Observations()
 RELEASE_LEAD_S: Final = 30
@@ -166,7 +166,7 @@ def _ended(state: State, entry: e.InstancesEnded) -> State:
     ended = [
         _step(state.instances[name], entry, ended_at=entry.at, end=entry.end) for name in entry.instances
     ]
-    state = redone.stopped(state.with_instances(*ended), entry.instances)
+    state = redone_work.stopped(state.with_instances(*ended), entry.instances)
     if entry.end is End.RELEASED:
         ended = [instance for instance in ended if instance.given_up and state.asked is not e.Ask.DOWN]
     if not ended:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
-from spotctl.control import events
+from spotctl.control import entries
 
 
 class Life(StrEnum):
@@ -23,24 +23,24 @@ class InvalidTransition(Exception):
 
 _EDGES: Final[Mapping[tuple[Life, type], Life]] = {
     # The provider reports the instance up; billing starts.
-    (Life.PENDING, events.InstancesRunning): Life.RUNNING,
+    (Life.PENDING, entries.InstancesRunning): Life.RUNNING,
     # The price crossed the bid while the instance was still starting.
-    (Life.PENDING, events.EvictionWarned): Life.WARNED,
-    (Life.WARNED, events.InstancesRunning): Life.WARNED,
+    (Life.PENDING, entries.EvictionWarned): Life.WARNED,
+    (Life.WARNED, entries.InstancesRunning): Life.WARNED,
     # The warning of the provider: irrevocable.
-    (Life.RUNNING, events.EvictionWarned): Life.WARNED,
+    (Life.RUNNING, entries.EvictionWarned): Life.WARNED,
     # The provider and we may both end it; whoever comes first is what the bill says.
-    (Life.ENDING, events.EvictionWarned): Life.ENDING,
-    (Life.ENDING, events.InstancesRunning): Life.ENDING,
+    (Life.ENDING, entries.EvictionWarned): Life.ENDING,
+    (Life.ENDING, entries.InstancesRunning): Life.ENDING,
     # We asked the provider to end it.
-    (Life.PENDING, events.Release): Life.ENDING,
-    (Life.RUNNING, events.Release): Life.ENDING,
-    (Life.WARNED, events.Release): Life.ENDING,
+    (Life.PENDING, entries.Release): Life.ENDING,
+    (Life.RUNNING, entries.Release): Life.ENDING,
+    (Life.WARNED, entries.Release): Life.ENDING,
     # Gone: evicted, released, or died by itself.
-    (Life.PENDING, events.InstancesEnded): Life.ENDED,
-    (Life.RUNNING, events.InstancesEnded): Life.ENDED,
-    (Life.WARNED, events.InstancesEnded): Life.ENDED,
-    (Life.ENDING, events.InstancesEnded): Life.ENDED,
+    (Life.PENDING, entries.InstancesEnded): Life.ENDED,
+    (Life.RUNNING, entries.InstancesEnded): Life.ENDED,
+    (Life.WARNED, entries.InstancesEnded): Life.ENDED,
+    (Life.ENDING, entries.InstancesEnded): Life.ENDED,
 }
 
 

@@ -19,9 +19,9 @@ from pricing_data.model.billing import End
 from pricing_data.model.capacity_spells import Observations
 from pricing_data.model.market import Market, PriceHistory
 from pricing_data.model.units import HOUR_S, Instant, MicroUsd, UsdPerHour, later
-from spotctl.control.events import Ask, Close
+from spotctl.control.entries import Ask, Close
 from spotctl.control.lifecycle import Life
-from spotctl.control.terms import Terms
+from spotctl.control.run_spec import Terms
 
 
 class Phase(StrEnum):

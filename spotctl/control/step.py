@@ -17,8 +17,8 @@ from typing import Final
 from bidbrain.bidding.decision_times import due_for_renewal
 from bidbrain.model import Action
 from pricing_data.model.units import HOUR_S, Instant, later
-from spotctl.control import events as e
-from spotctl.control.deciding import (
+from spotctl.control import entries as e
+from spotctl.control.bidding import (
     decided,
     given_back,
     kept_from,
@@ -27,10 +27,10 @@ from spotctl.control.deciding import (
     reliable_at,
     renewed,
 )
+from spotctl.control.billing import sure
 from spotctl.control.evolve import RELEASE_LEAD_S, evolve
 from spotctl.control.lifecycle import Life
-from spotctl.control.restarting import resumable
-from spotctl.control.spending import sure
+from spotctl.control.restart import resumable
 from spotctl.control.state import REFUSED_REST_S, Instance, Phase, State
 
 Commands = Iterator[e.Command]

@@ -17,10 +17,10 @@ import numpy.typing as npt
 
 from pricing_data.formats.layouts import Semantics
 from pricing_data.model.units import Instant
-from spotctl.config import Amount
+from spotctl.job.spec import Amount
 from spotctl.prices.estimates import Basis
-from spotctl.prices.place import STALE_AFTER_S, STALE_CAPACITY_S
-from spotctl.prices.tables import Row, Table
+from spotctl.prices.location import STALE_AFTER_S, STALE_CAPACITY_S
+from spotctl.prices.market_table import Row, Table
 
 Mask = npt.NDArray[np.bool_]
 

@@ -29,7 +29,7 @@ from bidbrain.eviction.price.price_crossing import PriceCrossing
 from bidbrain.model import BID_DELTAS
 from pricing_data.model.market import Market, MarketRules, PriceHistory, Series
 from pricing_data.model.units import HOUR_S, Instant, Seconds, UsdPerHour
-from spotctl.config import Scaling
+from spotctl.job.spec import Scaling
 
 HISTORY_S: Final = 90 * 86400
 """How much of a market's record beta rests on: as much as AWS and Azure give."""

@@ -25,7 +25,7 @@ from pricing_data.model.units import Instant, UsdPerHour
 from pricing_data.store.queries import MarketSummary
 from pricing_data.store.store import PriceStore
 from spotctl.errors import UsageError
-from spotctl.prices.place import is_stale
+from spotctl.prices.location import is_stale
 
 GONE: Final = "no longer listed"
 _SAYS_NOTHING_OF_NOW: Final = (Flaw.CONFLICT, Flaw.FUTURE, Flaw.PREHISTORIC)
@@ -138,7 +138,7 @@ def _named(market: Market, name: str) -> bool:
 
 
 def _nobody(name: str, here: Sequence[Quote]) -> UsageError:
-    from spotctl.yamlfile import hint
+    from spotctl.job.yaml_reader import hint
 
     if not here:
         return UsageError("the store has no such prices yet; `spotctl prices fetch` or `import` brings some")

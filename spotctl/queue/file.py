@@ -16,9 +16,8 @@ import yaml
 
 from pricing_data.model.units import micros
 from spotctl.errors import JobFileError
-from spotctl.jobfile import JOB_NAME, load_job
-from spotctl.queue.spec import POLICY, ROUND_S, Member, PolicyChoice, QueueSpec
-from spotctl.yamlfile import (
+from spotctl.job.file import JOB_NAME, load_job
+from spotctl.job.yaml_reader import (
     Document,
     Mismatch,
     Reader,
@@ -34,6 +33,7 @@ from spotctl.yamlfile import (
     whole,
     word,
 )
+from spotctl.queue.spec import POLICY, ROUND_S, Member, PolicyChoice, QueueSpec
 
 T = TypeVar("T")
 

@@ -12,21 +12,21 @@ from msgspec import structs
 from bidbrain.cluster.policies.base import Infeasible
 from bidbrain.performance.throughput_completion import Estimate
 from pricing_data.model.units import Instant
-from spotctl.checks import check_job
-from spotctl.clockwork import find_clock_work
 from spotctl.errors import DeadlineInfeasible
-from spotctl.opening import opening_state
-from spotctl.queue import seats
-from spotctl.queue.admission import Admission, admission
-from spotctl.queue.journal import QueueFolder, root_of
-from spotctl.queue.placed import about
-from spotctl.queue.pools import Pools
-from spotctl.queue.rates import rates
-from spotctl.queue.rounds import deal
-from spotctl.queue.running import asked_for, in_order, start_of, starting_at
+from spotctl.job.clock_work import find_clock_work
+from spotctl.job.resolve import resolve
+from spotctl.planning.checks import check_job
+from spotctl.queue.allocation import job_views
+from spotctl.queue.allocation.admission import Admission, admission
+from spotctl.queue.allocation.allocate import deal
+from spotctl.queue.allocation.quotas import Pools
+from spotctl.queue.allocation.round_inputs import Hand, Table, Wanting, chosen_policy
+from spotctl.queue.allocation.throughput_estimates import rates
+from spotctl.queue.error_locations import about
+from spotctl.queue.lifecycle.journal import QueueFolder, root_of
+from spotctl.queue.lifecycle.run_queue import asked_for, in_order, start_of, starting_at
 from spotctl.queue.spec import Member, QueueSettings
-from spotctl.queue.table import Hand, Table, Wanting, chosen_policy
-from spotctl.resolve import resolve
+from spotctl.session.open import opening_state
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def plan_queue(settings: QueueSettings) -> QueuePlan:
     wanting = []
     for name, state in states.items():
         one = weighed.judged[name]
-        seat = seats.wanting(
+        seat = job_views.wanting(
             structs.replace(state, terms=one.terms), members[name], pools, one.reserved or {}, {}, None
         )
         if seat is not None:

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from bidbrain.bidding.on_demand_cost import MachineType, Rental, Workload, cheapest_rental
 from bidbrain.model import Scaling
 from pricing_data.model.market import Refund
+from spotctl.control.run_spec import Terms
 from spotctl.control.state import State
-from spotctl.control.terms import Terms
 from spotctl.report.summary import AS_FAST, CHEAPEST
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from bidbrain.performance.scaling_fit import Measured
 from pricing_data.model.units import HOUR_S, format_instant, format_micros, later
-from spotctl.control.events import Outcome
+from spotctl.control.entries import Outcome
 from spotctl.control.state import State
 from spotctl.report.baselines import Baselines
 from spotctl.report.fold import Account, account, ended_at, evictions, saved

@@ -10,8 +10,8 @@ from bidbrain.bidding.on_demand_cost import Rental
 from pricing_data.model.billing import End
 from pricing_data.model.market import Market
 from pricing_data.model.units import Instant, MicroUsd
-from spotctl.control.events import Outcome
-from spotctl.control.spending import InstanceBill, Spending, bills, spent
+from spotctl.control.billing import InstanceBill, Spending, bills, spent
+from spotctl.control.entries import Outcome
 from spotctl.control.state import State
 from spotctl.report.baselines import Baselines, run_baselines
 

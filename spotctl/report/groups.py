@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 from pricing_data.model.units import MicroUsd
-from spotctl.report.by import By
+from spotctl.report.groupings import By
 from spotctl.report.summary import MarketSums, RunSummary
 
 NOTHING: Final = MicroUsd(0)

@@ -7,8 +7,8 @@ from typing import Final
 
 from pricing_data.model.billing import MICROS_PER_USD
 from pricing_data.model.units import HOUR_S
+from spotctl.control.run_spec import Expectation
 from spotctl.control.state import State
-from spotctl.control.terms import Expectation
 from spotctl.report.fold import Account, ended_at
 
 _NOTEWORTHY: Final = 0.1

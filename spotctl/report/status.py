@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from pricing_data.model.units import Instant, format_instant
+from spotctl.control.run_spec import Terms
 from spotctl.control.state import State
-from spotctl.control.terms import Terms
 from spotctl.report.final import cost_document, expectation_document, kept, seconds_redone
 from spotctl.report.fold import account, evictions
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pricing_data.model.market import Market
-from spotctl.control.spending import InstanceBill
+from spotctl.control.billing import InstanceBill
 from spotctl.control.state import State
 from spotctl.report.fold import account, evictions
 from spotctl.report.status import clocks

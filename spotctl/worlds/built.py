@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from spotctl.control.state import State
 from spotctl.report.final import Unscored
-from spotctl.scoring import Scoring
-from spotctl.worlds.trace import TraceWorld
+from spotctl.session.scoring import Scoring
+from spotctl.worlds.world import TraceWorld
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,26 +12,26 @@ from agileml.node.hosts.local import LocalHost
 from agileml.node.hosts.nominal_time import ClockDriver, NominalClock
 from pricing_data.model.billing import End
 from pricing_data.model.units import Instant
-from spotctl.control import events as e
+from spotctl.control import entries as e
 from spotctl.control.lifecycle import Life
+from spotctl.control.run_spec import Terms
 from spotctl.control.state import State
-from spotctl.control.terms import Terms
+from spotctl.engines.agileml import HEARD
+from spotctl.engines.base import Training, tell_again
+from spotctl.engines.modelled import modelled
+from spotctl.engines.paired import PairedTraining
+from spotctl.engines.registry import Engine, engine_of
 from spotctl.errors import Interrupted
+from spotctl.job.resolve import Resolved
+from spotctl.job.settings import Settings
 from spotctl.providers.base import Standing
 from spotctl.providers.local import LocalProvider
 from spotctl.providers.simulated import SimulatedProvider
-from spotctl.resolve import Resolved
-from spotctl.runs import Run
-from spotctl.settings import Settings
-from spotctl.simulator.modelled import modelled
+from spotctl.records.run import Run
 from spotctl.timesource import TimeSource, wall_clock
-from spotctl.worlds.agileml import HEARD
 from spotctl.worlds.built import BuiltWorld
-from spotctl.worlds.engines import Engine, engine_of
-from spotctl.worlds.paired import PairedTraining
 from spotctl.worlds.replay import restore
-from spotctl.worlds.trace import Asks, TraceWorld
-from spotctl.worlds.training import Training, tell_again
+from spotctl.worlds.world import Asks, TraceWorld
 
 
 class _AskedToEnd(BaseException):

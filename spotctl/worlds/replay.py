@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil
 
-from spotctl.control import events as e
+from spotctl.control import entries as e
 from spotctl.control.state import State
+from spotctl.engines.base import tell_again
+from spotctl.engines.modelled import modelled
+from spotctl.engines.paired import Told
+from spotctl.job.resolve import Resolved
 from spotctl.providers.base import Order
 from spotctl.providers.simulated import SimulatedProvider
-from spotctl.resolve import Resolved
-from spotctl.simulator.modelled import modelled
 from spotctl.timesource import TimeSource, VirtualTime
 from spotctl.worlds.built import BuiltWorld
-from spotctl.worlds.paired import Told
-from spotctl.worlds.trace import Asks, TraceWorld
-from spotctl.worlds.training import tell_again
+from spotctl.worlds.world import Asks, TraceWorld
 
 
 def replay_world(resolved: Resolved, asks: Asks, time: TimeSource | None = None) -> BuiltWorld:

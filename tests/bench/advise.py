@@ -21,7 +21,7 @@ from pricing_data.formats.layouts import Semantics
 from pricing_data.model.market import Market
 from pricing_data.model.units import HOUR_S, Instant, parse_instant
 from pricing_data.store.store import PriceStore
-from spotctl.prices import refresh
+from spotctl.prices import market_table_build
 from spotctl.prices.advice import Wish, advise
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,13 +39,25 @@ def main() -> None:
         today = _batch(TODAY, 1, NOW, "today")
         store.add(today)
         read = _seconds(store.history)
-        _say("tables from nothing", _seconds(lambda: refresh.refresh_tables(store)), "history", read)
+        _say(
+            "tables from nothing", _seconds(lambda: market_table_build.refresh_tables(store)), "history", read
+        )
         probes = ProbeBatch("bench", tuple(_looks(today.markets[:PROBED])))
         _say("probes added", _seconds(lambda: store.add_probes(probes)), "history", read)
-        _say("tables with capacity seen", _seconds(lambda: refresh.refresh_tables(store)), "history", read)
+        _say(
+            "tables with capacity seen",
+            _seconds(lambda: market_table_build.refresh_tables(store)),
+            "history",
+            read,
+        )
         store.add(_batch(10, 1, NOW, "auctions"))
-        _say("tables after ten more rows", _seconds(lambda: refresh.refresh_tables(store)), "history", read)
-        table = refresh.current_table(refresh.DEFAULT_HORIZON_S).table
+        _say(
+            "tables after ten more rows",
+            _seconds(lambda: market_table_build.refresh_tables(store)),
+            "history",
+            read,
+        )
+        table = market_table_build.current_table(market_table_build.DEFAULT_HORIZON_S).table
         assert len(table) == AUCTIONS + TODAY
         answer = advise(table, Wish(), NOW, 20)
         assert len(answer.ranked) == 20
@@ -57,7 +69,7 @@ def main() -> None:
 
 
 def _answered() -> None:
-    advise(refresh.current_table(refresh.DEFAULT_HORIZON_S).table, Wish(), NOW, 20)
+    advise(market_table_build.current_table(market_table_build.DEFAULT_HORIZON_S).table, Wish(), NOW, 20)
 
 
 def _batch(markets: int, steps: int, begin: int, region: str) -> Batch:

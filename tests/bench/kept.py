@@ -13,14 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from pricing_data.model.units import HOUR_S, Instant, Seconds
-from spotctl.backtest.kept import crossings, run_job
 from spotctl.backtest.prepare import BacktestOptions, prepare
-from spotctl.control import events as e
+from spotctl.backtest.with_deadline import crossings, run_job
+from spotctl.control import entries as e
 from spotctl.control.drive import drive, start
 from spotctl.control.state import State
-from spotctl.jobfile import load_job
-from spotctl.ledger import Ledger
-from spotctl.resolve import Resolved
+from spotctl.job.file import load_job
+from spotctl.job.resolve import Resolved
+from spotctl.records.ledger import Ledger
 from spotctl.worlds.replay import replay_world
 from tests.spotctl.build import Silent
 

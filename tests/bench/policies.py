@@ -1,6 +1,6 @@
 """How long policies take for many jobs, beside a straightforward cvxpy program of the same problem.
 
-Jobs as for the dissertation (``tests.papers._sharing``: single and multiple workers), each with steps, an age
+Jobs as for the dissertation (``tests.papers.protocols.sharing``: single and multiple workers), each with steps, an age
 and a deadline of its own, on as many workers as jobs; published throughputs. Milliseconds of processor time,
 building included, medians of interleaved repeats: for the problem, with one job more, and with one less.
 Answers keep nothing, so these two are solved from cold too. A size is left out for cvxpy where the one before
@@ -45,7 +45,7 @@ from bidbrain.cluster.policies.ordered import Fifo, ShortestJobFirst, fastest
 from bidbrain.cluster.policies.problem import Cluster, Jobs, Kinds, ShareProblem
 from bidbrain.cluster.policies.water_filling import Hierarchical, Inside, WaterFilling
 from pricing_data.model.units import HOUR_S
-from tests.papers._sharing import PRICES, TYPES, V100, Table, drawn, table
+from tests.papers.protocols.sharing import PRICES, TYPES, V100, Table, drawn, table
 
 modelling: Any = cvxpy
 """Its public names have no types."""

@@ -6,7 +6,7 @@
 A row is a market, a job and a rule set: mean dollars per job from random starts of a window that no
 strategy saw before. What lies before the window trains beta, as for ``spotctl backtest``. "single" are all
 strategies but the default, "over" is how much the default costs above the best of them. Capacity is taken
-from probes where a market was probed: its clock is that of the prices (``tests/papers/_capacity.py``).
+from probes where a market was probed: its clock is that of the prices (``tests/papers/protocols/capacity.py``).
 Nothing is chosen on these. With a deadline, so many times as long as the work takes on as many machines on
 demand, jobs are run one by one on the control core, as a launch runs them.
 """
@@ -33,11 +33,11 @@ from bidbrain.backtest.run import backtest
 from bidbrain.bidding.decision_batch import Chances
 from bidbrain.strategies.registry import DEFAULT
 from pricing_data.model.units import Instant, format_instant, parse_instant
-from spotctl.backtest.kept import run_kept, why_refused
-from spotctl.backtest.menu import MENU
 from spotctl.backtest.prepare import BacktestOptions, Prepared, prepare
-from spotctl.jobfile import load_job
-from tests.papers._capacity import grids
+from spotctl.backtest.strategies import MENU
+from spotctl.backtest.with_deadline import run_kept, why_refused
+from spotctl.job.file import load_job
+from tests.papers.protocols.capacity import grids
 
 RULES: Final = ("aws-2016", "aws", "gcp", "azure")
 ORACLE_STARTS: Final = 50

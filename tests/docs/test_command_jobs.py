@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agileml.node.programs.machine_disk import Disk
-from spotctl.jobfile import load_job, parse_job
+from spotctl.job.file import load_job, parse_job
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "command-jobs.md").read_text(encoding="utf-8")

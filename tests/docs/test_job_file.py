@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from spotctl.errors import JobFileError
-from spotctl.jobfile import parse_job
+from spotctl.job.file import parse_job
 from spotctl.queue.file import load_queue
 
 REFERENCE = (Path(__file__).resolve().parents[2] / "docs" / "job-file.md").read_text()

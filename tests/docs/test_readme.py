@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.jobfile import parse_job
+from spotctl.job.file import parse_job
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from pricing_data.model.rules import RULES
-from spotctl.cli import reportview
-from spotctl.report.by import By
+from spotctl.cli.views import report as reportview
 from spotctl.report.final import final_object
+from spotctl.report.groupings import By
 from spotctl.report.summarize import summarize
 from tests.spotctl.cli.story import state_after
 

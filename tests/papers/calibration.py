@@ -63,8 +63,8 @@ from pricing_data.formats.traces import read_trace
 from pricing_data.model.capacity_spells import Observations
 from pricing_data.model.market import PriceHistory
 from pricing_data.model.units import HOUR_S, Instant
-from tests.papers import _auctions
-from tests.papers._capacity import Zone, grids, machines, whole_groups
+from tests.papers.protocols import auctions
+from tests.papers.protocols.capacity import Zone, grids, machines, whole_groups
 
 STEP_S: Final = 300
 DAY_S: Final = 86400
@@ -249,7 +249,7 @@ def main() -> None:
     _print_zones("whole groups of 4 and 16 nodes", [_whole(found, zone) for zone in groups], random)
     lived = [score(found, zone, True, Instant(zone.begin + _warm_up(zone))) for zone in machines(data)]
     _print_zones("machines that ran until they were lost or given up", lived, random)
-    _auctions.report(data)
+    auctions.report(data)
 
 
 def _whole(found: Split, zone: Zone) -> Scored:

@@ -27,7 +27,7 @@ from bidbrain.deadline.least_cost import LeastCost
 from bidbrain.deadline.model import Job
 from bidbrain.deadline.value_iteration import AGE_CLASSES, Plan
 from pricing_data.model.units import HOUR_S, Seconds, UsdPerHour
-from tests.papers._availability import Trace, traces
+from tests.papers.protocols.availability import Trace, traces
 
 TICK_S = 600
 WORK_H = 48

@@ -48,9 +48,9 @@ from bidbrain.cluster.simulator import (
     simulate,
 )
 from pricing_data.model.units import HOUR_S
-from tests.papers._curves import picture
-from tests.papers._saturation import saturation
-from tests.papers._sharing import V100, Table, drawn, priced, table
+from tests.papers.protocols.curves import picture
+from tests.papers.protocols.saturation import saturation
+from tests.papers.protocols.sharing import V100, Table, drawn, priced, table
 
 LAS: Final = Filled(LeastAttainedService())
 FAIR: Final = Filled(FinishTimeFairness())

@@ -41,7 +41,16 @@ from pricing_data.formats.traces import read_trace
 from pricing_data.model.market import PriceHistory
 from pricing_data.model.rules import AWS_2016
 from pricing_data.model.units import HOUR_S, Instant, Seconds, UsdPerHour, parse_instant
-from tests.papers._proteus_tables import AGILE, BRAIN, ON_DEMAND, PROTEUS, STANDARD, Result, Row, report
+from tests.papers.protocols.proteus_tables import (
+    AGILE,
+    BRAIN,
+    ON_DEMAND,
+    PROTEUS,
+    STANDARD,
+    Result,
+    Row,
+    report,
+)
 
 MACHINES: Final = 64
 """On-demand machines that a job is sized for."""

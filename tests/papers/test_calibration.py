@@ -9,8 +9,9 @@ import pytest
 
 from bidbrain.eviction.scoring import brier, reliability
 from pricing_data.model.units import Instant
-from tests.papers import _auctions, calibration
-from tests.papers._capacity import Zone, grids
+from tests.papers import calibration
+from tests.papers.protocols import auctions
+from tests.papers.protocols.capacity import Zone, grids
 
 SHORT_OF_IT = ("2023-08-03 preem 1/4 p3.2xlarge@us-east-1f",)
 """39 losses in 12 days; its hazard by age, known beforehand, would be worth 0.15 (see ``main``)."""
@@ -81,14 +82,14 @@ def test_what_was_given_does_not_change_when_the_record_ends_there(split: calibr
 
 
 def test_price_crossing_on_later_windows_and_unseen_zones(recorded_data: Path) -> None:
-    found = _auctions.auctions(recorded_data)
+    found = auctions.auctions(recorded_data)
     assert len(found) >= 50
-    assert _auctions.auction_skill(found, "given") >= 0.1
-    assert _auctions.auction_skill(found, "elsewhere") >= 0.1
+    assert auctions.auction_skill(found, "given") >= 0.1
+    assert auctions.auction_skill(found, "elsewhere") >= 0.1
 
 
 def test_intervals_of_price_crossing_hold_the_coming_week(recorded_data: Path, campaign: bool) -> None:
     """95 % over all markets; a sample of them may do a little worse."""
-    weeks, within = _auctions.weeks_within(recorded_data, every=1 if campaign else 6)
+    weeks, within = auctions.weeks_within(recorded_data, every=1 if campaign else 6)
     assert weeks >= 100
     assert within / weeks >= (0.94 if campaign else 0.9)

@@ -6,8 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.papers._proteus_tables import AGILE, BRAIN, ON_DEMAND, PROTEUS, STANDARD, Result, pooled, report
 from tests.papers.proteus import TRACES, Case, cases, run_zone
+from tests.papers.protocols.proteus_tables import (
+    AGILE,
+    BRAIN,
+    ON_DEMAND,
+    PROTEUS,
+    STANDARD,
+    Result,
+    pooled,
+    report,
+)
 
 SAMPLE = 25
 

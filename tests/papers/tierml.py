@@ -25,8 +25,8 @@ from pricing_data.catalogue import Catalogue
 from pricing_data.formats.traces import read_trace
 from pricing_data.model.market import Market, PriceHistory
 from pricing_data.model.units import Instant
-from tests.papers._classes import DAY_S, Floats, MachineClass, tabulate
-from tests.papers._jobs import Jobs, Scheme, run
+from tests.papers.protocols.market_classes import DAY_S, Floats, MachineClass, tabulate
+from tests.papers.protocols.tierml_jobs import Jobs, Scheme, run
 
 LENGTHS: Final = np.array([120, 480, 1200])
 """Minutes of compute."""

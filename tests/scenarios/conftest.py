@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.scenarios.product import CLOCKS, product
+from tests.scenarios.support.product import CLOCKS, product
 
 
 @pytest.fixture(scope="session")

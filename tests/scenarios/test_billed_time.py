@@ -20,11 +20,11 @@ import pytest
 from agileml.node.hosts.nominal_time import lapses_at
 from pricing_data.model.billing import End
 from pricing_data.model.units import Instant, format_instant
-from spotctl.control import events as e
+from spotctl.control import entries as e
 from spotctl.report.fold import account, work_possible
-from tests.scenarios.command import command
-from tests.scenarios.market import QUIET, SPIKE, ZONES, Step
-from tests.scenarios.product import CLOCKS, PROMPT, SPEED, Product, product
+from tests.scenarios.support.command import command
+from tests.scenarios.support.market import QUIET, SPIKE, ZONES, Step
+from tests.scenarios.support.product import CLOCKS, PROMPT, SPEED, Product, product
 
 pytestmark = pytest.mark.process
 

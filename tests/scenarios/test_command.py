@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from pricing_data.model.units import format_instant
-from spotctl.control import events as e
-from tests.scenarios.command import STEPS, CommandProduct, command, result, spikes
-from tests.scenarios.market import SPIKE, START, ZONES
-from tests.scenarios.product import ROOT
+from spotctl.control import entries as e
+from tests.scenarios.support.command import STEPS, CommandProduct, command, result, spikes
+from tests.scenarios.support.market import SPIKE, START, ZONES
+from tests.scenarios.support.product import ROOT
 
 pytestmark = pytest.mark.process
 

@@ -16,8 +16,8 @@ from typing import Final
 
 import pytest
 
-from spotctl.control import events as e
-from tests.scenarios.command import STEPS, CommandProduct, command, spikes
+from spotctl.control import entries as e
+from tests.scenarios.support.command import STEPS, CommandProduct, command, spikes
 
 pytestmark = [pytest.mark.process, pytest.mark.campaign]
 

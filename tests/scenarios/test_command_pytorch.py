@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.scenarios.command import command
-from tests.scenarios.product import ROOT
+from tests.scenarios.support.command import command
+from tests.scenarios.support.product import ROOT
 
 pytestmark = [
     pytest.mark.process,

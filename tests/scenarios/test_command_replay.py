@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.control import events as e
-from spotctl.jobfile import load_job
-from spotctl.resolve import PriceOptions
-from spotctl.session import launch
-from spotctl.settings import LaunchOptions, WorldKind
-from tests.scenarios.command import PROGRAM
-from tests.scenarios.market import QUIET, SPIKE, START, ZONES, write_prices
+from spotctl.control import entries as e
+from spotctl.job.file import load_job
+from spotctl.job.resolve import PriceOptions
+from spotctl.job.settings import LaunchOptions, WorldKind
+from spotctl.session.launch import launch
+from tests.scenarios.support.command import PROGRAM
+from tests.scenarios.support.market import QUIET, SPIKE, START, ZONES, write_prices
 from tests.scenarios.test_local_equals_replay import Bystander, story
 from tests.spotctl.build import redecided
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.scenarios.product import Product, product
+from tests.scenarios.support.product import Product, product
 
 pytestmark = pytest.mark.process
 

@@ -14,9 +14,9 @@ from typing import Final
 import pytest
 
 from pricing_data.model.billing import End
-from spotctl.control import events as e
-from tests.scenarios.market import QUIET, SPIKE, START, ZONES, Step
-from tests.scenarios.product import CLOCKS, STALENESS, Product, product
+from spotctl.control import entries as e
+from tests.scenarios.support.market import QUIET, SPIKE, START, ZONES, Step
+from tests.scenarios.support.product import CLOCKS, STALENESS, Product, product
 
 pytestmark = [pytest.mark.process, pytest.mark.campaign]
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.control import events as e
-from tests.scenarios.product import CLOCKS, ON_RELIABLE, Product, product
+from spotctl.control import entries as e
+from tests.scenarios.support.product import CLOCKS, ON_RELIABLE, Product, product
 
 pytestmark = [pytest.mark.process, pytest.mark.campaign]
 

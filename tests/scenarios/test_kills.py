@@ -15,9 +15,17 @@ from typing import Final
 import pytest
 
 from agileml.job import Timing
-from spotctl.control import events as e
-from spotctl.worlds.agileml import JOIN_FLOOR_S
-from tests.scenarios.product import CLOCKS, ON_RELIABLE, PATIENCE_S, SPEED, STALENESS, Product, product
+from spotctl.control import entries as e
+from spotctl.engines.agileml import JOIN_FLOOR_S
+from tests.scenarios.support.product import (
+    CLOCKS,
+    ON_RELIABLE,
+    PATIENCE_S,
+    SPEED,
+    STALENESS,
+    Product,
+    product,
+)
 
 pytestmark = [pytest.mark.process, pytest.mark.campaign]
 

@@ -11,15 +11,15 @@ import pytest
 
 from agileml.apps.planted import planted_ratings, write_ratings
 from pricing_data.formats.traces import Recording
-from spotctl.control import events as e
+from spotctl.control import entries as e
 from spotctl.control.state import State
-from spotctl.interrupts import Answer
-from spotctl.jobfile import load_job
-from spotctl.resolve import PriceOptions
-from spotctl.runs import Run
-from spotctl.session import Finished, launch
-from spotctl.settings import LaunchOptions, WorldKind
-from tests.scenarios.market import QUIET, SPIKE, START, ZONES, write_prices
+from spotctl.job.file import load_job
+from spotctl.job.resolve import PriceOptions
+from spotctl.job.settings import LaunchOptions, WorldKind
+from spotctl.records.run import Run
+from spotctl.session.interrupts import Answer
+from spotctl.session.launch import Finished, launch
+from tests.scenarios.support.market import QUIET, SPIKE, START, ZONES, write_prices
 from tests.spotctl.build import redecided
 
 pytestmark = pytest.mark.process

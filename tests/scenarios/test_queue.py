@@ -25,12 +25,12 @@ import pytest
 
 from agileml.node.programs.local_host import DiskHost
 from pricing_data.model.units import format_instant
-from spotctl.control import events as e
-from spotctl.queue.journal import QueueFolder, Record
-from spotctl.runs import Run, Runs
-from tests.scenarios.command import PROGRAM, STEPS, result
-from tests.scenarios.market import START, write_prices
-from tests.scenarios.product import ROOT, SPOTCTL
+from spotctl.control import entries as e
+from spotctl.queue.lifecycle.journal import QueueFolder, Record
+from spotctl.records.run import Run, Runs
+from tests.scenarios.support.command import PROGRAM, STEPS, result
+from tests.scenarios.support.market import START, write_prices
+from tests.scenarios.support.product import ROOT, SPOTCTL
 from tests.spotctl.queue.build import entries_of, most_at_once, owed
 
 pytestmark = [pytest.mark.process, pytest.mark.campaign]

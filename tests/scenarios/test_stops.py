@@ -19,8 +19,8 @@ from typing import Final
 import numpy as np
 import pytest
 
-from spotctl.runs import Runs
-from tests.scenarios.product import ROOT
+from spotctl.records.run import Runs
+from tests.scenarios.support.product import ROOT
 from tests.spotctl.cli.commandline import spotctl
 
 pytestmark = pytest.mark.process

@@ -14,18 +14,18 @@ from pricing_data.model.capacity_spells import Observations, Spells
 from pricing_data.model.market import Market, MarketRules, PriceHistory, Series
 from pricing_data.model.rules import AWS_2016
 from pricing_data.model.units import HOUR_S, Instant, Seconds, UsdPerHour
-from spotctl.control import events as e
+from spotctl.control import entries as e
 from spotctl.control.drive import drive, start
 from spotctl.control.evolve import begin, evolve
+from spotctl.control.run_spec import Stop, Terms, Tradable
 from spotctl.control.state import State
 from spotctl.control.step import plan
-from spotctl.control.terms import Stop, Terms, Tradable
-from spotctl.ledger import Ledger
+from spotctl.engines.base import Training
+from spotctl.engines.modelled import modelled
 from spotctl.providers.simulated import UNLIMITED, SimulatedProvider
-from spotctl.simulator.modelled import modelled
+from spotctl.records.ledger import Ledger
 from spotctl.timesource import VirtualTime
-from spotctl.worlds.trace import TraceWorld
-from spotctl.worlds.training import Training
+from spotctl.worlds.world import TraceWorld
 
 START = Instant(1_465_000_000)
 ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")

@@ -9,8 +9,8 @@ import pytest
 from bidbrain.bidding.market_outlook import outlooks
 from pricing_data.model.market import MarketRules
 from pricing_data.model.rules import AWS, AWS_2016
-from spotctl.control import events as e
-from spotctl.control.deciding import market_of
+from spotctl.control import entries as e
+from spotctl.control.bidding import market_of
 from spotctl.control.evolve import begin
 from spotctl.control.state import State
 from tests.spotctl.build import MARKETS, START, scripted_trace, terms

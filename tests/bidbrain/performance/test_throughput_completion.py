@@ -18,7 +18,7 @@ from bidbrain.performance.throughput_completion import (
     alone,
     complete,
 )
-from tests.papers._sharing import V100, table
+from tests.papers.protocols.sharing import V100, table
 
 RATES = st.floats(0.01, 1e4)
 

@@ -13,8 +13,8 @@ from typer.testing import CliRunner, Result
 from pricing_data.formats.layouts import Semantics
 from pricing_data.formats.traces import read_trace
 from pricing_data.model.units import HOUR_S, Instant, format_instant, parse_instant
-from spotctl.backtest.menu import MENU, alone, check
 from spotctl.backtest.sources import merged
+from spotctl.backtest.strategies import MENU, alone, check
 from spotctl.cli.app import app
 from spotctl.errors import UsageError
 

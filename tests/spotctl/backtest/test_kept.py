@@ -14,17 +14,23 @@ from typer.testing import CliRunner
 from bidbrain.backtest.statistics import Outcomes
 from bidbrain.strategies.registry import LIVE
 from pricing_data.model.units import HOUR_S, Instant, Seconds, parse_instant
-from spotctl.backtest.kept import MOST_STARTS, crossings, run_job, run_kept, starts_of
-from spotctl.backtest.menu import row, within
 from spotctl.backtest.prepare import BacktestOptions, Prepared, prepare
 from spotctl.backtest.result import run_backtest
+from spotctl.backtest.strategies import row, within
+from spotctl.backtest.with_deadline import (
+    MOST_STARTS,
+    crossings,
+    run_job,
+    run_kept,
+    starts_of,
+)
 from spotctl.cli.app import app
-from spotctl.control import events as e
+from spotctl.control import entries as e
+from spotctl.control.billing import bills
 from spotctl.control.drive import drive, start
-from spotctl.control.spending import bills
 from spotctl.errors import UsageError
-from spotctl.jobfile import load_job
-from spotctl.ledger import Ledger
+from spotctl.job.file import load_job
+from spotctl.records.ledger import Ledger
 from spotctl.worlds.replay import replay_world
 from tests.spotctl.build import Silent, redecided
 

@@ -24,11 +24,11 @@ from pricing_data.model.market import Market, MarketRules, PriceHistory
 from pricing_data.model.rules import AWS, AWS_2016, GCP
 from pricing_data.model.units import HOUR_S, Instant, Seconds, UsdPerHour, parse_instant
 from spotctl.backtest.prepare import setting_of
-from spotctl.control import events as e
-from spotctl.control.deciding import restart_of
-from spotctl.control.spending import spent
+from spotctl.control import entries as e
+from spotctl.control.bidding import restart_of
+from spotctl.control.billing import spent
+from spotctl.control.run_spec import Keeping, Terms, Tradable
 from spotctl.control.state import State
-from spotctl.control.terms import Keeping, Terms, Tradable
 from spotctl.providers.simulated import UNLIMITED
 from tests.spotctl.build import MARKETS, START, random_trace, replay, terms
 

@@ -11,10 +11,10 @@ from pricing_data.model.billing import End
 from pricing_data.model.market import Market, PriceHistory, Series
 from pricing_data.model.rules import AWS_2016
 from pricing_data.model.units import HOUR_S, Instant, Seconds, UsdPerHour, parse_instant
-from spotctl.control import events as e
+from spotctl.control import entries as e
 from spotctl.control.evolve import begin, evolve
+from spotctl.control.run_spec import Stop, Terms, Tradable
 from spotctl.control.state import State
-from spotctl.control.terms import Stop, Terms, Tradable
 
 START = parse_instant("2016-06-05T14:00:00Z")
 SPOT = Market("aws", "us-east-1", "us-east-1b", "c4.xlarge")

@@ -31,10 +31,10 @@ PATIENCE_S = 120
 ASKING = """
 import os, signal, sys, time
 from pathlib import Path
-from spotctl.background import fork_behind
-from spotctl.cli.observers import LogLines, Screen
-from spotctl.interrupts import Interrupts
-from spotctl.ledger import Ledger
+from spotctl.session.background import fork_behind
+from spotctl.cli.watch.observers import LogLines, Screen
+from spotctl.session.interrupts import Interrupts
+from spotctl.records.ledger import Ledger
 front = fork_behind(7)
 asked, turns, kind = [], 0, sys.argv[1]
 with (Screen("600x real time", front) if kind == "screen" else LogLines(front)) as watcher:
@@ -53,7 +53,7 @@ assert turns > 20, "the run went on while somebody was asked"
 """
 WATCHING = """
 from threading import Event
-from spotctl.cli.observers import Screen
+from spotctl.cli.watch.observers import Screen
 from tests.spotctl.cli.story import told
 with Screen("600x real time") as watcher:
     for state, entry in list(told())[:8]:
@@ -66,7 +66,7 @@ print("answered", answer)
 HANGING_UP = """
 import signal, sys, time
 from pathlib import Path
-from spotctl.interrupts import signalled
+from spotctl.session.interrupts import signalled
 heard = []
 with signalled(heard.append):
     print("listening", flush=True)
@@ -216,7 +216,7 @@ def test_what_ignores_a_closed_terminal_goes_on_ignoring_it() -> None:
     """As under nohup."""
     code = (
         "import os, signal\n"
-        "from spotctl.interrupts import signalled\n"
+        "from spotctl.session.interrupts import signalled\n"
         "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
         "heard = []\n"
         "with signalled(heard.append):\n"

@@ -19,8 +19,8 @@ from bidbrain.cluster.lease import Lease
 from pricing_data.model.billing import End
 from pricing_data.model.market import Market
 from pricing_data.model.units import Instant, MicroUsd, UsdPerHour
-from spotctl.control import events as e
-from spotctl.control.terms import Terms
+from spotctl.control import entries as e
+from spotctl.control.run_spec import Terms
 
 LEASED_EVERY_S = 360
 Happening = Callable[[Instant], Iterable[e.Fact]]

@@ -9,9 +9,9 @@ import pytest
 from pricing_data.model.billing import End
 from pricing_data.model.market import PriceHistory
 from pricing_data.model.units import HOUR_S, Instant
+from spotctl.control.billing import spent
 from spotctl.control.drive import fold
-from spotctl.control.events import Ask
-from spotctl.control.spending import spent
+from spotctl.control.entries import Ask
 from spotctl.control.state import State
 from spotctl.report.fold import account
 from tests.spotctl.build import asked_once, random_trace, replay, terms

@@ -14,12 +14,12 @@ from pricing_data.model.capacity_spells import Observations
 from pricing_data.model.market import PriceHistory, Series
 from pricing_data.model.rules import AWS, AWS_2016
 from pricing_data.model.units import HOUR_S, MicroUsd, Seconds, UsdPerHour
-from spotctl.control import events as e
-from spotctl.control.deciding import promised
+from spotctl.control import entries as e
+from spotctl.control.bidding import promised
+from spotctl.control.billing import spent
 from spotctl.control.evolve import begin
-from spotctl.control.spending import spent
+from spotctl.control.run_spec import Terms, Tradable
 from spotctl.control.state import State
-from spotctl.control.terms import Terms, Tradable
 from spotctl.providers.simulated import UNLIMITED
 from tests.spotctl.build import (
     MARKETS,

@@ -7,9 +7,9 @@ import pytest
 from pricing_data.model.billing import End
 from pricing_data.model.market import PriceHistory
 from pricing_data.model.units import Instant, UsdPerHour
-from spotctl.control import events as e
+from spotctl.control import entries as e
 from spotctl.control.drive import drive, fold, start, unexecuted
-from spotctl.ledger import Ledger
+from spotctl.records.ledger import Ledger
 from tests.spotctl.build import MARKETS, RELIABLE, START, Silent, terms
 
 STARTED = e.JobStarted(START, terms())

@@ -19,13 +19,13 @@ from pricing_data.model.capacity_spells import Observations, Spells
 from pricing_data.model.market import Market, MarketRules, PriceHistory, Series
 from pricing_data.model.rules import AWS, GCP, together
 from pricing_data.model.units import HOUR_S, Instant, MicroUsd, Seconds, UsdPerHour
-from spotctl.control import events as e
-from spotctl.control.deciding import promised
+from spotctl.control import entries as e
+from spotctl.control.bidding import promised
+from spotctl.control.billing import bills, spent
 from spotctl.control.evolve import begin
-from spotctl.control.spending import bills, spent
+from spotctl.control.run_spec import Luggage, Tariff, Terms, Tradable
 from spotctl.control.state import State
-from spotctl.control.terms import Luggage, Tariff, Terms, Tradable
-from spotctl.report.by import By
+from spotctl.report.groupings import By
 from spotctl.report.groups import grouped
 from spotctl.report.summarize import summarize
 from tests.spotctl.build import START, redecided, replay, terms

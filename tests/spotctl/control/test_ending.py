@@ -10,9 +10,9 @@ from msgspec import structs
 
 from pricing_data.model.billing import End
 from pricing_data.model.units import Instant, MicroUsd
-from spotctl.control import events as e
+from spotctl.control import entries as e
+from spotctl.control.run_spec import SAVE_WITHIN_S
 from spotctl.control.state import Phase
-from spotctl.control.terms import SAVE_WITHIN_S
 from tests.spotctl.build import terms
 from tests.spotctl.control.test_step import Core, after, only
 

@@ -10,16 +10,16 @@ from bidbrain.cluster.lease import Lease
 from pricing_data.model.market import PriceHistory
 from pricing_data.model.rules import AWS, AWS_2016
 from pricing_data.model.units import Instant, MicroUsd, Seconds
-from spotctl.control import events as e
+from spotctl.control import entries as e
+from spotctl.control.billing import sure
 from spotctl.control.drive import drive, fold, start
-from spotctl.control.spending import sure
+from spotctl.control.run_spec import Queued, Terms
 from spotctl.control.state import State
-from spotctl.control.terms import Queued, Terms
-from spotctl.ledger import Ledger
+from spotctl.engines.modelled import modelled
 from spotctl.providers.simulated import SimulatedProvider
-from spotctl.simulator.modelled import modelled
+from spotctl.records.ledger import Ledger
 from spotctl.timesource import VirtualTime
-from spotctl.worlds.trace import TraceWorld
+from spotctl.worlds.world import TraceWorld
 from tests.spotctl.build import MARKETS, START, Silent, scripted_trace, terms
 
 Given = tuple[int, Lease | None, MicroUsd | None]

@@ -16,14 +16,14 @@ from pricing_data.model.capacity_spells import Observations, Spells
 from pricing_data.model.market import Market, PriceHistory, Series
 from pricing_data.model.rules import AWS
 from pricing_data.model.units import HOUR_S, Seconds, UsdPerHour
-from spotctl.control import events as e
-from spotctl.control.deciding import observation, promised
+from spotctl.control import entries as e
+from spotctl.control.bidding import observation, promised
+from spotctl.control.billing import spent
+from spotctl.control.estimation import unmeasured
 from spotctl.control.evolve import begin, evolve
-from spotctl.control.learning import unmeasured
-from spotctl.control.spending import spent
+from spotctl.control.run_spec import Terms, Tradable
 from spotctl.control.state import State
-from spotctl.control.terms import Terms, Tradable
-from spotctl.simulator.command import ModelledCommand
+from spotctl.engines.command_model import ModelledCommand
 from tests.spotctl.build import START, random_trace, redecided, replay, scripted_trace, terms
 
 TRUTH = Scaling(0.9, Seconds(40), Seconds(90), stage2_above=1, stage3_above=4)

@@ -13,8 +13,8 @@ from pricing_data.model.billing import End
 from pricing_data.model.market import MarketRules, PriceHistory
 from pricing_data.model.rules import AWS, AWS_2016, GCP
 from pricing_data.model.units import HOUR_S, Instant
-from spotctl.codec import decode, encode
-from spotctl.control import events as e
+from spotctl.control import entries as e
+from spotctl.control.codec import decode, encode
 from spotctl.control.drive import fold
 from spotctl.control.evolve import begin, evolve
 from spotctl.control.state import Phase, State

@@ -16,9 +16,9 @@ from pricing_data.model.capacity_spells import Observations
 from pricing_data.model.market import Market, PriceHistory
 from pricing_data.model.rules import AWS
 from pricing_data.model.units import HOUR_S, Instant, Seconds, UsdPerHour, parse_instant
-from spotctl.control.spending import spent
+from spotctl.control.billing import spent
+from spotctl.control.run_spec import Stop, Terms, Tradable
 from spotctl.control.state import State
-from spotctl.control.terms import Stop, Terms, Tradable
 from tests.spotctl.build import replay
 
 PROBED_FROM = parse_instant("2023-02-15T21:57:27")

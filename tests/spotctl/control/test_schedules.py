@@ -17,16 +17,16 @@ from bidbrain.strategies.registry import DEFAULT, LIVE, NEED_DEADLINE
 from pricing_data.model.market import Market, PriceHistory
 from pricing_data.model.rules import AWS, AWS_2016, GCP
 from pricing_data.model.units import Instant, Seconds
-from spotctl.codec import decode, encode
-from spotctl.control import events as e
+from spotctl.control import entries as e
+from spotctl.control.billing import spent
+from spotctl.control.codec import decode, encode
 from spotctl.control.drive import drive, start, unexecuted
 from spotctl.control.evolve import begin, evolve
 from spotctl.control.lifecycle import Life
-from spotctl.control.spending import spent
+from spotctl.control.run_spec import Keeping, Luggage, Queued, Tariff, Terms
 from spotctl.control.state import Phase, State
 from spotctl.control.step import plan
-from spotctl.control.terms import Keeping, Luggage, Queued, Tariff, Terms
-from spotctl.ledger import Ledger
+from spotctl.records.ledger import Ledger
 from tests.spotctl.build import MARKETS, Silent, random_trace, terms
 from tests.spotctl.control.random_world import Fault, RandomWorld
 

@@ -11,12 +11,12 @@ import pytest
 from pricing_data.model.billing import End
 from pricing_data.model.rules import AWS, AWS_2016
 from pricing_data.model.units import HOUR_S, Instant, MicroUsd, Seconds, UsdPerHour
-from spotctl.control import events as e
+from spotctl.control import entries as e
+from spotctl.control.billing import spent, sure
 from spotctl.control.evolve import RELEASE_LEAD_S, begin, evolve
-from spotctl.control.spending import spent, sure
+from spotctl.control.run_spec import Terms
 from spotctl.control.state import REFUSED_REST_S, Phase, State
 from spotctl.control.step import plan
-from spotctl.control.terms import Terms
 from tests.spotctl.build import MARKETS, START, scripted_trace, terms
 
 BID = UsdPerHour(0.1)

@@ -11,9 +11,9 @@ from bidbrain.strategies.registry import DEFAULT, LIVE
 from pricing_data.model.market import MarketRules
 from pricing_data.model.rules import AWS, AWS_2016
 from pricing_data.model.units import HOUR_S, Seconds
-from spotctl.config import DEFAULT_STRATEGY, NEED_DEADLINE, STRATEGIES
-from spotctl.control.spending import Spending, spent
+from spotctl.control.billing import Spending, spent
 from spotctl.control.state import State
+from spotctl.job.spec import DEFAULT_STRATEGY, NEED_DEADLINE, STRATEGIES
 from tests.spotctl.build import START, capacity_between, random_trace, replay, scripted_trace, terms
 
 TRACE = random_trace(seed=3)

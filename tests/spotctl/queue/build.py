@@ -12,17 +12,17 @@ from typing import Any
 from pricing_data.formats.traces import Recording, read_trace
 from pricing_data.model.market import PriceHistory
 from pricing_data.model.units import HOUR_S
-from spotctl.control import events as e
+from spotctl.control import entries as e
 from spotctl.control.state import State
-from spotctl.ledger import Ledger
+from spotctl.job.resolve import PriceOptions
+from spotctl.job.settings import WorldKind
 from spotctl.queue.file import load_queue
-from spotctl.queue.journal import QueueFolder, QueueRun, root_of
-from spotctl.queue.running import go_on_with, run_queue
+from spotctl.queue.lifecycle.journal import QueueFolder, QueueRun, root_of
+from spotctl.queue.lifecycle.run_queue import go_on_with, run_queue
 from spotctl.queue.spec import QueueOptions, QueueSettings
-from spotctl.resolve import PriceOptions
-from spotctl.runs import Run
-from spotctl.settings import WorldKind
-from tests.scenarios.market import START, Step, write_prices
+from spotctl.records.ledger import Ledger
+from spotctl.records.run import Run
+from tests.scenarios.support.market import START, Step, write_prices
 
 COMMAND = """\
 name: {name}

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.queue.journal import QueueFolder, root_of
-from spotctl.settings import WorldKind
+from spotctl.job.settings import WorldKind
+from spotctl.queue.lifecycle.journal import QueueFolder, root_of
 
 
 @pytest.fixture(autouse=True)

@@ -12,24 +12,24 @@ from typing import Any
 import pytest
 
 from pricing_data.model.units import Seconds
-from spotctl.control import events as e
+from spotctl.control import entries as e
 from spotctl.errors import AlreadyRunning, DeadlineInfeasible, LedgerError, UsageError
-from spotctl.ledger import Ledger
-from spotctl.opening import Recorded, runs_of
-from spotctl.queue import journal as j
-from spotctl.queue.arrivals import Arrivals, Refusal, Room
-from spotctl.queue.claims import Claims, reopened
-from spotctl.queue.pools import Pools
-from spotctl.queue.requests import Request
-from spotctl.queue.runner import Runner
-from spotctl.queue.running import go_on_with, goes_on, run_queue, starting_at
+from spotctl.job.settings import WorldKind
+from spotctl.queue.allocation.quotas import Pools
+from spotctl.queue.lifecycle import journal as j
+from spotctl.queue.lifecycle.admission_queue import Arrivals, Refusal, Room
+from spotctl.queue.lifecycle.job_locks import Claims, reopened
+from spotctl.queue.lifecycle.requests import Request
+from spotctl.queue.lifecycle.run_queue import go_on_with, goes_on, run_queue, starting_at
+from spotctl.queue.lifecycle.scheduler import Runner
 from spotctl.queue.spec import Member, QueueSettings, member_text
-from spotctl.runs import Run, Runs
-from spotctl.settings import WorldKind
+from spotctl.records.ledger import Ledger
+from spotctl.records.run import Run, Runs
+from spotctl.session.open import Recorded, runs_of
 from spotctl.timesource import TimeSource, VirtualTime
 from spotctl.worlds.built import BuiltWorld
-from spotctl.worlds.trace import Asks
-from tests.scenarios.market import START
+from spotctl.worlds.world import Asks
+from tests.scenarios.support.market import START
 from tests.spotctl.build import terms
 from tests.spotctl.queue.build import Crash, Watching, command, queue
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from spotctl.errors import LedgerError
-from spotctl.queue import journal as j
-from spotctl.queue.requests import Request
-from spotctl.queue.running import run_queue
-from tests.scenarios.market import START
+from spotctl.queue.lifecycle import journal as j
+from spotctl.queue.lifecycle.requests import Request
+from spotctl.queue.lifecycle.run_queue import run_queue
+from tests.scenarios.support.market import START
 from tests.spotctl.full import no_file_longer_than
 from tests.spotctl.queue.build import Watching, command, queue
 

@@ -23,13 +23,13 @@ from typing import Any, Final
 import pytest
 
 import spotctl
-from spotctl.control import events as e
+from spotctl.control import entries as e
 from spotctl.control.state import State
-from spotctl.queue.journal import QueueFolder, root_of
-from spotctl.queue.requests import Request
+from spotctl.job.settings import WorldKind
+from spotctl.queue.lifecycle.journal import QueueFolder, root_of
+from spotctl.queue.lifecycle.requests import Request
 from spotctl.queue.spec import member_text
-from spotctl.runs import Run, Runs
-from spotctl.settings import WorldKind
+from spotctl.records.run import Run, Runs
 from tests.spotctl.queue.build import (
     Crash,
     Queue,

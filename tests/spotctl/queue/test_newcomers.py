@@ -10,17 +10,17 @@ import pytest
 
 from bidbrain.cluster.policies.registry import MENU
 from pricing_data.model.units import Seconds
-from spotctl.config import JobSpec
-from spotctl.control import events as e
+from spotctl.control import entries as e
 from spotctl.control.state import State
 from spotctl.errors import DeadlineInfeasible
-from spotctl.jobfile import load_job
-from spotctl.queue.journal import QueueFolder, root_of
+from spotctl.job.file import load_job
+from spotctl.job.settings import WorldKind
+from spotctl.job.spec import JobSpec
+from spotctl.queue.lifecycle.journal import QueueFolder, root_of
+from spotctl.queue.lifecycle.requests import Request
 from spotctl.queue.planning import plan_queue
-from spotctl.queue.requests import Request
 from spotctl.queue.spec import Member, member_text
-from spotctl.settings import WorldKind
-from tests.scenarios.market import SPIKE, ZONES
+from tests.scenarios.support.market import SPIKE, ZONES
 from tests.spotctl.queue.build import Queue, Watching, command, elastic, queue
 
 HOUR = 3600.0

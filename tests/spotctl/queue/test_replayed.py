@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from bidbrain.cluster.policies.registry import MENU
-from spotctl.control import events as e
-from spotctl.runs import Runs
-from tests.scenarios.market import SPIKE, ZONES, Step
+from spotctl.control import entries as e
+from spotctl.records.run import Runs
+from tests.scenarios.support.market import SPIKE, ZONES, Step
 from tests.spotctl.build import is_command
 from tests.spotctl.queue.build import (
     Crash,

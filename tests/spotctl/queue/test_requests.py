@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pricing_data.model.units import Instant
-from spotctl.control import events as e
+from spotctl.control import entries as e
 from spotctl.control.state import State
 from spotctl.errors import LedgerError
-from spotctl.queue import journal as j
-from spotctl.queue.requests import Request, Requests, Unreadable
-from spotctl.queue.running import go_on_with, run_queue
+from spotctl.job.settings import WorldKind
+from spotctl.queue.lifecycle import journal as j
+from spotctl.queue.lifecycle.requests import Request, Requests, Unreadable
+from spotctl.queue.lifecycle.run_queue import go_on_with, run_queue
 from spotctl.queue.spec import QueueSettings, member_text
-from spotctl.settings import WorldKind
 from tests.spotctl.queue.build import Crash, Watching, command, queue
 
 HEAD = "name: night\nround: 6m\nquotas: {c4.xlarge: 2}"

@@ -20,9 +20,9 @@ from bidbrain.model import Limits, Scaling
 from pricing_data.model.market import Market, PriceHistory, Series
 from pricing_data.model.rules import RULES
 from pricing_data.model.units import HOUR_S, Seconds, UsdPerHour
-from spotctl.control import events as e
+from spotctl.control import entries as e
+from spotctl.control.run_spec import Stop, Terms, Tradable
 from spotctl.control.state import State
-from spotctl.control.terms import Stop, Terms, Tradable
 from spotctl.report.final import final_object
 from spotctl.report.fold import Account, account
 from tests.spotctl.build import START, asked_once, replay, terms

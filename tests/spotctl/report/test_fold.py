@@ -12,12 +12,13 @@ from msgspec import structs
 
 from pricing_data.model.billing import End
 from pricing_data.model.units import HOUR_S, Instant, UsdPerHour
-from spotctl.cli import endview, screen
-from spotctl.control import events as e
+from spotctl.cli import output
+from spotctl.cli.views import end as endview
+from spotctl.control import entries as e
 from spotctl.control.evolve import evolve
 from spotctl.control.lifecycle import Life
+from spotctl.control.run_spec import Tradable
 from spotctl.control.state import Instance, State
-from spotctl.control.terms import Tradable
 from spotctl.report.final import final_object
 from spotctl.report.fold import account, ended_at
 from spotctl.report.groups import Group, total
@@ -67,10 +68,10 @@ def test_training_of_which_no_file_says_when_it_ended_was_over_by_the_return_at_
     state = away(50, 50 + 600, None)
     assert state.training_over_at == at(650)
     assert state.over_unseen
-    assert "at most" in screen.text(endview.picture(final(state)))
+    assert "at most" in output.text(endview.picture(final(state)))
     before = away(51, 60, None)
     assert (before.training_over_at, before.over_unseen) == (at(51), False)
-    assert "at most" not in screen.text(endview.picture(final(before)))
+    assert "at most" not in output.text(endview.picture(final(before)))
 
 
 def test_a_run_was_over_with_its_machines_whenever_it_was_closed() -> None:
@@ -141,4 +142,4 @@ def test_a_run_that_is_not_comparable_adds_nothing_to_what_the_others_saved() ->
     assert (both.savings, both.baseline) == (alone.savings, alone.baseline)
     assert both.total > alone.total
     assert list(both.uncompared_runs) == ["b"]
-    assert "nothing is said of that: 1000000 core-seconds" in screen.text(endview.picture(final(beyond)))
+    assert "nothing is said of that: 1000000 core-seconds" in output.text(endview.picture(final(beyond)))

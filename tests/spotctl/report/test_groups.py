@@ -12,11 +12,11 @@ from msgspec import structs
 
 from pricing_data.model.billing import End
 from pricing_data.model.units import MicroUsd
-from spotctl.cli import reportview
-from spotctl.control import events as e
+from spotctl.cli.views import report
+from spotctl.control import entries as e
 from spotctl.control.state import State
-from spotctl.report.by import By
 from spotctl.report.fold import account
+from spotctl.report.groupings import By
 from spotctl.report.groups import Group, grouped, total
 from spotctl.report.summarize import summarize
 from spotctl.report.summary import RunSummary
@@ -157,13 +157,13 @@ def test_a_run_that_cost_nothing_is_missing_in_no_comparison() -> None:
 
 def test_the_report_names_what_its_savings_leave_out() -> None:
     both = {"movies/1": RUN, "movies/2": EARLY}
-    said = reportview.plain_table(both, By.DAY)
+    said = report.plain_table(both, By.DAY)
     assert "saved: without $0.239000, which is cost without a saving:" in said
     assert "1 run: it has not ended: movies/2" in said
-    document = json.loads(reportview.document(both, By.JOB))
+    document = json.loads(report.document(both, By.JOB))
     assert document["runs_not_compared"] == {"movies/2": "it has not ended"}
     assert (document["total"]["total"], document["total"]["not_compared"]) == ("0.478000", "0.239000")
-    assert "saved: without" not in reportview.plain_table({"movies/1": RUN}, By.DAY)
+    assert "saved: without" not in report.plain_table({"movies/1": RUN}, By.DAY)
 
 
 def test_a_run_counts_on_the_day_on_which_it_really_began() -> None:
@@ -173,7 +173,7 @@ def test_a_run_counts_on_the_day_on_which_it_really_began() -> None:
     assert [group.key for group in grouped(runs, By.DAY)] == ["2026-11-20", "2026-11-21"]
     (month,) = grouped(runs, By.MONTH)
     assert (month.key, month.runs, month.savings) == ("2026-11", 2, total(runs).savings)
-    assert "time zone of this computer" in reportview.plain_table(runs, By.DAY)
+    assert "time zone of this computer" in report.plain_table(runs, By.DAY)
 
 
 def test_nothing_at_all_is_a_total_of_nothing() -> None:

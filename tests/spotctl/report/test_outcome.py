@@ -9,10 +9,10 @@ from msgspec import structs
 
 from pricing_data.model.rules import RULES
 from pricing_data.model.units import HOUR_S, MicroUsd, Seconds
-from spotctl.control import events as e
+from spotctl.control import entries as e
 from spotctl.control.evolve import evolve
+from spotctl.control.run_spec import Expectation
 from spotctl.control.state import State
-from spotctl.control.terms import Expectation
 from spotctl.report.fold import account
 from spotctl.report.outcome import took_s, why_it_differs
 from tests.spotctl.build import replay, scripted_trace, terms

@@ -14,11 +14,11 @@ from agileml.node.hosts.local import LocalHost
 from pricing_data.model.billing import End
 from pricing_data.model.rules import AWS_2016
 from pricing_data.model.units import Instant, UsdPerHour
-from spotctl.control import events as e
+from spotctl.control import entries as e
 from spotctl.control.lifecycle import Life
 from spotctl.providers.base import Order, Report, Standing
 from spotctl.providers.simulated import SimulatedProvider
-from spotctl.runs import Run
+from spotctl.records.run import Run
 from spotctl.worlds.local import Absence, end_as_seen, last_seen
 from tests.spotctl.build import MARKETS, START, scripted_trace
 from tests.spotctl.cli.story import at, state_after

@@ -1,0 +1,182 @@
+"""Strategies kept within a job's deadline, as they run live: on the control core, in virtual time.
+
+What keeps a deadline rests on what a job has learned of its market, which the batches of
+``bidbrain.backtest`` do not carry along. So these jobs are run one by one, by the very lines that run a
+job, from fewer starts than the batches, and settled by the ledger's accounting.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from math import inf
+from multiprocessing import get_context
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from bidbrain.backtest.statistics import Outcomes
+from bidbrain.bidding.decision_batch import Codes
+from bidbrain.eviction.price.crossing_index import Recorded
+from bidbrain.eviction.price.price_crossing import PriceCrossing
+from pricing_data.model.units import Instant
+from spotctl.backtest.prepare import Prepared
+from spotctl.control import entries as e
+from spotctl.control.bidding import promised
+from spotctl.control.billing import MICROS_PER_USD, bills
+from spotctl.control.drive import drive, start
+from spotctl.control.evolve import begin
+from spotctl.control.state import State
+from spotctl.job.resolve import Resolved
+from spotctl.worlds.replay import replay_world
+
+MOST_STARTS: Final = 80
+"""No more of a backtest's starts are run, evenly chosen."""
+_WORKERS: Final = 2
+_SHARE: Final = 10
+"""Jobs that a worker is given at once. So few jobs in all are run in this process: another takes a second."""
+
+Told: TypeAlias = Callable[[int, int], None]
+"""How many jobs have been run, of how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """Jobs of one strategy."""
+
+    strategy: str
+    starts: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What became of one."""
+
+    start: int
+    micros: int
+    finish_s: float
+    """Infinite where the window ended first, or the money."""
+    on_demand_s: int
+    spot_s: int
+    free_s: int
+    evictions: int
+
+
+def starts_of(starts: Codes) -> Codes:
+    """At most ``MOST_STARTS`` of the sorted ``starts``, evenly chosen, as positions."""
+    return np.unique(np.linspace(0, len(starts) - 1, min(len(starts), MOST_STARTS)).astype(np.int64))
+
+
+def why_refused(prepared: Prepared) -> str:
+    """Why a launch would refuse the job, and what would do; empty where its promise holds or it has none."""
+    resolved = prepared.resolved
+    promise = promised(begin(e.JobStarted(resolved.terms.start, resolved.terms), resolved.trace))
+    return "" if promise is None else promise.why_not
+
+
+def run_kept(prepared: Prepared, names: Sequence[str], told: Told) -> dict[str, Outcomes]:
+    """The strategies ``names`` (of ``bidbrain.strategies.registry.LIVE``) from ``starts_of`` the starts.
+
+    The job must have a deadline. ``told`` is called in this process as jobs are done.
+    """
+    starts = tuple(prepared.starts[starts_of(prepared.starts)].tolist())
+    shares = [_Share(name, starts[n : n + _SHARE]) for name in names for n in range(0, len(starts), _SHARE)]
+    run_share = partial(_run_share, prepared.resolved, Instant(prepared.tape.end))
+    found: dict[str, list[_Job]] = {name: [] for name in names}
+    done, total = 0, len(names) * len(starts)
+    told(done, total)
+    with closing(_mapped(run_share, shares, alone=total <= _SHARE)) as results:
+        for share, jobs in zip(shares, results, strict=True):
+            found[share.strategy] += jobs
+            done += len(jobs)
+            told(done, total)
+    return {name: _outcomes(jobs, prepared.job.deadline_s) for name, jobs in found.items()}
+
+
+def _mapped(
+    run_share: Callable[[_Share], list[_Job]], shares: Sequence[_Share], *, alone: bool
+) -> Generator[list[_Job], None, None]:
+    """In order, as soon as each is known."""
+    if alone:
+        yield from map(run_share, shares)
+        return
+    with ProcessPoolExecutor(_WORKERS, get_context("spawn"), _end_when_interrupted) as pool:
+        yield from pool.map(run_share, shares)
+
+
+def _end_when_interrupted() -> None:
+    """At once and silently: the parent, which Ctrl-C reaches too, says what is to be said."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _run_share(resolved: Resolved, end: Instant, share: _Share) -> list[_Job]:
+    terms, model = replace(resolved.terms, strategy=share.strategy), crossings(resolved)
+    jobs = []
+    for begins in share.starts:
+        state = run_job(replace(resolved, terms=replace(terms, start=Instant(begins))), model)
+        jobs.append(_summed(state, end))
+    return jobs
+
+
+def crossings(resolved: Resolved) -> PriceCrossing:
+    """For all jobs over one trace: each looks at the begins of the same series."""
+    series = {tradable.market: resolved.trace.series(tradable.market) for tradable in resolved.terms.spot}
+    return PriceCrossing(recorded={m: Recorded.of_series(known) for m, known in series.items() if len(known)})
+
+
+def run_job(resolved: Resolved, model: PriceCrossing) -> State:
+    """The job, from its start until it is closed."""
+    built = replay_world(resolved, asks=lambda: ())
+    begun = e.JobStarted(resolved.terms.start, resolved.terms)
+    state = start(begun, resolved.trace, _Nobody(), _Nobody(), resolved.capacity, model)
+    return drive(state, built.world, _Nobody(), _Nobody())
+
+
+class _Nobody:
+    """Watches, and keeps the ledger: what a job comes to is in its last state."""
+
+    def on_entry(self, state: State, entry: e.Entry) -> None:
+        pass
+
+    def append(self, entry: e.Entry) -> int:
+        return 0
+
+    def commit(self) -> None:
+        pass
+
+
+def _summed(state: State, end: Instant) -> _Job:
+    start, over = state.terms.start, state.training_over_at
+    done = over is not None and over <= end and state.work_left == 0
+    micros, on_demand_s, spot_s, free_s = 0, 0, 0, 0
+    for bill in bills(state):
+        ended = state.now if bill.instance.ended_at is None else bill.instance.ended_at
+        for charge in bill.charges:
+            ran_s = max(min(charge.end, ended) - charge.start, 0)
+            micros += charge.amount
+            if charge.refunded:
+                free_s += ran_s
+            elif bill.on_demand:
+                on_demand_s += ran_s
+            else:
+                spot_s += ran_s
+    finish_s = float(over - start) if done and over is not None else inf
+    return _Job(start, micros, finish_s, on_demand_s, spot_s, free_s, state.evicted_allocations)
+
+
+def _outcomes(jobs: Sequence[_Job], deadline_s: float | None) -> Outcomes:
+    finish_s = np.array([job.finish_s for job in jobs])
+    return Outcomes(
+        start=np.array([job.start for job in jobs], dtype=np.int64),
+        cost=np.array([job.micros / MICROS_PER_USD for job in jobs]),
+        finish_s=finish_s,
+        on_demand_s=np.array([float(job.on_demand_s) for job in jobs]),
+        spot_s=np.array([float(job.spot_s) for job in jobs]),
+        free_s=np.array([float(job.free_s) for job in jobs]),
+        evictions=np.array([job.evictions for job in jobs], dtype=np.int64),
+        late=finish_s > (inf if deadline_s is None else deadline_s),
+    )

@@ -1,0 +1,113 @@
+"""``advise``: which markets to use, by what useful work is expected to cost there."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from spotctl.cli import options, output
+from spotctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from spotctl.job.spec import Amount
+    from spotctl.prices.advice import Gpu
+
+_AMOUNT: Final = re.compile(r"(\d+(?:\.\d+)?)(\+?)")
+_LONGEST_S: Final = 7 * 86400
+
+
+class Cloud(StrEnum):
+    AWS = "aws"
+    GCP = "gcp"
+    AZURE = "azure"
+
+
+def add_to(app: typer.Typer) -> None:
+    """Give ``app`` the verb of this module."""
+    app.command(epilog="Example: spotctl advise --cpus 8+ --memory 16+ --cloud aws --horizon 2h")(advise)
+
+
+def advise(
+    cpus: Annotated[
+        str | None, typer.Option(metavar="N[+]", help="Cores per machine: 8, or 8+ for at least 8.")
+    ] = None,
+    gpu: Annotated[
+        str | None, typer.Option(metavar="NAME[:N[+]]", help="GPUs per machine, like V100:1 or A100:8.")
+    ] = None,
+    memory: Annotated[
+        str | None, typer.Option(metavar="GIB[+]", help="Memory per machine, like 16+.")
+    ] = None,
+    horizon: Annotated[
+        str, typer.Option(metavar="SPAN", help="How long a machine is wanted for: what beta counts.")
+    ] = "1h",
+    clouds: Annotated[
+        list[Cloud] | None, typer.Option("--cloud", "--clouds", help="Only this cloud; repeatable.")
+    ] = None,
+    regions: Annotated[
+        list[str] | None,
+        typer.Option("--region", "--regions", metavar="REGION", help="Only this region; repeatable."),
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="How many markets to show.")] = 20,
+    form: options.FormatOption = options.Format.TABLE,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Rank markets by what useful work costs there.
+
+    From the price store; offline, or before anything was fetched, from the bundled market. beta is the
+    probability of losing a machine within the horizon, from prices where they clear by bid, else from what
+    was seen of the market's capacity, else from published rates; where nothing is known it is unknown, and
+    such markets come last.
+    """
+    seconds = options.duration("--horizon", horizon)
+    assert seconds is not None
+    if seconds > _LONGEST_S:
+        raise UsageError(f"--horizon: found {horizon!r}, expected no more than 7d")
+    from pricing_data.model.units import Instant
+    from spotctl.cli import json_lines
+    from spotctl.cli.views import advice as adviseview
+    from spotctl.prices import advice, market_table_build
+    from spotctl.prices.location import reported
+    from spotctl.timesource import wall_clock
+
+    wish = advice.Wish(
+        cpus=_amount("--cpus", cpus),
+        memory_gib=_amount("--memory", memory),
+        gpu=_gpu(gpu),
+        clouds=tuple(map(str, clouds or ())),
+        regions=tuple(regions or ()),
+    )
+    with reported():
+        offered = market_table_build.current_table(seconds)
+    answer = advice.advise(offered.table, wish, Instant(int(wall_clock())), top)
+    if options.wants_json(form, as_json):
+        output.data(json_lines.document(adviseview.document(answer, wish, seconds, offered.label)))
+    else:
+        output.note(*adviseview.warnings(answer, offered.label))
+        output.show(adviseview.picture(answer, wish, seconds))
+
+
+def _amount(option: str, text: str | None) -> Amount | None:
+    from spotctl.job.spec import Amount
+
+    if text is None:
+        return None
+    match = _AMOUNT.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"{option}: found {text!r}, expected a number, or a number and +, like 8+")
+    return Amount(float(match[1]), bool(match[2]))
+
+
+def _gpu(text: str | None) -> Gpu | None:
+    from spotctl.job.spec import Amount
+    from spotctl.prices.advice import Gpu
+
+    if text is None:
+        return None
+    name, colon, count = text.partition(":")
+    amount = _amount("--gpu", count) if colon else Amount(1.0, True)
+    if amount is None or amount.value < 1:
+        raise UsageError(f"--gpu: found {text!r}, expected at least one, like V100:1")
+    return Gpu(name.strip(), amount)

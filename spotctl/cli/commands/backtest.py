@@ -1,0 +1,109 @@
+"""``backtest``: what a job would have cost from many moments of the past, by every strategy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from spotctl.cli import options, output
+from spotctl.cli.commands.launch import AvailabilityOption, RulesOption, TraceMarketOption
+from spotctl.errors import UsageError
+
+if TYPE_CHECKING:
+    pass
+
+
+def add_to(app: typer.Typer) -> None:
+    """Give ``app`` the verb of this module."""
+    app.command(epilog="Example: spotctl backtest movies.yaml --trace prices.csv.gz --from 2016-06-11")(
+        backtest
+    )
+
+
+def backtest(
+    job: options.JobFile,
+    begin: Annotated[
+        str | None,
+        typer.Option(
+            "--from", metavar="TIME", help="Begin; what lies before trains. Default: after 30 days."
+        ),
+    ] = None,
+    end: Annotated[
+        str | None, typer.Option("--to", metavar="TIME", help="End. Default: the end of the prices.")
+    ] = None,
+    starts: Annotated[int, typer.Option(min=1, max=100_000, help="Random starts in between.")] = 1000,
+    strategies: Annotated[
+        str | None, typer.Option(metavar="A,B,C", help="Strategies, beside on-demand. Default: all.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the random starts.")] = 0,
+    trace: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE", help="Recorded prices; repeatable. Default: the store, or the bundled market."
+        ),
+    ] = None,
+    trace_market: TraceMarketOption = None,
+    rules: RulesOption = None,
+    availability: AvailabilityOption = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE.svg", help="Draw the costs of every strategy into FILE.")
+    ] = None,
+    form: options.FormatOption = options.Format.TABLE,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Run a job from many moments of the past, by every strategy.
+
+    Costs and times beside the least that knowing all prices could have cost. The job's work is its clocks;
+    beta is trained on what lies before the window, and no strategy sees later prices than its own now. A job
+    with a deadline is also run as it would run, kept within it, from some of the starts.
+    """
+    if plot is not None and plot.suffix.lower() != ".svg":
+        raise UsageError(f"--plot {plot}: expected a name that ends in .svg")
+    first, last = options.moment("--from", begin), options.moment("--to", end)
+    from dataclasses import replace
+
+    from spotctl.backtest import chart
+    from spotctl.backtest.prepare import BacktestOptions, prepare
+    from spotctl.backtest.result import run_backtest
+    from spotctl.backtest.strategies import check
+    from spotctl.cli import json_lines
+    from spotctl.cli.views import backtest as backtestview
+    from spotctl.job.file import load_job
+    from spotctl.job.locations import placed
+    from spotctl.timesource import stopwatch
+
+    wanted = tuple(name.strip() for name in strategies.split(",") if name.strip()) if strategies else ()
+    check(wanted)
+    chosen = BacktestOptions(
+        traces=tuple(trace or ()),
+        markets=tuple(trace_market or ()),
+        rules=rules,
+        availability=availability,
+        first=first,
+        last=last,
+        starts=starts,
+        strategies=wanted,
+        seed=seed,
+    )
+    began = stopwatch()
+    spec = load_job(job)
+    with placed(job), backtestview.progress() as told:
+        result = run_backtest(spec.name, prepare(spec, chosen), chosen, 0.0, told)
+    result = replace(result, elapsed_s=round(stopwatch() - began, 3))
+    if plot is not None:
+        _write(plot, chart.svg(result))
+    if options.wants_json(form, as_json):
+        output.data(json_lines.document(backtestview.document(result)))
+    else:
+        output.show(backtestview.picture(result))
+    if plot is not None:
+        output.note(f"written to {plot}")
+
+
+def _write(path: Path, content: str) -> None:
+    try:
+        path.write_text(content, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--plot {path}: cannot be written: {error.strerror}") from error

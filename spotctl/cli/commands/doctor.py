@@ -1,0 +1,39 @@
+"""``doctor``: whether this computer can run jobs, and what to do where it cannot."""
+
+from __future__ import annotations
+
+import typer
+
+from spotctl.cli import options, output
+
+
+def add_to(app: typer.Typer) -> None:
+    """Give ``app`` the verb of this module."""
+    app.command(epilog="Example: spotctl doctor")(doctor)
+
+
+def doctor(form: options.FormatOption = options.Format.TABLE, as_json: options.JsonOption = False) -> None:
+    """Check whether this computer can run jobs.
+
+    What it has, what is missing, and what to do about it. Exits with 1 where no job would run.
+    """
+    from spotctl.cli import amounts, json_lines
+    from spotctl.planning.computer_check import Verdict, diagnose
+    from spotctl.records.run import default_root
+
+    found = list(diagnose(default_root()))
+    failed = [finding for finding in found if finding.verdict is Verdict.FAIL]
+    if options.wants_json(form, as_json):
+        rows = [
+            {"what": one.what, "verdict": one.verdict.value, "found": one.found, "advice": one.advice or None}
+            for one in found
+        ]
+        output.data(json_lines.document({"schema": "spotctl.doctor/1", "ok": not failed, "findings": rows}))
+    else:
+        for one in found:
+            advice = f"  -> {one.advice}" if one.advice else ""
+            output.data(f"{one.verdict.value:<5} {one.what}: {one.found}{advice}")
+        mend = f"{amounts.counted(len(failed), 'thing')} to mend before a job can run"
+        output.note(mend if failed else "jobs can run here")
+    if failed:
+        raise typer.Exit(1)

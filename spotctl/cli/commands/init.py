@@ -1,0 +1,79 @@
+"""``init``: writes a job file to begin with."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from spotctl.cli import output
+from spotctl.errors import UsageError
+
+
+class Kind(StrEnum):
+    MF = "mf"
+    MLR = "mlr"
+    LDA = "lda"
+    COMMAND = "command"
+
+
+def add_to(app: typer.Typer) -> None:
+    """Give ``app`` the verb of this module."""
+    app.command(epilog="Example: spotctl init movies.yaml --app mf --data ratings.csv")(init)
+
+
+def init(
+    file: Annotated[Path, typer.Argument(metavar="[JOB.yaml]", help="The file to write.")] = Path("job.yaml"),
+    kind: Annotated[
+        Kind | None,
+        typer.Option(
+            "--app",
+            help="What to train: ratings (mf), classes (mlr), topics (lda), or a program of yours (command).",
+        ),
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(metavar="FILE", help="The training data, a file or a URL.")
+    ] = None,
+    run: Annotated[
+        str | None, typer.Option(metavar="COMMAND", help="The program's command line, with --app command.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
+) -> None:
+    """Write a job file to begin with.
+
+    With comments on what to change. Asks for what the options leave open, and starts nothing.
+    """
+    from spotctl.job.templates import job_file
+
+    if file.exists() and not force:
+        raise UsageError(f"{file} is there already; name another file, or add --force")
+    if kind is None:
+        meanings = "mf: ratings, mlr: classes, lda: topics, command: a program"
+        kind = Kind(_answer(f"What is to be trained ({meanings})?", "--app", "mf", [k.value for k in Kind]))
+    if kind is Kind.COMMAND:
+        if data is not None:
+            raise UsageError("--data: a program finds its data itself; leave it out with --app command")
+        run = run or _answer("Its command line?", "--run", "python train.py")
+        text = job_file(kind.value, run, file)
+    else:
+        if run is not None:
+            raise UsageError(f"--run: belongs to --app command, and this is {kind.value}")
+        data = data or _answer("The training data, a file or a URL?", "--data", "data.csv")
+        text = job_file(kind.value, data, file)
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{file}: cannot be written: {error.strerror}") from error
+    output.note(f"written to {file}; look at what it would do: spotctl plan {file}")
+
+
+def _answer(question: str, option: str, default: str, choices: list[str] | None = None) -> str:
+    if not output.can_ask():
+        raise UsageError(f"nobody can be asked here; say it with {option}")
+    while True:
+        told = str(typer.prompt(question, default=default, err=True)).strip()
+        if choices is None or told in choices:
+            return told
+        output.note(f"found {told!r}, expected one of {', '.join(choices)}")

@@ -1,0 +1,242 @@
+"""Verbs about runs that exist: what they are doing, what they wrote, and how to end them."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from spotctl.cli import options, output
+from spotctl.errors import NothingToDo, SpotctlError, UsageError
+
+if TYPE_CHECKING:
+    from spotctl.control.entries import Ask
+    from spotctl.records.run import Run, Runs
+
+_POLL_S: Final = 0.3
+
+
+def add_to(app: typer.Typer) -> None:
+    """Give ``app`` the verbs of this module."""
+    app.command(epilog="Example: spotctl status movies --json")(status)
+    app.command(epilog="Example: spotctl logs movies --follow")(logs)
+    app.command(epilog="Example: spotctl cancel movies")(cancel)
+    app.command(epilog="Example: spotctl down --all")(down)
+    app.command(epilog="Example: spotctl wait movies && spotctl report")(wait)
+    app.command(epilog="Example: spotctl gc --dry-run")(gc)
+
+
+def status(
+    job: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[JOB]",
+            help="One job; default: a line for each.",
+            autocompletion=options.complete_jobs,
+        ),
+    ] = None,
+    form: options.FormatOption = options.Format.TABLE,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Show what runs and what has ended.
+
+    Of one job: its stage, footprint, progress, cost so far and next decision.
+    """
+    from spotctl.cli import disk_sizes, json_lines
+    from spotctl.cli.views import runs as runtable
+    from spotctl.records.run_history import summaries, summary_of
+
+    runs = _runs()
+    run = None if job is None else _find(runs, job)
+    if run is not None and not options.wants_json(form, as_json):
+        from spotctl.cli.views import status as runview
+
+        output.show(runview.picture(run))
+        output.note(disk_sizes.of_run(runs, run))
+        return
+    shown, unreadable = summaries(runs.all()) if run is None else ({run: summary_of(run)}, [])
+    if options.wants_json(form, as_json):
+        kept = disk_sizes.document(runs, run)
+        output.data(json_lines.plain_document({**runtable.status(shown.values()), "kept": kept}))
+    elif shown:
+        output.show_rows(runtable.table(shown))
+        output.note(disk_sizes.of_all(runs))
+    elif not unreadable:
+        output.note(runtable.none_yet())
+    if unreadable:
+        raise SpotctlError("\n".join(unreadable))
+
+
+def logs(
+    job: options.JobName,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run has ended.")] = False,
+    tail: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="N", help="Of what is there by now, only the last N lines of each."),
+    ] = None,
+) -> None:
+    """Print what happened to a job.
+
+    In plain words, and what its machines wrote: each of their lines follows the name of its file.
+    """
+    from pricing_data.model.units import format_instant
+    from spotctl.cli.commands.logs import LogFiles, Story
+
+    run = _find(_runs(), job)
+    files, story = LogFiles(run.machines), Story(run)
+    while True:
+        going = follow and run.is_live()
+        happened = list(story.news())
+        for at, said in happened if tail is None else happened[max(0, len(happened) - tail) :]:
+            output.data(f"{format_instant(at)} {said}")
+        for line in files.news(tail):
+            output.data(line)
+        tail = None  # what comes from now on is told whole
+        if not going:
+            return
+        time.sleep(_POLL_S)
+
+
+def cancel(job: options.JobName) -> None:
+    """End a job gracefully.
+
+    Its model is saved, its machines end, its record is kept. The clock in progress is finished first, for
+    some minutes at most; `down` does not wait for it.
+    """
+    from spotctl.control.entries import Ask
+
+    _end(_find(_runs(), job), Ask.CANCEL)
+
+
+def down(
+    job: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[JOB]", help="The job's name, or one run's.", autocompletion=options.complete_jobs
+        ),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All jobs that have not ended.")] = False,
+) -> None:
+    """Take a job's machines away now.
+
+    What it has learned since its start is lost; its record is kept.
+    """
+    if (job is None) == (not everything):
+        raise UsageError("down: expected the name of a job, or --all")
+    from spotctl.control.entries import Ask
+    from spotctl.records.run_history import summaries
+
+    runs = _runs()
+    if job is not None:
+        _end(_find(runs, job), Ask.DOWN)
+        return
+    known, failures = summaries(runs.all())
+    chosen = [run for run, summary in known.items() if summary.outcome is None]
+    for run in chosen:
+        try:
+            _end(run, Ask.DOWN)
+        except NothingToDo as done:
+            output.note(str(done))
+        except SpotctlError as error:  # the others are to go all the same
+            failures.append(f"{run.name}: {error}")
+    if failures:
+        raise SpotctlError("\n".join(failures))
+    if not chosen:
+        output.note("no job has machines: all runs have ended")
+
+
+def _end(run: Run, ask: Ask) -> None:
+    from spotctl.cli.watch import event_text
+    from spotctl.cli.watch.observers import LogLines
+    from spotctl.session import launch
+
+    with LogLines() as watcher:
+        finished = launch.end(run, ask, watcher)
+    if finished is None:
+        output.note(f"{run.name}: asked to; `spotctl wait {run.name}` returns when it is done")
+    else:
+        final = finished.final
+        output.note(
+            f"{run.name}: {final['why']}; in all it comes to ${final['cost']['total']} ({event_text.NOMINAL})"
+        )
+
+
+def wait(
+    job: options.JobName,
+    timeout: Annotated[
+        str | None, typer.Option(metavar="SPAN", help="Give up after this long (exit 1), like 2h.")
+    ] = None,
+    form: options.FormatOption = options.Format.TABLE,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Wait until a job has ended.
+
+    Its exit code becomes this command's.
+    """
+    from spotctl.cli import json_lines
+    from spotctl.cli.views import runs as runtable
+    from spotctl.records.run_history import summary_of
+
+    limit = options.duration("--timeout", timeout)
+    run, began = _find(_runs(), job), time.monotonic()
+    while run.is_live():
+        if limit is not None and time.monotonic() - began > limit:
+            raise SpotctlError(f"{run.name} still runs after {timeout}")
+        time.sleep(_POLL_S)
+    ended = summary_of(run)
+    if options.wants_json(form, as_json):
+        output.data(json_lines.document(runtable.status([ended])))
+    else:
+        output.show_rows(runtable.table({run: ended}))
+    raise typer.Exit(runtable.exit_code(ended))
+
+
+def gc(
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be ended, end nothing.")
+    ] = False,
+    form: options.FormatOption = options.Format.TABLE,
+    as_json: options.JsonOption = False,
+) -> None:
+    """End machines that no job answers for.
+
+    Whatever left them there: a crash, a killed process, an ended run.
+    """
+    from spotctl.cli import amounts, json_lines
+    from spotctl.cli.watch.observers import LogLines
+    from spotctl.session.orphans import orphans, take_down
+
+    found = tuple(orphans(_runs()))
+    rows = [
+        {"job": orphaned.run.name, "run": orphaned.run.id, "machine": machine}
+        for orphaned in found
+        for machine in orphaned.machines
+    ]
+    with LogLines() as watcher:
+        failures = [] if dry_run else take_down(found, watcher)
+    if options.wants_json(form, as_json):
+        output.data(json_lines.document({"schema": "spotctl.gc/1", "dry_run": dry_run, "machines": rows}))
+    else:
+        how = "is left" if dry_run else "ended"
+        for row in rows:
+            output.data(f"{row['job']}: {row['machine']} of run {row['run']} {how}")
+        output.note(f"{amounts.counted(len(rows), 'machine')} without a job")
+    if failures:
+        raise SpotctlError("\n".join(failures))
+
+
+def _runs() -> Runs:
+    from spotctl.records.run import Runs
+
+    return Runs()
+
+
+def _find(runs: Runs, name: str) -> Run:
+    run = runs.find(name)
+    if run is not None:
+        return run
+    from spotctl.job.yaml_reader import hint
+
+    known = [known.name for known in runs.all()]
+    raise UsageError(f"there is no job {name!r}{hint(name, known)}; `spotctl status` lists all")

@@ -1,0 +1,252 @@
+"""``launch`` and ``plan``: what starts a run, and what only says how one would go."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import typer
+
+from spotctl.cli import options, output
+from spotctl.errors import Interrupted, UsageError
+from spotctl.session.background import fork_behind
+
+if TYPE_CHECKING:
+    from spotctl.job.resolve import PriceOptions
+    from spotctl.job.spec import JobSpec
+
+
+class Cloud(StrEnum):
+    LOCAL = "local"
+    AUTO = "auto"
+
+
+class World(StrEnum):
+    """``settings.WorldKind``, named here too because naming the choices must not load numpy."""
+
+    LOCAL = "local"
+    REPLAY = "replay"
+
+
+class IfRunning(StrEnum):
+    """``settings.IfRunning``, for the same reason."""
+
+    SKIP = "skip"
+    ATTACH = "attach"
+    FAIL = "fail"
+
+
+CloudOption: TypeAlias = Annotated[
+    Cloud, typer.Option(help="Where machines come from: this computer; auto: wherever it can, which is here.")
+]
+WorldOption: TypeAlias = Annotated[
+    World, typer.Option(help="local: real processes on this machine; replay: modelled, in no time.")
+]
+DeadlineOption: TypeAlias = Annotated[
+    str | None, typer.Option(metavar="SPAN", help="Instead of objective.deadline, like 6h.")
+]
+BudgetOption: TypeAlias = Annotated[
+    str | None, typer.Option(metavar="DOLLARS", help="Instead of objective.budget, like 20.")
+]
+NameOption: TypeAlias = Annotated[str | None, typer.Option(help="Instead of the job file's name.")]
+EnvOption: TypeAlias = Annotated[
+    list[str] | None, typer.Option(metavar="K=V", help="A variable for the job's processes; repeatable.")
+]
+SpeedOption: TypeAlias = Annotated[
+    float, typer.Option(min=1.0, help="Nominal seconds per real second, where prices are recorded.")
+]
+TraceOption: TypeAlias = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Recorded prices; default: the bundled market.")
+]
+TraceMarketOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(metavar="T[@Z]", help="A market of it to use; repeatable. Default: what the job allows."),
+]
+TraceStartOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        envvar="SPOTCTL_TRACE_START",
+        help="When in the trace to start; what lies before is history. Default: as the clock says.",
+    ),
+]
+AvailabilityOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--availability", metavar="FILE", help="When markets had capacity, probed; default: always."
+    ),
+]
+RulesOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Billing rules; default: those of the trace's time.",
+        autocompletion=options.complete_rules,
+    ),
+]
+SeedOption: TypeAlias = Annotated[int | None, typer.Option(min=0, help="Instead of the job file's seed.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Give ``app`` the verbs of this module."""
+    app.command(epilog="Example: spotctl launch movies.yaml --deadline 6h --yes")(launch)
+    app.command(epilog="Example: spotctl plan movies.yaml --trace prices.csv.gz")(plan)
+
+
+def launch(
+    job: options.JobFile,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Start without asking.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and start nothing.")] = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Return as soon as the job has machines; it goes on by itself.")
+    ] = False,
+    if_running: Annotated[
+        IfRunning, typer.Option(help="What to do when the job runs already: fail is exit 8, skip exit 3.")
+    ] = IfRunning.FAIL,
+    cloud: CloudOption = Cloud.LOCAL,
+    world: WorldOption = World.LOCAL,
+    deadline: DeadlineOption = None,
+    budget: BudgetOption = None,
+    name: NameOption = None,
+    env: EnvOption = None,
+    speed: Annotated[
+        float | None,
+        typer.Option(
+            min=1.0,
+            help="Nominal seconds per real second; default: 600, or less where this computer would not "
+            "keep pace.",
+        ),
+    ] = None,
+    trace: TraceOption = None,
+    trace_market: TraceMarketOption = None,
+    trace_start: TraceStartOption = None,
+    availability: AvailabilityOption = None,
+    rules: RulesOption = None,
+    seed: SeedOption = None,
+    form: options.FormatOption = options.Format.TABLE,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Plan a job, ask, run it, say what it cost.
+
+    While the job runs, Ctrl-C asks what to do, and the job goes on meanwhile; without a terminal it cancels
+    gracefully. Ctrl-Z stops the view alone, and a job whose terminal is closed goes on. With --json,
+    standard output is one JSON object per line and event, the last being the outcome.
+    """
+    _refuse(cloud)
+    front = None if dry_run or not (detach or output.can_ask()) else fork_behind(Interrupted.exit_code)
+    spec = _job(job, name, env)
+
+    from spotctl.cli import launch_flow
+    from spotctl.job import settings
+    from spotctl.job.locations import placed
+
+    chosen = settings.LaunchOptions(
+        world=settings.WorldKind(world),
+        speed=settings.DEFAULT_SPEED if speed is None else pace(speed),
+        speed_named=speed is not None,
+        prices=prices(trace, trace_market, trace_start, rules, availability),
+        if_running=settings.IfRunning(if_running),
+        deadline=options.duration("--deadline", deadline),
+        budget=options.dollars("--budget", budget),
+        seed=seed,
+    )
+    as_json = options.wants_json(form, as_json)
+    with placed(job):
+        if dry_run:
+            launch_flow.show_plan(spec, chosen, as_json)
+        else:
+            code = launch_flow.launch(spec, chosen, as_json, ask=not yes, front=front, detach=detach)
+            raise typer.Exit(code)
+
+
+def plan(
+    job: options.JobFile,
+    cloud: CloudOption = Cloud.LOCAL,
+    deadline: DeadlineOption = None,
+    budget: BudgetOption = None,
+    trace: TraceOption = None,
+    trace_market: TraceMarketOption = None,
+    trace_start: TraceStartOption = None,
+    availability: AvailabilityOption = None,
+    rules: RulesOption = None,
+    seed: SeedOption = None,
+    measure: Annotated[
+        bool,
+        typer.Option("--measure", help="Measure what a clock takes, on a part of the input."),
+    ] = False,
+    form: options.FormatOption = options.Format.TABLE,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Show what a launch would do, and why.
+
+    And what it should cost, and when it should be done. Starts and writes nothing.
+    """
+    _refuse(cloud)
+    spec = _job(job, None, None)
+
+    from spotctl.cli import launch_flow
+    from spotctl.job.locations import placed
+    from spotctl.job.settings import LaunchOptions
+
+    chosen = LaunchOptions(
+        speed_named=False,
+        prices=prices(trace, trace_market, trace_start, rules, availability),
+        deadline=options.duration("--deadline", deadline),
+        budget=options.dollars("--budget", budget),
+        seed=seed,
+    )
+    with placed(job):
+        launch_flow.show_plan(spec, chosen, options.wants_json(form, as_json), measure=measure)
+
+
+# ---- from the command line to values ------------------------------------------------------------
+
+
+def _refuse(cloud: Cloud) -> None:
+    if cloud is Cloud.AUTO:
+        output.note(
+            "--cloud auto: machines of this computer, at the trace's prices; no cloud is bought from yet"
+        )
+
+
+def _job(path: Path, name: str | None, env: list[str] | None) -> JobSpec:
+    from spotctl.job.file import load_job
+
+    name = checked_name(name)
+    extra = options.variables("--env", env or [])
+    spec = load_job(path)
+    return replace(spec, name=name or spec.name, envs={**spec.envs, **extra})
+
+
+def checked_name(name: str | None) -> str | None:
+    """The value of --name. Raises UsageError where no job can be called so."""
+    from spotctl.job.file import JOB_NAME
+
+    if name is not None and re.fullmatch(JOB_NAME, name) is None:
+        raise UsageError(f"--name: found {name!r}, expected letters, digits, '.', '_' and '-', at most 64")
+    return name
+
+
+def prices(
+    trace: Path | None,
+    markets: list[str] | None,
+    start: str | None,
+    rules: str | None,
+    availability: Path | None,
+) -> PriceOptions:
+    """What the options about prices say."""
+    from spotctl.job.resolve import PriceOptions
+
+    begin = options.moment("--trace-start", start)
+    return PriceOptions(trace, tuple(markets or ()), begin, rules, availability)
+
+
+def pace(speed: float) -> float:
+    """The value of --speed. Raises UsageError where it is no number."""
+    if not math.isfinite(speed):
+        raise UsageError(f"--speed: found {speed}, expected a finite number of at least 1")
+    return speed

@@ -1,0 +1,319 @@
+"""``prices``: the history of prices and eviction rates: fetch it, look at it, take it elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import sys
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import typer
+
+from pricing_data.errors import TraceError
+from pricing_data.model.units import Instant
+from spotctl.cli import options
+from spotctl.cli import output as screen
+from spotctl.cli.commands.advise import Cloud
+from spotctl.errors import Interrupted, UsageError
+
+if TYPE_CHECKING:
+    from pricing_data.store.store import PriceStore
+
+
+class ExportFormat(StrEnum):
+    CSV = "csv"
+    PARQUET = "parquet"
+
+
+Markets: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[MARKET...]", help="TYPE or TYPE@ZONE, like m4.xlarge@us-east-1a."),
+]
+CloudsOption: TypeAlias = Annotated[
+    list[Cloud] | None, typer.Option("--cloud", help="Only this cloud; repeatable.")
+]
+RegionsOption: TypeAlias = Annotated[
+    list[str] | None, typer.Option("--region", metavar="REGION", help="Only this region; repeatable.")
+]
+FromOption: TypeAlias = Annotated[
+    str | None, typer.Option("--from", metavar="TIME", help="From then on, like 2016-06-01.")
+]
+ToOption: TypeAlias = Annotated[str | None, typer.Option("--to", metavar="TIME", help="Until then.")]
+OutputOption: TypeAlias = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write there instead.")
+]
+
+group = typer.Typer(
+    help="Fetch, look at and export the history of prices.",
+    epilog="Example: spotctl prices fetch --cloud aws && spotctl prices status",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Give ``app`` this group of verbs."""
+    app.add_typer(group, name="prices")
+
+
+@group.command(epilog="Example: spotctl prices fetch --cloud aws --region us-east-1 --since 2026-10-01")
+def fetch(
+    clouds: CloudsOption = None,
+    regions: RegionsOption = None,
+    zones: Annotated[
+        list[str] | None, typer.Option("--zone", metavar="ZONE", help="Only this zone; repeatable.")
+    ] = None,
+    types: Annotated[
+        list[str] | None, typer.Option("--type", metavar="TYPE", help="Only this instance type; repeatable.")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Go back to then; default: to the newest stored row.")
+    ] = None,
+    form: options.FormatOption = options.Format.TABLE,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Fetch prices, eviction rates and types.
+
+    From every cloud that can be asked from here; those that cannot are named with the reason. What was
+    fetched is kept whatever happens next, and the same command goes on from there. Regions, zones and types
+    are those of one --cloud. GCP's preemption rates take one question per zone and type: naming some of them
+    saves most of the time.
+    """
+    from spotctl.cli import json_lines
+    from spotctl.cli.views import fetch as fetchview
+    from spotctl.prices import fetch_plan
+
+    asked = fetch_plan.Asked(
+        clouds=tuple(map(str, clouds or ())),
+        regions=tuple(regions or ()),
+        zones=tuple(zones or ()),
+        types=tuple(types or ()),
+        since=options.moment("--since", since),
+    )
+    with _opened() as store, fetchview.watcher() as watcher:
+        report = fetch_plan.run(asked, store, watcher.expects, watcher.hears)
+    status = fetch_plan.exit_code(report)
+    if options.wants_json(form, as_json):
+        screen.data(json_lines.document(fetchview.document(report, status)))
+    else:
+        screen.data("\n".join(fetchview.summary(report)))
+    if report.interrupted:
+        raise typer.Exit(Interrupted.exit_code)
+    if any(part.new or part.known or part.quarantined for part in report.parts):
+        with _opened() as store:
+            _update_tables(store)
+    raise typer.Exit(status)
+
+
+@group.command("import", epilog="Example: spotctl prices import prices-2015.csv.gz prices-2016.csv.gz")
+def import_(
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE...", help="Recorded prices: CSV, gzipped or not, or Parquet."),
+    ],
+    as_of: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Since when files without dates hold, like 2014-11-01."),
+    ] = None,
+    form: options.FormatOption = options.Format.TABLE,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Add recorded files.
+
+    Spot prices, eviction bands, probes of capacity, lifetimes of machines, on-demand prices, instance types,
+    and exports of another store. What a file says of one source is added whole or not at all; rows that
+    cannot be believed go to quarantine, with the reason.
+    """
+    from pricing_data.store.importing import import_file
+    from spotctl.cli import json_lines
+    from spotctl.cli.views import imports
+
+    outcomes, failures, since = [], [], options.moment("--as-of", as_of)
+    try:
+        with _opened() as store:
+            for file in files:
+                try:
+                    outcomes.append(import_file(store, file, _now(), as_of=since))
+                    screen.note(imports.sentence(outcomes[-1]))
+                except TraceError as error:
+                    failures.append(str(error))
+            if any(outcome.added.new or outcome.added.quarantined for outcome in outcomes):
+                _update_tables(store)
+    except KeyboardInterrupt:
+        raise Interrupted(imports.interrupted(outcomes, len(files))) from None
+    if options.wants_json(form, as_json):
+        screen.data(json_lines.document(imports.document(outcomes, failures)))
+    if failures:
+        raise UsageError("\n".join(failures))
+
+
+@group.command(epilog="Example: spotctl prices status --cloud aws --json")
+def status(
+    clouds: CloudsOption = None,
+    regions: RegionsOption = None,
+    form: options.FormatOption = options.Format.TABLE,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Show what the store has, and what is wrong with it.
+
+    Markets, rows, span and age by cloud, region and source; findings with examples; gaps; which source is
+    believed where several speak of one market.
+    """
+    from spotctl.cli import json_lines
+    from spotctl.cli.views import store as storeview
+    from spotctl.prices.store_status import standing
+
+    with _uncollected(), _opened() as store:
+        found = standing(store, _now(), tuple(map(str, clouds or ())), tuple(regions or ()))
+    if options.wants_json(form, as_json):
+        screen.data(json_lines.document(storeview.document(found, _now())))
+    elif storeview.is_empty(found):
+        screen.note(storeview.NOTHING)
+    else:
+        screen.show(storeview.picture(found, _now()))
+
+
+@group.command(epilog="Example: spotctl prices show c5.xlarge p3.2xlarge@us-east-1c")
+def show(
+    markets: Markets = None,
+    clouds: CloudsOption = None,
+    regions: RegionsOption = None,
+    form: options.FormatOption = options.Format.TABLE,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Show current prices, with age and source."""
+    from spotctl.cli import json_lines
+    from spotctl.cli.views import quotes as quoteview
+    from spotctl.prices.quotes import chosen, quotes
+
+    with _opened() as store:
+        found = chosen(quotes(store), markets or [], tuple(map(str, clouds or ())), tuple(regions or ()))
+    if options.wants_json(form, as_json):
+        screen.data(json_lines.document(quoteview.document(found, _now())))
+    else:
+        screen.note(*quoteview.warnings(found, _now()))
+        if found:
+            screen.show(quoteview.picture(found, _now()))
+
+
+@group.command(epilog="Example: spotctl prices history m4.xlarge@us-east-1a --from 2016-06-01 --format csv")
+def history(
+    market: Annotated[
+        str, typer.Argument(metavar="MARKET", help="TYPE@ZONE, or TYPE where one zone has it.")
+    ],
+    begin: FromOption = None,
+    end: ToOption = None,
+    form: Annotated[
+        options.ReportFormat, typer.Option("--format", help="How to write to standard output.")
+    ] = options.ReportFormat.TABLE,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Show every price of one market.
+
+    One row per change; the first is the price in force at the start.
+    """
+    from spotctl.cli.views import quotes as quoteview
+    from spotctl.prices.quotes import between, only, quotes
+
+    first, last = options.moment("--from", begin), options.moment("--to", end)
+    with _opened() as store:
+        quote = only(quotes(store), market)
+        steps = between(store.series(quote.market), first, last)
+    form = options.ReportFormat.JSON if as_json else form
+    screen.note(*quoteview.origin(quote, _now()))
+    screen.show(quoteview.history(quote, steps)) if form is options.ReportFormat.TABLE else screen.data(
+        quoteview.history_text(quote, steps, form, _now())
+    )
+
+
+@group.command(epilog="Example: spotctl prices plot c5.xlarge --from 2026-10-01 -o c5.svg")
+def plot(
+    markets: Markets = None,
+    begin: FromOption = None,
+    end: ToOption = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Draw into FILE.svg, .html or .png instead."),
+    ] = None,
+) -> None:
+    """Draw prices over time.
+
+    In the terminal, or into a file; PNG needs Pillow: pip install 'spotctl[plot]'.
+    """
+    from spotctl.cli import plots
+    from spotctl.prices.quotes import between, chosen, quotes
+
+    if not markets:
+        raise UsageError("plot: expected at least one MARKET, like m4.xlarge@us-east-1a")
+    first, last = options.moment("--from", begin), options.moment("--to", end)
+    with _opened() as store:
+        found = chosen(quotes(store), markets, (), ())
+        curves = plots.curves(
+            found, [between(store.series(q.market), first, last) for q in found], last, _now()
+        )
+    if output is None:
+        screen.data(plots.in_terminal(curves))
+    else:
+        plots.write(curves, output)
+        screen.note(f"written to {output}")
+
+
+@group.command(epilog="Example: spotctl prices export --format parquet -o prices.parquet")
+def export(
+    markets: Markets = None,
+    form: Annotated[ExportFormat, typer.Option("--format", help="What to write.")] = ExportFormat.CSV,
+    output: OutputOption = None,
+) -> None:
+    """Write the store's rows to one file.
+
+    Every believed row with its source and observation time; `prices import` reads it back.
+    """
+    from spotctl.prices.exports import export as write
+
+    if form is ExportFormat.PARQUET and output is None:
+        raise UsageError("export: Parquet is not text; name a file with -o")
+    with _opened() as store:
+        rows = write(store, markets or [], form.value, output, sys.stdout.buffer)
+    screen.note(f"{rows:,} rows written" + (f" to {output}" if output else ""))
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Tens of thousands of small values are made and kept: looking for garbage among them finds none."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def _update_tables(store: PriceStore) -> None:
+    """What `spotctl advise` reads. Without it the tables are made when they are next asked for."""
+    screen.note("updating the tables that `spotctl advise` reads")
+    try:
+        from spotctl.prices import market_table_build
+
+        market_table_build.refresh_tables(store)
+    except KeyboardInterrupt:
+        raise Interrupted(
+            "interrupted: all rows are in the store; `spotctl advise` will take longer once"
+        ) from None
+
+
+@contextlib.contextmanager
+def _opened() -> Iterator[PriceStore]:
+    """The store of this user; what may be wrong with it or a file, said in a line."""
+    from pricing_data.store.store import PriceStore
+    from spotctl.prices.location import prices_root, reported
+
+    with reported():
+        yield PriceStore(prices_root())
+
+
+def _now() -> Instant:
+    from spotctl.timesource import wall_clock
+
+    return Instant(int(wall_clock()))

@@ -1,0 +1,95 @@
+"""``prune``: frees disk that no run needs any more, after saying what."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from spotctl.cli import options, output
+from spotctl.errors import NothingToDo, SpotctlError, UsageError
+
+if TYPE_CHECKING:
+    from spotctl.records.prune import Freed
+
+
+def add_to(app: typer.Typer) -> None:
+    """Give ``app`` the verb of this module."""
+    app.command(epilog="Example: spotctl prune --keep 30d --yes")(prune)
+
+
+def prune(
+    keep: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|SPAN", help="Also remove records of ended runs, but for N of each job, or since 30d."
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be freed, free nothing.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Free it without asking.")] = False,
+    form: options.FormatOption = options.Format.TABLE,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Free disk that no run needs any more.
+
+    Cut input that no unfinished run uses; with --keep, only what is older, and records of runs that
+    ended before that. Models in outputs and runs that may go on are never touched.
+    """
+    from spotctl.cli import json_lines
+    from spotctl.records.prune import Keep, find_unneeded, free
+    from spotctl.records.run import default_root
+
+    kept = None if keep is None else Keep.parse(keep)
+    wants_json = options.wants_json(form, as_json)
+    if not (dry_run or yes or output.can_ask()):
+        raise UsageError("nobody can be asked here whether to free it; add --yes, or --dry-run to only look")
+    root = default_root()
+    found, unreadable = find_unneeded(root, kept)
+    if not wants_json:
+        _show(found)
+    if found and not (dry_run or yes) and not typer.confirm("Free it?", err=True):
+        raise NothingToDo("nothing was freed")
+    freed = [] if dry_run else list(free(root, found))
+    if wants_json:
+        rows = [_row(one, one in freed) for one in found]
+        total = sum(one.size_bytes for one in freed)
+        said = {"schema": "spotctl.records.prune/1", "dry_run": dry_run, "freed_bytes": total, "items": rows}
+        output.data(json_lines.document(said))
+    elif found and not dry_run:
+        output.note(_outcome(found, freed))
+    if unreadable:
+        raise SpotctlError("\n".join((*unreadable, "these records were left as they are")))
+
+
+def _show(found: list[Freed]) -> None:
+    from spotctl.cli.watch import event_text
+
+    for one in found:
+        loses = f"; with it {one.loses}" if one.loses else ""
+        what = "record of" if one.what == "run" else "cut input of"
+        output.data(f"{event_text.size(one.size_bytes):>9}  {what} {one.name}: {one.why}{loses}")
+    total = event_text.size(sum(one.size_bytes for one in found))
+    output.note(f"{total} in all" if found else "there is nothing that no run needs")
+
+
+def _outcome(found: list[Freed], freed: list[Freed]) -> str:
+    from spotctl.cli.watch import event_text
+
+    told = f"freed {event_text.size(sum(one.size_bytes for one in freed))}"
+    left = len(found) - len(freed)
+    return (
+        told if not left else f"{told}; {event_text.counted(left, 'item')} came into use meanwhile and stayed"
+    )
+
+
+def _row(one: Freed, freed: bool) -> dict[str, Any]:
+    return {
+        "what": one.what,
+        "name": one.name,
+        "bytes": one.size_bytes,
+        "why": one.why,
+        "loses": one.loses or None,
+        "freed": freed,
+    }

@@ -1,0 +1,220 @@
+"""``queue``: many jobs on one host, under a policy, quotas, a budget and deadlines."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import typer
+
+from spotctl.cli import options, output
+from spotctl.cli.commands import launch
+from spotctl.errors import SpotctlError, UsageError
+
+if TYPE_CHECKING:
+    from spotctl.queue.lifecycle.journal import QueueFolder
+    from spotctl.queue.spec import QueueSpec
+
+QueueFile: TypeAlias = Annotated[
+    Path, typer.Argument(metavar="QUEUE.yaml", help="The queue file.", show_default=False)
+]
+
+group = typer.Typer(
+    help="Run many jobs under a policy, quotas and a budget.",
+    epilog="Example: spotctl queue run nightly.yaml",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Give ``app`` this group of verbs."""
+    app.add_typer(group, name="queue")
+
+
+@group.command(epilog="Example: spotctl queue add nightly.yaml movies.yaml --deadline 6h")
+def add(
+    queue: QueueFile,
+    job: options.JobFile,
+    deadline: launch.DeadlineOption = None,
+    budget: launch.BudgetOption = None,
+    name: launch.NameOption = None,
+    weight: Annotated[float, typer.Option(min=0.001, help="Its part, beside the other jobs' weights.")] = 1.0,
+    entity: Annotated[str, typer.Option(metavar="NAME", help="Whom the job belongs to.")] = "",
+    priority: Annotated[float, typer.Option(help="The higher, the earlier it counts as having come.")] = 0.0,
+    best_effort: Annotated[
+        bool, typer.Option("--best-effort", help="Run it too if its deadline cannot be promised.")
+    ] = False,
+) -> None:
+    """Add a job to a queue.
+
+    One that runs takes it up at its next round, any other when it runs. Its file stays as it is.
+    """
+    from spotctl.job.file import load_job
+    from spotctl.queue.file import load_queue
+    from spotctl.queue.lifecycle.journal import QueueFolder
+    from spotctl.queue.lifecycle.requests import Request
+    from spotctl.queue.spec import Member, member_text
+
+    spec = load_queue(queue)
+    loaded = load_job(job)
+    own, money = options.duration("--deadline", deadline), options.dollars("--budget", budget)
+    objective = replace(
+        loaded.objective,
+        deadline=loaded.objective.deadline if own is None else own,
+        budget=loaded.objective.budget if money is None else money,
+    )
+    loaded = replace(loaded, name=launch.checked_name(name) or loaded.name, objective=objective)
+    folder = QueueFolder(spec.name)
+    if loaded.name in {*_names(spec), *_past(folder)}:
+        raise UsageError(f"{spec.name} has a job called {loaded.name} already; say --name")
+    member = Member(loaded, weight, entity, priority, best_effort)
+    folder.ask(Request(loaded.name, member_text(member)))
+    when = "at its next round" if folder.is_live() else "when it runs"
+    output.note(f"{loaded.name}: {spec.name} takes it up {when}")
+
+
+@group.command(epilog="Example: spotctl queue rm nightly.yaml movies")
+def rm(
+    queue: QueueFile,
+    job: Annotated[
+        str, typer.Argument(metavar="JOB", help="The job's name in the queue.", show_default=False)
+    ],
+) -> None:
+    """Remove a job from a queue.
+
+    What runs of it ends gracefully at the next round, and is accounted for. Of a queue that does not run:
+    from its next run.
+    """
+    from spotctl.job.yaml_reader import hint
+    from spotctl.queue.file import load_queue
+    from spotctl.queue.lifecycle.journal import QueueFolder
+    from spotctl.queue.lifecycle.requests import Request
+
+    spec = load_queue(queue)
+    folder, known = QueueFolder(spec.name), _names(spec)
+    if job in _past(folder):
+        raise UsageError(f"{job} has ended, or never began; {spec.name} goes on without it")
+    if job not in known:
+        has = ", ".join(known) or "none"
+        raise UsageError(f"{spec.name} has no job {job!r}{hint(job, known)}; it has {has}")
+    folder.ask(Request(job))
+    when = ": what runs of it ends at the next round" if folder.is_live() else ""
+    output.note(f"{job}: removed from {spec.name}{when}")
+
+
+def _past(folder: QueueFolder) -> frozenset[str]:
+    """Jobs of the run that goes on which have left it. Their names are used up, as their bills are theirs."""
+    going = folder.unfinished()
+    return frozenset() if going is None else frozenset(going.record().left)
+
+
+def _names(spec: QueueSpec) -> tuple[str, ...]:
+    """The jobs of a queue's file, and those that were added and not removed since."""
+    from spotctl.queue.lifecycle.journal import QueueFolder
+    from spotctl.queue.lifecycle.requests import Unreadable
+
+    folder = QueueFolder(spec.name)
+    going = folder.unfinished()
+    names = dict.fromkeys(member.name for member in spec.jobs)
+    if going is not None:
+        record = going.record()
+        names |= dict.fromkeys([*record.entered, *record.added])
+        for name in {*record.left, *record.removed}:
+            names.pop(name, None)
+    for _, request in folder.requests(after=folder.handled()):
+        if isinstance(request, Unreadable):
+            continue  # whoever runs the queue says so
+        if request.member:
+            names[request.job] = None
+        else:
+            names.pop(request.job, None)
+    return tuple(names)
+
+
+@group.command(epilog="Example: spotctl queue ls nightly.yaml --json")
+def ls(
+    queue: QueueFile,
+    form: options.FormatOption = options.Format.TABLE,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Show what the jobs of a queue are doing.
+
+    On which machines, and what each has cost: of the run that goes on, or of the last one.
+    """
+    from spotctl.cli import json_lines
+    from spotctl.cli.views import queue as queueview
+    from spotctl.queue.file import load_queue
+    from spotctl.queue.lifecycle.status import standing
+
+    found = standing(load_queue(queue))
+    if options.wants_json(form, as_json):
+        output.data(json_lines.document(queueview.listed(found)))
+    else:
+        output.show(queueview.list_table(found))
+    if found.failures:
+        raise SpotctlError("\n".join(found.failures))
+
+
+@group.command(epilog="Example: spotctl queue run nightly.yaml --yes --json")
+def run(
+    queue: QueueFile,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Start without asking.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show promises and the first round, start nothing.")
+    ] = False,
+    world: launch.WorldOption = launch.World.LOCAL,
+    speed: launch.SpeedOption = 600.0,
+    trace: launch.TraceOption = None,
+    trace_market: launch.TraceMarketOption = None,
+    trace_start: launch.TraceStartOption = None,
+    availability: launch.AvailabilityOption = None,
+    rules: launch.RulesOption = None,
+    seed: launch.SeedOption = None,
+    form: options.FormatOption = options.Format.TABLE,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Run all jobs of a queue to their ends.
+
+    And say what each has cost. Ctrl-C ends all of them gracefully. Killed, the same command goes on where it
+    was. With --json, standard output is one JSON object per line and event, the last being the outcome.
+    """
+    from spotctl.cli import queue_flow
+    from spotctl.job.settings import WorldKind
+    from spotctl.queue.error_locations import placed_in
+    from spotctl.queue.file import load_queue
+    from spotctl.queue.spec import QueueOptions, QueueSettings
+
+    spec = load_queue(queue)
+    chosen = QueueOptions(
+        WorldKind(world),
+        launch.pace(speed),
+        launch.prices(trace, trace_market, trace_start, rules, availability),
+        seed,
+    )
+    settings = QueueSettings(spec, chosen)
+    as_json = options.wants_json(form, as_json)
+    with placed_in(queue):
+        if dry_run:
+            queue_flow.show_plan(settings, as_json)
+        else:
+            raise typer.Exit(queue_flow.run(settings, as_json, ask=not yes))
+
+
+@group.command(epilog="Example: spotctl queue policies --json")
+def policies(
+    form: options.FormatOption = options.Format.TABLE,
+    as_json: options.JsonOption = False,
+) -> None:
+    """List the policies.
+
+    What each does, and what it can be told in a queue file.
+    """
+    from spotctl.cli import json_lines
+    from spotctl.cli.views import queue as queueview
+
+    if options.wants_json(form, as_json):
+        output.data(json_lines.document(queueview.menu()))
+    else:
+        output.show(queueview.menu_table())

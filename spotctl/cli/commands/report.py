@@ -1,0 +1,89 @@
+"""``report``: where the money went."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from pricing_data.model.units import parse_instant
+from spotctl.cli import options
+from spotctl.cli import output as screen
+from spotctl.cli.options import JsonOption, ReportFormat
+from spotctl.errors import SpotctlError, UsageError
+from spotctl.report.groupings import By
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from spotctl.report.summary import RunSummary
+
+_STAMP: Final = len("20261120T093214Z")
+"""A run's id begins with the moment it was made."""
+
+
+def add_to(app: typer.Typer) -> None:
+    """Give ``app`` the verb of this module."""
+    app.command(epilog="Example: spotctl report --since 2026-11-01 --by market --format csv -o nov.csv")(
+        report
+    )
+
+
+def report(
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Only runs that began since: 7d, yesterday, 2026-11-01 (UTC)."),
+    ] = None,
+    by: Annotated[
+        By, typer.Option(help="One row for each; days are those on which runs began, here.")
+    ] = By.JOB,
+    form: Annotated[ReportFormat, typer.Option("--format", help="How to write it.")] = ReportFormat.TABLE,
+    as_json: JsonOption = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write there instead.")
+    ] = None,
+) -> None:
+    """Show where the money went.
+
+    And what was free, what was saved and against what.
+    """
+    from spotctl.cli.views import runs as runtable
+    from spotctl.records.run import Runs
+    from spotctl.records.run_history import summaries
+
+    begin = options.since("--since", since, time.time())
+    every = Runs().all()
+    chosen = [run for run in every if begin is None or parse_instant(run.id[:_STAMP]) >= begin]
+    found, unreadable = summaries(chosen)
+    runs = {f"{run.name}/{run.id}": summary for run, summary in found.items()}
+    if as_json:
+        form = ReportFormat.JSON
+    if not chosen:
+        screen.note(f"no run began since {since}" if every else runtable.none_yet())
+    if chosen or output is not None or form is not ReportFormat.TABLE:
+        _write(runs, by, form, output)
+    if unreadable:
+        raise SpotctlError("\n".join((*unreadable, "what these have cost is not in the report")))
+
+
+def _write(runs: Mapping[str, RunSummary], by: By, form: ReportFormat, output: Path | None) -> None:
+    from spotctl.cli.views import report as reportview
+
+    if form is ReportFormat.TABLE and output is None:
+        screen.show_rows(reportview.table(runs, by))
+        return
+    text = {
+        ReportFormat.TABLE: reportview.plain_table,
+        ReportFormat.CSV: reportview.rows_csv,
+        ReportFormat.JSON: reportview.document,
+    }[form](runs, by)
+    if output is None:
+        screen.data(text)
+        return
+    try:
+        output.write_text(f"{text}\n", encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--output {output}: cannot be written: {error.strerror}") from error
+    screen.note(f"written to {output}")

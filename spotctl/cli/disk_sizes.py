@@ -1,0 +1,46 @@
+"""How much disk runs take: their records, and the cut input that they share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from spotctl.cli import amounts
+from spotctl.records.run import Run, Runs
+from spotctl.records.shared_inputs import InputStore, claim_of
+
+
+def of_all(runs: Runs) -> str:
+    """Says how much cut input is kept."""
+    kept = InputStore(runs.root).kept()
+    total = amounts.size(sum(one.size_bytes for one in kept))
+    sets = amounts.counted(len(kept), "data set")
+    return f"kept on disk: {total} of cut input for {sets}; `spotctl prune` frees what no run needs"
+
+
+def of_run(runs: Runs, run: Run) -> str:
+    """Says how much a run's record takes, and its input."""
+    from spotctl.records.prune import size_of  # of one run: it takes all that removes runs
+
+    told = f"kept on disk: {amounts.size(size_of(run.folder))} of record"
+    found = _input_of(runs, run)
+    if found is None:
+        return told
+    others = found["runs"] - 1
+    shared = f", shared with {amounts.counted(others, 'other run')}" if others else ""
+    return f"{told}, {amounts.size(found['bytes'])} of cut input{shared}"
+
+
+def document(runs: Runs, run: Run | None) -> dict[str, Any]:
+    """For programs: bytes, of one run or of all."""
+    if run is not None:
+        from spotctl.records.prune import size_of
+
+        return {"record_bytes": size_of(run.folder), "input": _input_of(runs, run)}
+    kept = InputStore(runs.root).kept()
+    return {"inputs": len(kept), "input_bytes": sum(one.size_bytes for one in kept)}
+
+
+def _input_of(runs: Runs, run: Run) -> dict[str, Any] | None:
+    key, store = claim_of(run.folder), InputStore(runs.root)
+    size = next((one.size_bytes for one in store.kept() if one.key == key), None)
+    return None if size is None or key is None else {"bytes": size, "runs": store.users(key)}

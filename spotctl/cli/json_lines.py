@@ -1,0 +1,114 @@
+"""Our values as the JSON that scripts may rely on.
+
+Rule 1: money is a string of dollars with six decimals, a time is RFC 3339 in UTC, a duration is a
+number of seconds, and what is not finite is null. The ledger's own encoding (``codec``) is another
+one: it must be read back exactly, this one must be read by others.
+Rule 2: every object has ``schema``, its kind and version.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import types
+from collections.abc import Mapping
+from enum import Enum
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, Union, get_args, get_origin, get_type_hints
+
+from pricing_data.model.units import (
+    Instant,
+    MicroUsd,
+    Usd,
+    UsdPerHour,
+    format_instant,
+    format_micros,
+)
+
+if TYPE_CHECKING:
+    from spotctl.control.entries import Entry
+
+_EVENT: Final = "spotctl.event/1"
+
+
+def event(entry: Entry) -> str:
+    """One ledger entry as one line."""
+    return _line({"schema": _EVENT, "event": type(entry).__name__, **public(entry)})
+
+
+def event_of(job: str, entry: Entry) -> str:
+    """The same of one job among several."""
+    return _line({"schema": _EVENT, "event": type(entry).__name__, "job": job, **public(entry)})
+
+
+_SAID_LATER = ("schema", "objective", "not_scored")
+"""Of the final object: its own schema, and what takes time to find out."""
+
+
+def run_ended(final: Mapping[str, Any]) -> str:
+    """The outcome and the bill of a run as a line of their own, before its model is scored."""
+    known = {name: value for name, value in final.items() if name not in _SAID_LATER}
+    return _line(public({"schema": _EVENT, "event": "RunEnded", "at": final["ended"], **known}))
+
+
+def line(fields: Mapping[str, Any]) -> str:
+    """An object in one line; an objective that is not a number, say, is null in it."""
+    return _line(public(fields))
+
+
+def _line(fields: Any) -> str:
+    return json.dumps(fields, separators=(",", ":"), allow_nan=False)
+
+
+def document(fields: Mapping[str, Any]) -> str:
+    """One object for the whole answer, indented for people who look."""
+    return json.dumps(public(fields), indent=2, allow_nan=False)
+
+
+def plain_document(fields: Mapping[str, Any]) -> str:
+    """``document`` of what JSON knows already, in a fraction of the time; there may be very much of it."""
+    try:
+        return json.dumps(fields, indent=2, allow_nan=False)
+    except ValueError:  # an objective that is not a number is null
+        return document(fields)
+
+
+def public(value: Any, hint: Any = Any) -> Any:
+    """A JSON-able copy of ``value``; ``hint``, its declared type, says what its numbers mean."""
+    if value is None or isinstance(value, (bool, str)):
+        return value.value if isinstance(value, Enum) else value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        hints = _hints(type(value))
+        return {name: public(getattr(value, name), hint) for name, hint in hints.items()}
+    if isinstance(value, Mapping):
+        return {str(key): public(item) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        arguments = get_args(hint)
+        return [public(item, arguments[0] if arguments else Any) for item in value]
+    return _number(value, _without_none(hint))
+
+
+def _number(value: int | float, hint: Any) -> str | int | float | None:
+    if hint is Instant:
+        return format_instant(Instant(int(value)))
+    if hint is MicroUsd:
+        return format_micros(MicroUsd(int(value)))
+    if not math.isfinite(value):
+        return None
+    if hint in (Usd, UsdPerHour):
+        return f"{value:.6f}"
+    return value
+
+
+def _without_none(hint: Any) -> Any:
+    if get_origin(hint) not in (Union, types.UnionType):
+        return hint
+    (only, *others) = (option for option in get_args(hint) if option is not type(None))
+    return Any if others else only
+
+
+@cache
+def _hints(cls: type) -> dict[str, Any]:
+    hints = get_type_hints(cls)
+    return {field.name: hints[field.name] for field in dataclasses.fields(cls)}

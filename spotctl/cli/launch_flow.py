@@ -1,0 +1,174 @@
+"""A launch as a person or a program goes through it: plan, question, run, summary."""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import typer
+
+from pricing_data.model.units import micros
+from spotctl.cli import json_lines, output
+from spotctl.cli.views import expectation, job_size, setbacks
+from spotctl.cli.views import plan as planview
+from spotctl.cli.watch import event_text
+from spotctl.errors import DeadlineInfeasible, NothingToDo, UsageError
+from spotctl.job.settings import LaunchOptions, WorldKind
+from spotctl.job.spec import JobSpec
+from spotctl.planning import launch_plan
+
+if TYPE_CHECKING:  # a plan is shown without what runs a job, which takes as long to load as all the rest
+    from spotctl.cli.watch.observers import JsonLines, LogLines, Screen
+    from spotctl.session import launch as session
+    from spotctl.session.background import Front
+    from spotctl.session.stop_signals import StopSignals
+
+
+def show_plan(spec: JobSpec, options: LaunchOptions, as_json: bool, *, measure: bool = False) -> None:
+    """Print the plan. Nothing is written. Raises DeadlineInfeasible and UsageError where a launch would.
+
+    ``measure``: find out what a clock takes, which only elastic training has.
+    """
+    if measure and spec.command is not None:
+        raise UsageError("--measure: a command has no clocks to try; its file says how long it takes (work)")
+    plan = launch_plan.plan_job(spec, options, measure=measure)
+    data = None if plan.size is None else plan.size.description
+    speed = launch_plan.paced(spec, options, plan).speed
+    if as_json:
+        output.data(json_lines.document({**planview.document(plan), "data": data, "speed": speed}))
+    else:
+        output.show(planview.picture(plan, data, speed))
+    _refuse_infeasible(plan)
+
+
+def launch(
+    spec: JobSpec,
+    options: LaunchOptions,
+    as_json: bool,
+    *,
+    ask: bool,
+    front: Front | None = None,
+    detach: bool = False,
+) -> int:
+    """Run the job to its end; the exit code.
+
+    ``front``: the process at the terminal. ``detach``: it ends as soon as the job has machines.
+    """
+    from spotctl.session.stop_signals import StopSignals
+
+    if ask and not output.can_ask():
+        raise UsageError("nobody can be asked here whether to start; add --yes")
+    with StopSignals() as signals:
+        return _launch(spec, options, as_json, signals, ask=ask, front=front, detach=detach)
+
+
+def _launch(
+    spec: JobSpec,
+    options: LaunchOptions,
+    as_json: bool,
+    signals: StopSignals,
+    *,
+    ask: bool,
+    front: Front | None,
+    detach: bool,
+) -> int:
+    from spotctl.records.run_history import keep_summary
+    from spotctl.session import launch as session
+
+    goes_on = launch_plan.goes_on(spec, options)
+    plan = launch_plan.plan_job(spec, options, check=not goes_on)
+    _refuse_infeasible(plan)
+    options = launch_plan.paced(spec, options, plan)
+    if ask:
+        _ask(plan, None if plan.size is None else plan.size.description, options.speed)
+    else:
+        told = [] if goes_on else planview.start_told(plan)
+        output.note(*planview.set_aside(plan), *told, *setbacks.warnings(plan))
+    if options.world is WorldKind.LOCAL:
+        output.note(*job_size.told_of_speed(plan, options))
+    finished, interrupted = None, False
+    try:
+        with _watcher(options, as_json, front, detach=detach) as watcher:
+            finished = session.launch(spec, options, watcher, signals, plan)
+            signals.release()
+    except KeyboardInterrupt:
+        if finished is None:
+            raise
+        interrupted = True
+    with suppress(KeyboardInterrupt):  # nobody reads what is told; the run is over all the same
+        _tell_end(finished, as_json, interrupted)
+        keep_summary(finished.run, finished.state)
+    return finished.exit_code
+
+
+def _tell_end(finished: session.Finished, as_json: bool, interrupted: bool) -> None:
+    """Say how the run ended and what it cost, then how good its model is, where that is known in time."""
+    from spotctl.cli.views import end
+
+    try:
+        if as_json:
+            output.event(json_lines.run_ended(finished.final))
+        else:
+            output.show(end.picture(finished.final))
+            if finished.to_score and not interrupted:
+                output.note(
+                    f"scoring the model, for {finished.scoring_limit_s:.0f} s at most; Ctrl-C ends that"
+                )
+    except KeyboardInterrupt:
+        interrupted = True
+    final = finished.scored(interrupted)
+    if as_json:
+        output.event(json_lines.line(final))
+    else:
+        output.show(end.quality(final))
+
+
+def _refuse_infeasible(plan: launch_plan.JobPlan) -> None:
+    """A deadline is a promise; without one, what is expected to go wrong is not begun."""
+    terms, ahead = plan.terms, plan.ahead
+    if not math.isfinite(ahead.expected_s):
+        raise DeadlineInfeasible(
+            f"{terms.job} would not be done in a hundred years with the machines it may use; look at how "
+            "much work it is (stop, local.core_seconds_per_clock or work)"
+        )
+    if plan.promise is not None:
+        if not plan.promise.holds:
+            raise DeadlineInfeasible(
+                f"{terms.job}: nothing was started. {expectation.unkept(plan, plan.promise)}"
+            )
+        return
+    if terms.deadline_s is not None and ahead.expected_s > terms.deadline_s:
+        lasting, limit = event_text.span(ahead.expected_s), event_text.span(terms.deadline_s)
+        part = "" if terms.stop.foreseen else f" for one {event_text.unit(terms)}"
+        raise DeadlineInfeasible(
+            f"{terms.job} is expected to take {lasting}{part}, longer than its "
+            f"deadline of {limit}; nothing was started. Allow more machines or more time"
+        )
+    cost = micros(ahead.expected_cost)
+    if terms.budget is not None and cost > terms.budget:
+        raise DeadlineInfeasible(
+            f"{terms.job} is expected to cost {event_text.money(cost)}, more than its budget of "
+            f"{event_text.money(terms.budget)}; nothing was started. Allow that much, or less work "
+            "(spotctl plan shows what was weighed)"
+        )
+
+
+def _ask(plan: launch_plan.JobPlan, data: str | None, speed: float) -> None:
+    """Show what it is going to do and what that should cost; go on only if told to. ``data``: its input."""
+    output.canvas().print(planview.picture(plan, data, speed))
+    if not typer.confirm("Start it?", err=True):
+        raise NothingToDo("not started")
+
+
+def _watcher(
+    options: LaunchOptions, as_json: bool, front: Front | None, *, detach: bool
+) -> JsonLines | LogLines | Screen:
+    from spotctl.cli.watch.observers import JsonLines, LogLines, Screen
+
+    if as_json:
+        return JsonLines(front, detaches=detach)
+    if detach or not output.for_people():
+        return LogLines(front, detaches=detach)
+    pace = f"{options.speed:g}x real time" if options.world is WorldKind.LOCAL else "replayed"
+    return Screen(pace, front)

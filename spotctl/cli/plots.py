@@ -1,0 +1,80 @@
+"""Curves of prices, on the terminal or into a file whose ending says the kind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from pricing_data.model.market import Series
+from pricing_data.model.units import Instant
+from spotctl.charts import axes, drawing
+from spotctl.charts.axes import Curve
+from spotctl.cli.views.advice import age
+from spotctl.errors import UsageError
+from spotctl.prices.quotes import Quote
+
+_MOST_CURVES = 8
+_ROWS = 8
+
+
+def curves(
+    quotes: Sequence[Quote], series: Sequence[Series], until: Instant | None, now: Instant
+) -> list[Curve]:
+    """One for each market with a price in the span. Raises UsageError where there are none, or too many."""
+    drawn = [
+        Curve(
+            str(quote.market),
+            steps,
+            Instant(max(min(quote.observed, until or quote.observed), int(steps.times[-1]))),
+            f"{quote.source}, {age(quote.age_s(now))} old",
+        )
+        for quote, steps in zip(quotes, series, strict=True)
+        if len(steps)
+    ]
+    if not drawn:
+        raise UsageError(
+            "plot: these markets have no price in that span; `spotctl prices show` says what there is"
+        )
+    if len(drawn) > _MOST_CURVES:
+        raise UsageError(
+            f"plot: {len(drawn)} markets are too many to tell apart; name TYPE@ZONE, up to {_MOST_CURVES}"
+        )
+    return drawn
+
+
+def in_terminal(drawn: Sequence[Curve]) -> str:
+    """As wide as the terminal is."""
+    return axes.terminal(drawn, max(shutil.get_terminal_size((100, 24)).columns, 40), _ROWS)
+
+
+def write(drawn: Sequence[Curve], output: Path) -> None:
+    """Draw into ``output``. Raises UsageError for an ending that is not known, or a file that cannot be."""
+    title = ", ".join(curve.name for curve in drawn)
+    ending = output.suffix.lower()
+    if ending == ".svg":
+        content = drawing.svg(drawn, title).encode()
+    elif ending in (".html", ".htm"):
+        content = drawing.html(drawn, title).encode()
+    elif ending == ".png":
+        content = _png(drawn, title)
+    else:
+        raise UsageError(f"--output {output}: expected a name that ends in .svg, .html or .png")
+    try:
+        scratch = output.with_name(f".{output.name}.{os.getpid()}")
+        scratch.write_bytes(content)
+        scratch.replace(output)
+    except OSError as error:
+        raise UsageError(f"--output {output}: cannot be written: {error.strerror}") from error
+
+
+def _png(drawn: Sequence[Curve], title: str) -> bytes:
+    try:
+        from spotctl.charts.png import png
+    except ImportError as error:
+        raise UsageError(
+            f"PNG needs Pillow, which cannot be loaded ({error}): pip install 'spotctl[plot]'; "
+            "SVG and HTML need nothing"
+        ) from error
+    return png(drawing.drawing(drawn, title))

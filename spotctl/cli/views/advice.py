@@ -1,0 +1,193 @@
+"""Advice: the ranked markets with the evidence behind each, for people and for programs."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from pricing_data.model.units import HOUR_S, Instant, Seconds, format_instant
+from spotctl.cli.watch import event_text
+from spotctl.prices.advice import Advice, Advised, Wish
+from spotctl.prices.estimates import Basis
+from spotctl.prices.market_table import Row
+
+_READ: Final = {
+    Basis.CROSSINGS: (
+        "beta from price crossings of the last 90 days, with what the coming week should keep to"
+    ),
+    Basis.CAPACITY: (
+        "beta from what was seen of the market's capacity, of a machine started when it was last seen, with"
+        " its interval at 95 %"
+    ),
+    Basis.RATE: (
+        "beta from a published rate, read as a constant hazard; a band counts at its upper end. Machines that"
+        " their users ended early count too: one that stays is likelier to be lost"
+    ),
+    Basis.OPEN_RATE: "a published rate without an upper end: beta is at least this; ranked after those known",
+    Basis.UNKNOWN: "beta ?: no eviction rate is known; ranked last, by the plain price",
+}
+
+
+def picture(answer: Advice, wish: Wish, horizon_s: Seconds) -> RenderableType:
+    """For people: a line for each market, then how to read it."""
+    if not answer.ranked:
+        return Text(f"none of {answer.known} markets fits; see `spotctl prices status`")
+    kinds = dict.fromkeys(Basis(advised.row.basis) for advised in answer.ranked)
+    notes = [_READ[kind] for kind in _READ if kind in kinds]
+    if any(advised.row.rules == "aws-2016" for advised in answer.ranked):
+        notes.append(
+            "aws-2016 rules: the hour of an eviction is free, so bids that are often lost can be cheapest"
+        )
+    if any(advised.row.rules == "aws" and advised.row.basis == Basis.CAPACITY for advised in answer.ranked):
+        notes.append(
+            "aws rules: a first hour that AWS ends is free, so markets that lose machines soon can be"
+            " cheapest, while they have any"
+        )
+    if any(advised.row.basis == Basis.RATE and advised.row.cloud == "gcp" for advised in answer.ranked):
+        notes.append(
+            "GCP publishes which share of a day's stops were preemptions: as if machines stopped once a day"
+        )
+    if 0 < answer.stale < answer.fitting:
+        notes.append("stale prices are ranked after all others")
+    span = event_text.span(horizon_s)
+    title = Text(
+        f"{len(answer.ranked)} of {answer.fitting} markets that fit, wanted for {span}", style="bold"
+    )
+    return Group(title, _table(answer, wish), Text(""), *(Text(note, style="dim") for note in notes))
+
+
+def warnings(answer: Advice, label: str) -> list[str]:
+    """What to know before trusting it: where it is from, how old, and what was left out."""
+    lines = [label] if label else []
+    if answer.stale:
+        lines.append(
+            f"stale: the prices of {answer.stale} of {answer.fitting} markets are older than they should be;"
+            " `spotctl prices fetch` gets new ones"
+        )
+    if answer.evidence_stale:
+        lines.append(
+            f"stale: beta of {answer.evidence_stale} of {answer.fitting} markets rests on capacity that was"
+            " last seen weeks ago; `spotctl prices import` takes newer probes"
+        )
+    lines += [f"not ranked: {count} markets: {reason}" for reason, count in answer.unranked]
+    return lines
+
+
+def document(answer: Advice, wish: Wish, horizon_s: Seconds, label: str) -> dict[str, Any]:
+    """For programs: ``spotctl.advice/1``."""
+    return {
+        "schema": "spotctl.advice/1",
+        "horizon_seconds": horizon_s,
+        "unit": wish.unit,
+        "prices": label or "store",
+        "markets": {
+            "known": answer.known,
+            "fitting": answer.fitting,
+            "stale": answer.stale,
+            "beta_stale": answer.evidence_stale,
+        },
+        "not_ranked": [{"reason": reason, "markets": count} for reason, count in answer.unranked],
+        "ranked": [_fields(advised) for advised in answer.ranked],
+    }
+
+
+def age(seconds: float) -> str:
+    """ "3h", "12d", "4y": how long ago, as people say it."""
+    for size, unit in ((365.25 * 24 * HOUR_S, "y"), (24 * HOUR_S, "d"), (HOUR_S, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f}{unit}"
+    return f"{max(seconds, 0):.0f}s"
+
+
+def _table(answer: Advice, wish: Wish) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("market", no_wrap=True)
+    for title in (wish.unit + "s", "$/h", "bid", "beta", "interval", f"$/useful {wish.unit}-h", "age"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("from")
+    for advised in answer.ranked:
+        table.add_row(*_cells(advised, wish))
+    return table
+
+
+def _cells(advised: Advised, wish: Wish) -> tuple[str, ...]:
+    row = advised.row
+    bid = "-" if math.isnan(row.bid_delta) else event_text.price(row.price + row.bid_delta)
+    old = f"{age(advised.age_s)}{' stale' if advised.stale else ''}"
+    return (
+        f"{row.market}",
+        str(row.vcpus if wish.gpu is None else row.gpus),
+        event_text.price(row.price),
+        bid,
+        _beta(row),
+        "-" if math.isnan(row.low) else f"{_share(row.low)}-{_share(row.high)}",
+        f"{advised.usd_per_unit_hour:.5f}" if math.isfinite(advised.usd_per_unit_hour) else "no useful work",
+        old,
+        _origin(advised),
+    )
+
+
+def _origin(advised: Advised) -> str:
+    """Who said the price, and what beta is from and of which time."""
+    row = advised.row
+    if not row.evidence or row.basis == Basis.CROSSINGS:
+        return row.source
+    until = format_instant(Instant(row.evidence_until))[:10]
+    return f"{row.source}; beta: {row.evidence}, until {until}{' (stale)' if advised.evidence_stale else ''}"
+
+
+def _beta(row: Row) -> str:
+    if math.isnan(row.beta):
+        return "?"
+    return f">={_share(row.beta)}" if row.basis == Basis.OPEN_RATE else _share(row.beta)
+
+
+def _share(value: float) -> str:
+    """Three digits after the point, or what it takes to tell a small one from none."""
+    return f"{value:.3f}" if value >= 0.001 or value == 0 else f"{value:.5f}"
+
+
+def _fields(advised: Advised) -> dict[str, Any]:
+    row = advised.row
+    return {
+        "cloud": row.cloud,
+        "region": row.region,
+        "zone": row.zone,
+        "instance_type": row.instance_type,
+        "vcpus": row.vcpus,
+        "memory_gib": _finite(row.memory_gib),
+        "gpus": row.gpus,
+        "gpu_name": row.gpu_name,
+        "price": f"{row.price:.6f}",
+        "on_demand": _dollars(row.on_demand),
+        "price_since": format_instant(Instant(row.since)),
+        "observed": format_instant(Instant(row.observed)),
+        "age_seconds": advised.age_s,
+        "stale": advised.stale,
+        "source": row.source,
+        "semantics": row.semantics,
+        "generated": bool(row.generated),
+        "rules": row.rules,
+        "beta": _finite(row.beta),
+        "beta_low": _finite(row.low),
+        "beta_high": _finite(row.high),
+        "beta_basis": row.basis,
+        "beta_effective_starts": _finite(row.effective),
+        "beta_source": row.evidence,
+        "beta_stale": advised.evidence_stale,
+        "beta_until": format_instant(Instant(row.evidence_until)) if row.evidence else None,
+        "bid": _dollars(row.price + row.bid_delta),
+        "cost_per_useful_hour": _dollars(advised.usd_per_unit_hour),
+    }
+
+
+def _dollars(amount: float) -> str | None:
+    return f"{amount:.6f}" if math.isfinite(amount) else None
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,156 @@
+"""The alternatives to the first purchase of a plan: a row for each market, and what its risk rests on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from bidbrain.eviction.base import Beta
+from bidbrain.model import Decision, Weighed
+from pricing_data.model.units import HOUR_S, format_instant
+from spotctl.cli.watch import event_text
+from spotctl.control.state import State
+from spotctl.planning.launch_plan import JobPlan
+
+_Judged: TypeAlias = tuple[Weighed, Beta | None]
+
+_MARKETS_SHOWN: Final = 20
+"""More alternatives than these help nobody to decide."""
+
+
+def picture(plan: JobPlan) -> list[RenderableType]:
+    """Returns the table for people, and what its risks rest on; empty where nothing was weighed."""
+    first = plan.ahead.decisions[0]
+    if not first.weighed:
+        return []
+    best = _best(first)
+    judged = _judged(plan.state, best[:_MARKETS_SHOWN])
+    return [
+        Text(""),
+        Text(f"alternatives considered for the first step ({first.considered})", "bold"),
+        _candidates(plan.state, judged),
+        *_further(best),
+        *_evidence(plan.state, judged),
+    ]
+
+
+def unknowns(plan: JobPlan) -> list[str]:
+    """What the estimates leave out, where that matters."""
+    if plan.terms.rules.cleared_by_bid or plan.state.capacity.markets:
+        return []
+    return [
+        f"risk counts price crossings only: under {plan.terms.rules.name} rules machines are taken for",
+        "capacity, of which nothing is recorded here (--availability FILE says when it was there)",
+    ]
+
+
+def fields(plan: JobPlan) -> dict[str, Any]:
+    """Returns the same for programs."""
+    return {"beta_covers": _beta_covers(plan), "betas": _betas(plan)}
+
+
+def _betas(plan: JobPlan) -> list[dict[str, Any]]:
+    """The best request for each market, with what its beta rests on."""
+    rows = []
+    for weighed, beta in _judged(plan.state, _best(plan.ahead.decisions[0])):
+        if beta is not None:
+            newest = beta.evidence.newest
+            rows.append(
+                {
+                    "market": str(weighed.market),
+                    "bid_delta": weighed.bid_delta,
+                    "beta": beta.value,
+                    "low": beta.low,
+                    "high": beta.high,
+                    "source": beta.evidence.source,
+                    "newest": None if newest is None else format_instant(newest),
+                }
+            )
+    return rows
+
+
+def _beta_covers(plan: JobPlan) -> str:
+    if plan.terms.rules.cleared_by_bid:
+        return "prices"
+    return "capacity" if plan.state.capacity.markets else "prices only, not capacity"
+
+
+def _evidence(state: State, judged: Sequence[_Judged]) -> list[Text]:
+    """What the betas rest on, a line for each kind of evidence, with the age of the newest observations."""
+    ages: dict[str, list[float]] = {}
+    for _, beta in judged:
+        if beta is not None:
+            kind = beta.evidence.source.partition(",")[0] or "nothing that is known"
+            ages.setdefault(kind, []).append(beta.age_s(state.now) or 0.0)
+    return [
+        Text(
+            f"risk in an hour: {kind} of {len(found)} markets, newest up to {event_text.span(max(found))} old",
+            style="dim",
+        )
+        for kind, found in ages.items()
+    ]
+
+
+def _candidates(state: State, judged: Sequence[_Judged]) -> Table:
+    """The best alternative of each market, cheapest work first. It fits into eighty columns."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("market", no_wrap=True)
+    for title in ("price", "bid", "risk", "95 %", "$/core-h", "vs best"):
+        table.add_column(title, justify="right", no_wrap=True)
+    least = min(weighed.cost_per_work for weighed, _ in judged)
+    for weighed, beta in judged:
+        table.add_row(*_row(state, weighed, beta, least), style="bold" if weighed.chosen else "")
+    return table
+
+
+def _further(best: Sequence[Weighed]) -> list[Text]:
+    """What is not in the table."""
+    more = len(best) - _MARKETS_SHOWN
+    return [Text(f"and {more} more, all of them dearer; --json has them", style="dim")] if more > 0 else []
+
+
+def _judged(state: State, best: Sequence[Weighed]) -> list[_Judged]:
+    """Each with what its beta rests on."""
+    return [(weighed, _beta(state, weighed)) for weighed in best]
+
+
+def _best(decision: Decision) -> list[Weighed]:
+    """The best alternative of each market, cheapest work first."""
+    best: dict[object, Weighed] = {}
+    for weighed in sorted(decision.weighed, key=lambda w: (not w.chosen, w.cost_per_work)):
+        best.setdefault(weighed.market, weighed)
+    return sorted(best.values(), key=lambda w: w.cost_per_work)
+
+
+def _row(state: State, weighed: Weighed, beta: Beta | None, least: float) -> tuple[str, ...]:
+    price = None if weighed.market is None else state.history.price(weighed.market, state.now)
+    bid = None if price is None or weighed.bid_delta is None else price + weighed.bid_delta
+    return (
+        "nothing more" if weighed.market is None else f"{weighed.count} x {weighed.market}",
+        "-" if price is None else event_text.price(price),
+        "-" if bid is None else event_text.price(bid),
+        f"{weighed.beta:.3f}",
+        "-" if beta is None else f"{beta.low:.2f}-{beta.high:.2f}",
+        f"{weighed.cost_per_work * HOUR_S:.5f}",
+        _against(weighed, least),
+    )
+
+
+def _beta(state: State, weighed: Weighed) -> Beta | None:
+    """With its interval and what it rests on: of a request, within its first hour."""
+    if weighed.market is None or weighed.bid_delta is None:
+        return None
+    return state.evictions.beta(weighed.market, weighed.bid_delta, 0.0, HOUR_S)
+
+
+def _against(weighed: Weighed, least: float) -> str:
+    if weighed.chosen:
+        return "chosen"
+    if not math.isfinite(weighed.cost_per_work) or least <= 0:
+        return "no work"
+    return f"{weighed.cost_per_work / least - 1:.1%}"

@@ -1,0 +1,183 @@
+"""How a run ended and what it cost, made of the final object that scripts read too."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+from rich.table import Table
+from rich.text import Text
+
+from spotctl.cli.watch import event_text
+
+_NAMES_WIDTH: Final = len("cheapest on demand")
+
+
+def picture(final: Mapping[str, Any]) -> Table:
+    """The summary under which a launch ends; ``quality`` comes after it."""
+    return _table(_rows(final))
+
+
+def quality(final: Mapping[str, Any]) -> Table:
+    """How good the model is: what there is to say last, since it takes time to find out."""
+    return _table([("objective", _objective(final))])
+
+
+def _table(rows: list[tuple[str, str]]) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True, min_width=_NAMES_WIDTH)
+    table.add_column(overflow="fold")
+    for name, text in rows:
+        table.add_row(name, Text(text))
+    return table
+
+
+def _rows(final: Mapping[str, Any]) -> list[tuple[str, str]]:
+    cost = final["cost"]
+    return [
+        (final["job"], event_text.ending(final["state"], final["why"])),
+        *(
+            []
+            if final["died_of"] is None
+            else [("because", event_text.died_of(final["died_of"], final["job"]))]
+        ),
+        ("prices", f"{final['prices']}, {final['rules']} rules"),
+        ("cost", _cost(cost)),
+        ("", event_text.NOMINAL),
+        *_refunded(cost),
+        *_baselines(final),
+        *_planned(final),
+        ("took", _took(final)),
+        ("work", _work(final)),
+        *_speeds(final["measured"]),
+        _kept(final),
+        ("left running", _left(final["instances_left"])),
+        ("record", final["ledger"]),
+    ]
+
+
+def _cost(cost: Mapping[str, Any]) -> str:
+    egress = f" + ${cost['egress']} egress" if float(cost["egress"]) else ""
+    return f"${cost['total']} = ${cost['spot']} spot + ${cost['on_demand']} on-demand{egress}"
+
+
+def _refunded(cost: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Nothing is said of refunds where there were none: most rules know hardly any."""
+    if not float(cost["refunded"]):
+        return []
+    return [("refunded", f"${cost['refunded']} for hours in which machines were evicted")]
+
+
+def _speeds(measured: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """How fast each type was, where that was measured."""
+    if measured is None:
+        return []
+    told = [
+        f"{name} as {speed['value']:.3g} cores ({speed['low']:.3g} to {speed['high']:.3g}; taken for "
+        f"{speed['nominal']:.3g}, it has {speed['cores']:g})"
+        for name, speed in measured["speeds"].items()
+    ]
+    return [("measured", ", ".join(told))]
+
+
+def _took(final: Mapping[str, Any]) -> str:
+    """Nominal time is held until real machines are ready, and nothing is billed meanwhile."""
+    most = "at most " if final["ended_at_latest"] else ""
+    took = f"{most}{event_text.span(final['sim_seconds'])} of the prices' time, {final['wall_seconds']:.1f} s here"
+    held = final["held_seconds"]
+    return f"{took}, {held:.1f} s of them held for machines to be ready" if held else took
+
+
+def _left(instances: int) -> str:
+    return "nothing" if not instances else f"{instances} MACHINES; `spotctl gc` ends them"
+
+
+def _baselines(final: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Both ways on demand, and what was saved beside the cheaper one, or why nothing is said of that."""
+    rows = [
+        (event_text.BESIDE[name], _rental(way)) for name, way in final["baselines"].items() if way is not None
+    ]
+    savings, reason = final["savings_fraction"], final["no_savings_reason"]
+    if savings is None:
+        return [*rows, ("saved", f"nothing is said of that: {reason}")]
+    cheaper = final["baseline"]["means"]
+    if savings < 0:
+        return [*rows, ("not saved", f"{event_text.savings(savings)} than {cheaper}")]
+    return [*rows, ("saved", f"{savings:.1%} beside {cheaper}")]
+
+
+def _rental(way: Mapping[str, Any]) -> str:
+    machines = f"{way['instances']} x {way['instance_type']} in {event_text.span(way['seconds'])}"
+    late = "" if way["keeps_deadline"] else ", after the deadline"
+    return f"${way['cost']} for the same work by {machines}{late}"
+
+
+def _planned(final: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What the plan said, what came of it, and why they differ."""
+    plan, came = final["plan"], final["outcome"]
+    if plan is None:
+        return []
+    actual = event_text.counted(final["evictions"], "eviction")
+    rows = [
+        (
+            "planned",
+            f"${plan['cost']} in {event_text.span(plan['seconds'])}, {plan['evictions']:.1f} evictions",
+        ),
+        ("came to", f"${came['cost']} in {event_text.span(came['seconds'])}, {actual}"),
+    ]
+    if final["why_not_as_planned"]:
+        rows.append(("because", "; ".join(final["why_not_as_planned"])))
+    return rows
+
+
+def _work(final: Mapping[str, Any]) -> str:
+    unit = "clocks" if final["engine"] == "agileml" else "steps"
+    before = f" ({final['resumed_from']} of them by an earlier run)" if final["resumed_from"] else ""
+    again = f", begun again {event_text.times(final['restarts'])}" if final["restarts"] else ""
+    evicted, taken = final["evictions"], final["instances_evicted"]
+    told = [
+        event_text.counted(evicted, "eviction")
+        + (f" of {event_text.counted(taken, 'machine')}" if evicted else ""),
+        event_text.counted(final["failures"], "failure"),
+    ]
+    if final["engine"] == "agileml":
+        told.append(event_text.counted(final["stage_transitions"], "change") + " of stage")
+    done = f"{final['clocks']} {unit}{before}, {_redone(final)}{again}"
+    return f"{done}; {', '.join(told)}"
+
+
+def _redone(final: Mapping[str, Any]) -> str:
+    """Steps, and for how long the program ran for nothing: one that says nothing of steps redoes none."""
+    steps, seconds = f"{final['clocks_redone']} computed twice", final["seconds_redone"]
+    if not seconds:
+        return steps
+    ran = f"its program ran {event_text.span(seconds)} for nothing and began again"
+    return f"{steps}: {ran}" if final["clocks_redone"] else ran
+
+
+def _kept(final: Mapping[str, Any]) -> tuple[str, str]:
+    """What came of it. A program may keep nothing, and lose all with its machine: that is said."""
+    if final["engine"] == "agileml":
+        return "model", final["model"] or "not saved"
+    return "checkpoint", final["model"] or "none: the program left no whole one"
+
+
+def _objective(final: Mapping[str, Any]) -> str:
+    score, reported = final["objective"], final["last_reported"]
+    if score is None:
+        told = "not measured" if reported is None else f"{reported:.6g}, as it reported last"
+        return (
+            told if final["not_scored"] is None else f"{told}; not of the saved model: {final['not_scored']}"
+        )
+    value = f"{score['metric']} {score['value']:.6g}"
+    if not math.isfinite(score["value"]):
+        return f"{value}: training has diverged, or the application's objective is at fault"
+    if score["reference_name"] is None:
+        return value
+    note = score["reference_note"]
+    if score["reference"] is None:
+        return f"{value}; {score['reference_name']} on the same data {note}"
+    return f"{value}; {score['reference_name']} on the same data: {score['reference']:.6g}" + (
+        f" {note}" if note else ""
+    )

@@ -1,0 +1,169 @@
+"""What a plan should come to: cost and finish beside machines on demand, and whether its limits hold."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from bidbrain.deadline.feasibility import Promise, least_asked
+from pricing_data.model.units import Instant, format_instant, format_micros, later, micros
+from spotctl.cli.watch import event_text
+from spotctl.control.checkpoint_transfer import dearest_move
+from spotctl.planning.launch_plan import JobPlan
+from spotctl.report.final import baselines_document
+from spotctl.report.summary import MEANINGS
+
+
+def cost_and_finish(plan: JobPlan) -> list[str]:
+    """Returns what is expected, for people."""
+    ahead, terms = plan.ahead, plan.terms
+    if not math.isfinite(ahead.expected_s):
+        return ["This footprint would not finish the job in a hundred years."]
+    whole = (
+        "" if terms.stop.foreseen else f" of one {event_text.unit(terms)}; nobody can say how many it takes"
+    )
+    lasting = event_text.span(ahead.expected_s)
+    return [
+        f"expected cost    {event_text.money(micros(ahead.expected_cost))}{_saved(plan)}{whole}",
+        *_on_demand(plan),
+        f"expected finish  {format_instant(_finish(plan))}, {lasting} after the start{whole}{_alone(plan)}",
+    ]
+
+
+def limits(plan: JobPlan) -> list[str]:
+    """Returns what moves would take, and whether deadline and budget can be kept, for people."""
+    return [*_moves(plan), *_kept_limits(plan)]
+
+
+def fields(plan: JobPlan) -> dict[str, Any]:
+    """Returns the same for programs."""
+    terms, ahead = plan.terms, plan.ahead
+    return {
+        "expected_cost": event_text.estimate(ahead.expected_cost),
+        "expected_seconds": event_text.finite(ahead.expected_s),
+        "expected_finish": format_instant(_finish(plan)) if math.isfinite(ahead.expected_s) else None,
+        "expected_evictions": event_text.finite(ahead.expected_evictions),
+        "on_demand_cost": None if plan.baselines is None else format_micros(plan.baselines.rental.cost),
+        "baselines": baselines_document(plan.baselines, None),
+        "deadline_seconds": terms.deadline_s,
+        "promise": None if plan.promise is None else _promise(plan.promise),
+        "budget": None if terms.budget is None else format_micros(terms.budget),
+        "move": _move(plan),
+    }
+
+
+def unkept(plan: JobPlan, promise: Promise) -> str:
+    """What of a pledge cannot be promised, and the least that can: typed in, it works."""
+    told, least = [], math.ceil(promise.least_deadline_s / 60)
+    if not promise.in_time:
+        told.append(
+            f"No deadline below {least}m can be promised: that is what machines on demand alone need. "
+            f"(Expected is {event_text.span(plan.ahead.expected_s)}, but spot machines promise nothing.)"
+        )
+    if not promise.covered:
+        which = "this one" if promise.in_time else f"one of {least}m"
+        told.append(
+            f"A deadline is promised by machines on demand, and they may cost "
+            f"{event_text.money(least_asked(promise.least_budget))}: no lower budget can be promised beside "
+            f"{which}. "
+            f"Without a deadline the job is expected to cost {event_text.money(micros(plan.ahead.expected_cost))}."
+        )
+    return " ".join(told)
+
+
+def _promise(promise: Promise) -> dict[str, Any]:
+    return {
+        "holds": promise.holds,
+        "least_deadline_seconds": promise.least_deadline_s,
+        "least_budget": format_micros(least_asked(promise.least_budget, step=1)),
+    }
+
+
+def _move(plan: JobPlan) -> dict[str, Any] | None:
+    """What carrying the checkpoint to another region takes, at most; None for a job that stays within one."""
+    luggage = plan.terms.luggage
+    if luggage is None:
+        return None
+    return {
+        "checkpoint_bytes": luggage.size_bytes,
+        "seconds": luggage.size_bytes / luggage.bytes_per_s,
+        "egress": format_micros(dearest_move(plan.terms)),
+    }
+
+
+def _saved(plan: JobPlan) -> str:
+    """Beside the cheaper way on demand."""
+    cost, found = micros(plan.ahead.expected_cost), plan.baselines
+    if found is None or not found.rental.cost:
+        return ""
+    than, less = MEANINGS[found.headline], 1 - cost / found.rental.cost
+    return f", {less:.0%} less than {than}" if less >= 0 else f", {-less:.0%} MORE than {than}"
+
+
+def _on_demand(plan: JobPlan) -> list[str]:
+    """Both ways to do the same on demand, named."""
+    if plan.baselines is None:
+        return []
+    found = plan.baselines
+    return [
+        f"{'':17}{event_text.money(way.cost)} is {MEANINGS[name]}: {way.machines} x "
+        f"{way.market.instance_type} in {event_text.span(way.seconds)}"
+        + ("" if found.keeps_deadline(way) else ", after the deadline")
+        for name, way in found.named.items()
+    ]
+
+
+def _moves(plan: JobPlan) -> list[str]:
+    luggage = plan.terms.luggage
+    if luggage is None:
+        return []
+    if not luggage.size_bytes:
+        return ["moves            checkpoint.size is not set: carrying one elsewhere is taken to be free"]
+    carried_s = event_text.span(luggage.size_bytes / luggage.bytes_per_s)
+    return [
+        f"moves            to another region: {event_text.size(luggage.size_bytes)} in {carried_s}, "
+        f"egress up to {event_text.money(dearest_move(plan.terms))}"
+    ]
+
+
+def _kept_limits(plan: JobPlan) -> list[str]:
+    """What is expected of one clock says nothing of all of them."""
+    terms, ahead = plan.terms, plan.ahead
+    lines, unknown = [], f"nobody can say how many {event_text.unit(terms)}s it takes"
+    if terms.deadline_s is not None:
+        met = "is met" if terms.stop.foreseen else f"is not promised: {unknown}"
+        kept = met if ahead.expected_s <= terms.deadline_s else "IS NOT MET by what is expected"
+        lines.append(f"deadline         {event_text.span(terms.deadline_s)} {_kept(plan.promise) or kept}")
+    if terms.budget is not None:
+        lasts = "is kept" if terms.stop.foreseen else f"ends the job when it is spent: {unknown}"
+        kept = lasts if micros(ahead.expected_cost) <= terms.budget else "IS NOT KEPT by what is expected"
+        if plan.promise is not None and not plan.promise.covered:
+            kept = "CANNOT BE PROMISED beside the deadline"
+        lines.append(f"budget           {event_text.money(terms.budget)} {kept}")
+    return lines
+
+
+def _kept(promise: Promise | None) -> str:
+    """Whether a deadline can be promised, and what that rests on."""
+    if promise is None:
+        return ""
+    if not promise.in_time:
+        return "CANNOT BE PROMISED"
+    least, cost = (
+        event_text.span(promise.least_deadline_s),
+        event_text.money(least_asked(promise.least_budget)),
+    )
+    return f"is promised: machines on demand alone need {least} and up to {cost}"
+
+
+def _alone(plan: JobPlan) -> str:
+    """What a finish after a promised deadline means: the expectation knows no safety net."""
+    deadline = plan.terms.deadline_s
+    if deadline is None or plan.promise is None or not plan.promise.in_time:
+        return ""
+    late = plan.ahead.expected_s > deadline
+    return " by spot machines alone; some on demand will keep the deadline" if late else ""
+
+
+def _finish(plan: JobPlan) -> Instant:
+    return later(plan.terms.start, plan.ahead.expected_s)

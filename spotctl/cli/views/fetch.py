@@ -1,0 +1,173 @@
+"""Who watches a fetch: a person at a terminal, or a log. And what is said of it in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Final, Protocol, Self
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+
+from pricing_data.errors import FeedError
+from pricing_data.feeds.base import Part
+from pricing_data.feeds.fetch import FetchReport, PartReport
+from spotctl.cli import output
+from spotctl.timesource import stopwatch
+
+_LINE_EVERY_S: Final = 10.0
+
+
+class Watcher(Protocol):
+    """Is told which parts there are, then of each how it goes."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+    def expects(self, parts: Sequence[Part]) -> None: ...
+    def hears(self, report: PartReport) -> None: ...
+
+
+def watcher() -> Watcher:
+    """Bars for people, lines for everybody else; both on standard error."""
+    return Bars() if output.for_people() else Lines()
+
+
+class Lines:
+    """One line per finished part, and one every ten seconds of a long one."""
+
+    def __init__(self) -> None:
+        self._spoke = stopwatch()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Nothing is open."""
+
+    def expects(self, parts: Sequence[Part]) -> None:
+        """Each is told of when it is through."""
+
+    def hears(self, report: PartReport) -> None:
+        if report.done or report.failure is not None or stopwatch() - self._spoke > _LINE_EVERY_S:
+            self._spoke = stopwatch()
+            output.note(sentence(report))
+
+
+class Bars:
+    """One bar for each kind of each cloud: parts done, rows, rows per second, where it is."""
+
+    def __init__(self) -> None:
+        self._bars = Progress(
+            TextColumn("{task.description:<24}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rows]:>12,} rows {task.fields[rate]:>10,.0f}/s  {task.fields[now]}"),
+            console=output.canvas(),
+        )
+        self._tasks: dict[str, TaskID] = {}
+        self._reports: dict[Part, PartReport] = {}
+        self._began = stopwatch()
+
+    def __enter__(self) -> Self:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bars.stop()
+
+    def expects(self, parts: Sequence[Part]) -> None:
+        for part in parts:
+            bar = _bar(part)
+            if bar not in self._tasks:
+                self._tasks[bar] = self._bars.add_task(bar, total=0, rows=0, rate=0.0, now="")
+            task = self._tasks[bar]
+            self._bars.update(task, total=(self._bars.tasks[task].total or 0) + 1)
+
+    def hears(self, report: PartReport) -> None:
+        self._reports[report.part] = report
+        bar = _bar(report.part)
+        mine = [other for part, other in self._reports.items() if _bar(part) == bar]
+        rows = sum(other.rows for other in mine)
+        self._bars.update(
+            self._tasks[bar],
+            completed=sum(other.done or other.failure is not None for other in mine),
+            rows=rows,
+            rate=rows / max(stopwatch() - self._began, 0.1),
+            now=f"{report.part.name} {_line(report.waiting) if report.waiting else report.cursor}"[:60],
+        )
+
+
+def _bar(part: Part) -> str:
+    return f"{part.cloud} {part.kind}"
+
+
+def sentence(report: PartReport) -> str:
+    """How one part stands."""
+    rate = report.rows / report.seconds if report.seconds > 0.05 else 0.0
+    said = f"{report.part}: {report.rows:,} rows, {report.new:,} new"
+    said += f", {report.quarantined:,} in quarantine" if report.quarantined else ""
+    said += f", {report.seconds:.1f} s" + (f" ({rate:,.0f} rows/s)" if rate else "")
+    if report.failure is not None:
+        return f"{said}; not whole, see below"
+    if report.waiting is not None:
+        return f"{said}; waiting: {_line(report.waiting)}"
+    return said if report.done else f"{said} so far{', ' + report.cursor if report.cursor else ''}"
+
+
+def summary(report: FetchReport) -> list[str]:
+    """What came of it all, with what could not be got and why."""
+    rows, new = sum(part.rows for part in report.parts), sum(part.new for part in report.parts)
+    quarantined = sum(part.quarantined for part in report.parts)
+    lines = [f"{rows:,} rows fetched in {report.seconds:.1f} s: {new:,} new, {quarantined:,} in quarantine"]
+    lines += [f"not fetched: {name}: {_line(error)}" for name, error in report.unavailable]
+    lines += [f"not whole: {_about(part)}" for part in report.parts if part.failure is not None]
+    lines += [f"left out: {part.part}: {part.left_out}" for part in report.parts if part.left_out]
+    if report.interrupted:
+        lines.append("interrupted: what was fetched is kept; the same command goes on from there")
+    return lines
+
+
+def _about(report: PartReport) -> str:
+    said = _line(report.failure)
+    return said if str(report.part) in said else f"{report.part}: {said}"
+
+
+def _line(error: FeedError | None) -> str:
+    """SDKs explain themselves over many lines."""
+    return " ".join(str(error).split())
+
+
+def document(report: FetchReport, exit_code: int) -> dict[str, Any]:
+    """For programs: ``spotctl.prices.fetch/1``."""
+    return {
+        "schema": "spotctl.prices.fetch/1",
+        "exit_code": exit_code,
+        "complete": report.complete,
+        "interrupted": report.interrupted,
+        "seconds": round(report.seconds, 3),
+        "parts": [_fields(part) for part in report.parts],
+        "unavailable": [{"feed": name, "why": _line(error)} for name, error in report.unavailable],
+    }
+
+
+def _fields(report: PartReport) -> dict[str, Any]:
+    return {
+        "cloud": report.part.cloud,
+        "kind": str(report.part.kind),
+        "part": report.part.name,
+        "source": report.part.source,
+        "rows": report.rows,
+        "new": report.new,
+        "known": report.known,
+        "quarantined": report.quarantined,
+        "retries": report.retries,
+        "seconds": round(report.seconds, 3),
+        "done": report.done,
+        "left_out": report.left_out,
+        "failure": None if report.failure is None else _line(report.failure),
+    }

@@ -1,0 +1,145 @@
+"""Says how large a job is, in a plan: its data and model, a clock's work, and what all that rests on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from spotctl.cli.watch import event_text
+from spotctl.engines.model_size import BYTES_PER_VALUE
+from spotctl.job.clock_work import ESTIMATES_WITHIN, WorkSource
+from spotctl.job.input_survey import InputSize
+from spotctl.job.settings import DEFAULT_SPEED, LaunchOptions
+from spotctl.planning.launch_plan import JobPlan
+
+if TYPE_CHECKING:
+    from agileml.api import Counts
+
+SLOWER: Final = 1.5
+"""Times that this computer may be slower than prices pass before a bill is said to suffer."""
+_NOTICEABLE_S: Final = 120.0
+"""By which a run has to last longer for it to be said."""
+_TO_MEASURE: Final = "`spotctl plan --measure` measures it"
+
+
+def lines(plan: JobPlan) -> list[str]:
+    """Returns what is known of the size of the job, for people."""
+    return [*_data(plan.size), *_work(plan), *_gains(plan)]
+
+
+def real_time(plan: JobPlan, speed: float) -> list[str]:
+    """Returns how long a launch would take here; nothing of a program, which takes its own time."""
+    if plan.work.source is WorkSource.RECORDED or not plan.terms.reliable_count:
+        return []
+    return [
+        f"on this computer {event_text.span(plan.ahead.expected_s / speed)} and some seconds, at --speed {speed:g}"
+    ]
+
+
+def fields(plan: JobPlan) -> dict[str, Any]:
+    """Returns the same for programs."""
+    size, work = plan.size, plan.work
+    return {
+        "work_assumed": work.source is WorkSource.ASSUMED,
+        "work_source": work.source.value,
+        "work_range": None if work.range is None else list(work.range),
+        "measured_core_seconds": None if work.measured is None else work.measured.core_seconds,
+        "input": None if size is None else _input(size),
+    }
+
+
+def told_of_speed(plan: JobPlan, options: LaunchOptions) -> list[str]:
+    """Returns what to know where this computer is slower than prices pass: bills are higher then."""
+    ahead, speed = plan.ahead, options.speed
+    told = [] if options.speed_named or speed == DEFAULT_SPEED else [_chosen(plan, speed)]
+    slower = plan.work.slower_here(ahead.work / ahead.expected_s, speed) if ahead.expected_s > 0 else None
+    if slower is None or slower < SLOWER or (slower - 1) * ahead.expected_s < _NOTICEABLE_S:
+        return told
+    larger = plan.work.core_seconds * slower
+    remedy = f"--speed {int(speed / slower)} keeps pace" if speed / slower >= 1 else ""
+    plays = f"local: {{core_seconds_per_clock: {larger:.3g}}} has it play a job that it can"
+    return [
+        *told,
+        f"{plan.terms.job}: this computer computes about {slower:,.3g} times more slowly than prices pass at",
+        f"  --speed {speed:g}: the run lasts longer than planned by as much, and costs more;",
+        f"  {remedy or plays}",
+    ]
+
+
+def _chosen(plan: JobPlan, speed: float) -> str:
+    """Why it is not the usual speed, where nobody named one."""
+    began = plan.work.source is WorkSource.RECORDED
+    why = "at which its run began" if began else "as fast as this computer computes what is planned"
+    return f"{plan.terms.job}: --speed {speed:g}, {why}"
+
+
+def _data(size: InputSize | None) -> list[str]:
+    if size is None:
+        return []
+    counts, files = size.counts, f" in {size.counts.files} files" if size.counts.files > 1 else ""
+    kinds = ", ".join(f"{number:,} {name}s" for name, number in counts.distinct.items())
+    part = "" if counts.rows_read == counts.rows else f" in the first {counts.rows_read:,}"
+    told = f" ({kinds}{part})" if kinds else ""
+    model = event_text.size(size.model_values * BYTES_PER_VALUE)
+    most = "" if size.model_exact else "at most "
+    size_told = f"{event_text.size(counts.size_bytes)}{files}; the model has {most}{model}"
+    return [f"data             {_rows(counts)}{told}, {size_told}"]
+
+
+def _rows(counts: Counts) -> str:
+    """To three digits where they are estimated."""
+    if counts.exact:
+        return f"{counts.rows:,} rows"
+    return f"about {round(counts.rows, 3 - len(str(counts.rows))):,} rows"
+
+
+def _work(plan: JobPlan) -> list[str]:
+    """What a clock is taken for, unless the job file says it and nobody asked to measure it."""
+    work, unit = plan.work, event_text.unit(plan.terms)
+    figure = f"{work.core_seconds:.3g} core-seconds"
+    match work.source:
+        case WorkSource.SAID if work.measured is not None:
+            took = f"{work.measured.core_seconds:.3g} core-seconds of this computer ({_range(plan)})"
+            told = [f"a {unit} takes {took};", f"the job file says {work.core_seconds:g}"]
+        case WorkSource.MEASURED:
+            keep = f"local: {{core_seconds_per_clock: {work.core_seconds:.3g}}}"
+            took = f"a {unit} takes {figure} ({_range(plan)}), as measured here;"
+            told = [took, f"to keep that, write {keep}"]
+        case WorkSource.ESTIMATED:
+            within = f"right within a factor of {ESTIMATES_WITHIN:g}"
+            told = [f"a {unit} is estimated at {figure}, {within};", _TO_MEASURE]
+        case WorkSource.ASSUMED:
+            key = "work" if plan.size is None else "local.core_seconds_per_clock"
+            assumed = f"a {unit} is taken for {work.core_seconds:g} core-seconds, as {key} is not set"
+            told = [assumed, *([] if plan.size is None else [_TO_MEASURE])]
+        case _:
+            told = []
+    return [f"{'' if number else 'work':17}{line}" for number, line in enumerate(told)]
+
+
+def _range(plan: JobPlan) -> str:
+    measured = plan.work.measured
+    return "" if measured is None else f"{measured.low:.3g} to {measured.high:.3g}"
+
+
+def _gains(plan: JobPlan) -> list[str]:
+    """On which machines a program is taken to be less fast than their cores, which nobody may have said."""
+    less = {t.market.instance_type: t for t in plan.terms.spot if t.nu < t.cores}
+    if not less or plan.terms.measure:
+        return []
+    named = ", ".join(f"{kind} for {t.nu:.3g} of its {t.cores} cores" for kind, t in sorted(less.items()))
+    return [f"more cores       {named} are counted; scaling: {{cores, phi or measure}} says what it gains"]
+
+
+def _input(size: InputSize) -> dict[str, Any]:
+    counts = size.counts
+    return {
+        "files": counts.files,
+        "bytes": counts.size_bytes,
+        "columns": list(counts.columns),
+        "rows": counts.rows,
+        "rows_exact": counts.exact,
+        "rows_read": counts.rows_read,
+        "distinct_in_rows_read": dict(counts.distinct),
+        "model_bytes": size.model_values * BYTES_PER_VALUE,
+        "model_exact": size.model_exact,
+    }

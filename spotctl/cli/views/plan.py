@@ -1,0 +1,189 @@
+"""The plan: what would be bought now, at which prices, what else was weighed, and what it should come to."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any, Final
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from pricing_data.formats.quality import Finding
+from pricing_data.formats.traces import Recording
+from pricing_data.model.units import Seconds, UsdPerHour, format_instant
+from spotctl.cli.json_lines import public
+from spotctl.cli.views import candidates, expectation, job_size, setbacks
+from spotctl.cli.watch import event_text
+from spotctl.control.bidding import ReliableAt, may_be_on_spot
+from spotctl.control.run_spec import Keeping, Terms
+from spotctl.planning.launch_plan import JobPlan
+
+_MARKETS_NAMED: Final = 5
+
+
+def picture(plan: JobPlan, data: str | None, speed: float) -> RenderableType:
+    """For people: what would be bought, the alternatives to the first purchase, what to expect.
+
+    ``data``: which columns of the input are read as what. ``speed``: at which a launch would go.
+    """
+    terms = plan.terms
+    warnings = (*set_aside(plan), *candidates.unknowns(plan), *setbacks.warnings(plan))
+    return Group(
+        Text.assemble(
+            (terms.job, "bold"), f"  prices: {terms.prices}, {terms.rules.name} rules, {terms.strategy}"
+        ),
+        Text(f"starts {format_instant(terms.start)}, the prices' own time{_again(plan)}", style="dim"),
+        *([] if data is None else [Text(f"reads {data}", style="dim")]),
+        *(Text(line, style="yellow") for line in warnings),
+        Text(""),
+        _steps(plan),
+        *candidates.picture(plan),
+        Text(""),
+        *_expected(plan, speed),
+    )
+
+
+def _expected(plan: JobPlan, speed: float) -> list[Text]:
+    told = expectation.cost_and_finish(plan)
+    if not math.isfinite(plan.ahead.expected_s):
+        return [*(Text(line, style="bold") for line in told), *(Text(line) for line in job_size.lines(plan))]
+    here = job_size.real_time(plan, speed)
+    return [Text(line) for line in (*told, *here, *job_size.lines(plan), *expectation.limits(plan))]
+
+
+def _steps(plan: JobPlan) -> Table:
+    """What would be done, one thing after the other; long lines go on below their beginning."""
+    steps = Table.grid(padding=(0, 3))
+    steps.add_column(no_wrap=True)
+    steps.add_column(overflow="fold")
+    for number, said in enumerate((*_reliable(plan), *(one.why for one in plan.ahead.decisions))):
+        steps.add_row("then" if number else "first", Text(said))
+    return steps
+
+
+def _reliable(plan: JobPlan) -> list[str]:
+    """What is had before anything is decided; nothing where checkpoints take the place of it."""
+    terms, at = plan.terms, plan.reliable
+    if not terms.reliable_count:
+        return []
+    if at is None:
+        return ["wait for a market that has a machine to keep the model: on demand it would cost more"]
+    machines = event_text.machines(terms.reliable_count, at.market)
+    if at.bid is None:
+        return [f"{machines}, on-demand at {_rate(at.price)}{_may_be_cheaper(terms)}"]
+    return [
+        f"{machines}, on spot at {_rate(at.price)} (on demand ${event_text.price(terms.reliable.on_demand)}), to "
+        f"keep the model. {_reliable_risk(at)}"
+    ]
+
+
+def _may_be_cheaper(terms: Terms) -> str:
+    """What a job without checkpoints could do about its dearest machine."""
+    if terms.keeps is not None or not may_be_on_spot(replace(terms, keeps=Keeping(10, Seconds(0.0)))):
+        return ""
+    return "; with checkpoint: {store: FOLDER, every: 10} it may run on spot"
+
+
+def _reliable_risk(at: ReliableAt) -> str:
+    """What is risked by keeping the model on a machine that may be taken."""
+    if at.losses_per_hour < 0.001:
+        often = "Hardly ever taken; if it is"
+    else:
+        often = f"Taken about once in {1 / at.losses_per_hour:.0f} hours; then"
+    return (
+        f"{often}, all machines end and the job begins again from its newest checkpoint, which costs about "
+        f"${at.loss:.2f} each time."
+    )
+
+
+def document(plan: JobPlan) -> dict[str, Any]:
+    """For programs: ``spotctl.plan/1``."""
+    terms, ahead = plan.terms, plan.ahead
+    return {
+        "schema": "spotctl.plan/1",
+        "job": terms.job,
+        "prices": terms.prices,
+        "rules": terms.rules.name,
+        "start": format_instant(terms.start),
+        "reproduce": _reproduce(plan),
+        "reliable": {"count": terms.reliable_count, **public(terms.reliable), **_reliable_at(plan)},
+        "work": ahead.work,
+        "core_seconds_per_clock": terms.core_seconds_per_clock,
+        **job_size.fields(plan),
+        **expectation.fields(plan),
+        "setbacks": setbacks.fields(plan.setbacks),
+        "price_rows": {"read": plan.recording.rows_read, "quarantined": plan.recording.rows_quarantined},
+        "markets_left_out": _left_out(plan),
+        **candidates.fields(plan),
+        "price_findings": public(plan.recording.findings, tuple[Finding, ...]),
+        "decisions": [public(decision) for decision in ahead.decisions],
+    }
+
+
+def _reliable_at(plan: JobPlan) -> dict[str, Any]:
+    """Where reliable machines would run; ``bid`` is null on demand, ``runs_at`` where none can be had."""
+    at = plan.reliable
+    if at is None:
+        return {"runs_at": None, "bid": None, "losses_per_hour": 0.0, "loss": None}
+    return {
+        "runs_at": str(at.market),
+        "bid": at.bid,
+        "losses_per_hour": at.losses_per_hour,
+        "loss": event_text.estimate(at.loss) if at.bid is not None else None,
+    }
+
+
+def set_aside(plan: JobPlan) -> list[str]:
+    """What of the prices is not used: nothing of a flawless file, a line for each flaw of another."""
+    return [*_rows_set_aside(plan.recording), *_markets_set_aside(plan)]
+
+
+def _rows_set_aside(recording: Recording) -> list[str]:
+    if not recording.rows_quarantined:
+        return []
+    lines = [f"{recording.rows_quarantined} of {recording.rows_read} price rows are not used:"]
+    for finding in recording.findings:
+        if finding.kind.quarantines:
+            example = f", first line {finding.examples[0].line}" if finding.examples else ""
+            lines.append(f"  {finding.count} x {finding.kind}{example}")
+    return lines
+
+
+def _markets_set_aside(plan: JobPlan) -> list[str]:
+    left = _left_out(plan)
+    if not left:
+        return []
+    named = ", ".join(left[:_MARKETS_NAMED]) + (", ..." if len(left) > _MARKETS_NAMED else "")
+    whose = "its type or its price" if len(left) == 1 else "their types or their prices"
+    return [f"not used, as the catalogue does not know {whose} on demand: {named}"]
+
+
+def _left_out(plan: JobPlan) -> list[str]:
+    """Markets that the job allows and the prices have, and no decision may weigh."""
+    return [
+        str(market) for market in sorted(plan.recording.series.keys() - {t.market for t in plan.terms.spot})
+    ]
+
+
+def _again(plan: JobPlan) -> str:
+    """How a start that follows from the clock is had again; nothing where it was named."""
+    return f"; again with {_reproduce(plan)}" if plan.start_follows_clock else ""
+
+
+def start_told(plan: JobPlan) -> list[str]:
+    """The start that follows from the clock, and how to have it again; nothing where it was named."""
+    if not plan.start_follows_clock:
+        return []
+    terms = plan.terms
+    return [f"{terms.job}: starts {format_instant(terms.start)}, as the clock says{_again(plan)}"]
+
+
+def _reproduce(plan: JobPlan) -> str:
+    """The options with which the same start is had again, whatever the clock says."""
+    return f"--trace-start {format_instant(plan.terms.start)} --seed {plan.terms.seed}"
+
+
+def _rate(price: UsdPerHour) -> str:
+    return f"${event_text.price(price)} per hour each"

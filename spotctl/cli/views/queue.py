@@ -1,0 +1,326 @@
+"""Queues as people and programs see them: the plan, the list, the end, and the menu of policies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from bidbrain.cluster.lease import Lease
+from bidbrain.cluster.policies.registry import MENU
+from bidbrain.performance.throughput_completion import Estimate, Source
+from pricing_data.model.units import format_instant, format_micros
+from spotctl.cli.views import job_size
+from spotctl.cli.watch import event_text
+from spotctl.job.settings import WorldKind
+from spotctl.queue.lifecycle.status import Row, Standing, Status
+from spotctl.queue.planning import QueuePlan
+from spotctl.queue.spec import QueueSettings
+
+
+def _again(found: QueuePlan, settings: QueueSettings) -> str:
+    """How a start that follows from the clock is had again; nothing where it was named."""
+    named = settings.options.prices.start is not None
+    return "" if named else f"; again with --trace-start {format_instant(found.start)}"
+
+
+def too_fast(found: QueuePlan, settings: QueueSettings) -> list[str]:
+    """Says of which jobs bills would be too high, as prices pass faster than this computer computes."""
+    if settings.options.world is not WorldKind.LOCAL:
+        return []
+    jobs = {name: times for name, times in found.slower.items() if times > job_size.SLOWER}
+    if not jobs:
+        return []
+    speed, most = settings.options.speed, max(jobs.values())
+    told = (
+        f"{', '.join(jobs)}: this computer computes up to {most:,.3g} times more slowly than prices pass at"
+    )
+    keeps = f"--speed {int(speed / most)} keeps pace" if speed >= most else "--speed 1 comes nearest"
+    return [
+        told,
+        f"  --speed {speed:g}, with all machines that a job may have: runs last longer, and cost more;",
+        f"  {keeps}, and a larger local.core_seconds_per_clock has it play a job that it can",
+    ]
+
+
+def plan(found: QueuePlan, settings: QueueSettings) -> RenderableType:
+    """What would be promised, and what the first round would give."""
+    spec = settings.spec
+    budget = "none" if spec.budget is None else event_text.money(spec.budget)
+    head = Text(f"{spec.name}  prices: {found.prices}, {spec.policy.name}", style="bold")
+    sure = {f"{rate.error:.0%}" for of in found.rates.values() for rate in of.values()}
+    about = [
+        f"starts {format_instant(found.start)}, the prices' own time{_again(found, settings)}",
+        f"a round every {event_text.span(spec.round_s)}; budget {budget}",
+        f"machines at once: {_quotas(found, settings)}",
+        f"speeds by type: the catalogue's ± {' or '.join(sorted(sure))}, until each job shows its own",
+    ]
+    about += too_fast(found, settings)
+    if found.unused:
+        about.append(f"No job of this queue may use {', '.join(found.unused)}: the quota means nothing.")
+    about += [
+        f"All {count} x {pool} are kept for promises: nobody can lease one until a promised job has ended, "
+        "and such a job begins on demand when it must."
+        for pool, count in settings.spec.quotas.items()
+        if found.leasable[pool] <= 0
+    ]
+    table = _table("job", "first lease", "share of time", "deadline", "put aside")
+    for name in found.admission.judged:
+        table.add_row(
+            name,
+            _lease(found, name),
+            _share(found.first.shares.get(name)),
+            _deadline(found, name),
+            "-" if (amount := found.admission.allowances.get(name)) is None else event_text.money(amount),
+        )
+    for name in found.waiting:
+        table.add_row(name, "waits", "-", f"after {', '.join(found.members[name].after)}", "-")
+    return Group(head, *(Text(line) for line in about), Text(), table)
+
+
+def _quotas(found: QueuePlan, settings: QueueSettings) -> str:
+    """Each quota, and what leases can be of where some of it is kept for promises."""
+    told = []
+    for pool, count in settings.spec.quotas.items():
+        left = max(found.leasable[pool], 0)
+        told.append(f"{count} x {pool}" + ("" if left == count else f" ({left} to lease, the rest kept)"))
+    return ", ".join(told) or "no quotas"
+
+
+def plan_object(found: QueuePlan, settings: QueueSettings) -> dict[str, Any]:
+    """``spotctl.queue-plan/1``."""
+    return {
+        "schema": "spotctl.queue-plan/1",
+        "queue": settings.spec.name,
+        "policy": settings.spec.policy.name,
+        "starts": format_instant(found.start),
+        "prices": found.prices,
+        "jobs": [
+            {
+                "job": name,
+                "promised": one.made,
+                "why_not_promised": one.why or None,
+                "reserved": dict(one.reserved or {}),
+                "put_aside": None
+                if (kept := found.admission.allowances.get(name)) is None
+                else format_micros(kept),
+                "shares": dict(found.first.shares.get(name, {})),
+                "first_lease": None if (lease := found.first.leases.get(name)) is None else lease.count,
+                "markets": [] if lease is None else [str(market) for market in lease.markets],
+                "rates": _rates(found.rates[name]),
+                "slower_here": found.slower.get(name),
+            }
+            for name, one in found.admission.judged.items()
+        ],
+        "waiting": list(found.waiting),
+        "leasable": dict(found.leasable),
+        "unused_quotas": list(found.unused),
+        "never": dict(found.admission.never),
+    }
+
+
+def _lease(found: QueuePlan, name: str) -> str:
+    lease = found.first.leases.get(name)
+    return "nothing" if lease is None else _leased(lease)
+
+
+def _share(shares: Mapping[str, float] | None) -> str:
+    return f"{sum(shares.values()):.0%}" if shares else "-"
+
+
+def _deadline(found: QueuePlan, name: str) -> str:
+    one = found.admission.judged[name]
+    if one.terms.deadline_s is None:
+        return "none"
+    limit = event_text.span(one.terms.deadline_s)
+    if one.made:
+        kept = ", ".join(f"{count} x {pool}" for pool, count in (one.reserved or {}).items())
+        return f"{limit} is promised: {kept} on demand kept for it"
+    return f"{limit} CANNOT BE PROMISED: {one.why}"
+
+
+# ---- while and after it runs ---------------------------------------------------------------------
+
+
+def list_table(found: Standing) -> RenderableType:
+    """A line for each job, then what went wrong with one, then the queue, then measured speeds."""
+    table = _table("job", "state", "ran", "due", "machines", "done", "cost", "deadline", "finish")
+    for row in found.rows:
+        served = row.served
+        table.add_row(
+            row.job,
+            f"waits for {', '.join(row.after)}" if row.after else row.state,
+            f"{served.got / served.whole:.0%}" if served.whole else "-",
+            f"{served.due / served.whole:.0%}" if served.whole else "-",
+            "-" if row.lease is None else f"{_leased(row.lease)} until {format_instant(row.lease.until)}",
+            "-" if row.done is None else f"{row.done:.0%}",
+            "?" if row.cost is None else event_text.money(row.cost),
+            _in_time(row),
+            "-" if row.finish is None else format_instant(row.finish),
+        )
+    wrong = [f"{row.job}: {row.why}" for row in found.rows if row.exit_code]
+    shown = [
+        f"{row.job} on {kind}: {rate.steps_per_s:.3g} core-seconds a second, give or take {rate.error:.0%}"
+        for row in found.rows
+        for kind, rate in row.rates.items()
+        if rate.source is Source.MEASURED
+    ]
+    of = "" if found.budget is None else f" of {event_text.money(found.budget)}"
+    cost = f"{event_text.money(found.cost)}{of}"
+    foot = Text(f"{found.queue}, {found.policy}: {_STATUS[found.status]}; {cost}", style="bold")
+    jobs = table if found.rows else Text("no jobs")
+    return Group(jobs, *map(Text, wrong), foot, *(Text(line, style="dim") for line in shown))
+
+
+_STATUS: Final = {
+    Status.NOT_BEGUN: "has not begun",
+    Status.RUNNING: "runs",
+    Status.STOPPED: "nobody runs it, and `spotctl queue run` goes on with it",
+    Status.ENDED: "has ended",
+}
+
+
+def _in_time(row: Row) -> str:
+    """What was promised of its deadline, and what became of it."""
+    if row.kept is not None:
+        return "kept" if row.kept else "missed"
+    if row.deadline is None or row.exit_code is not None:
+        return "-"
+    word = "promised" if row.promised else "not promised"
+    return f"{word}, {format_instant(row.deadline)}"
+
+
+def listed(found: Standing) -> dict[str, Any]:
+    """``spotctl.queue-list/1``."""
+    return {
+        "schema": "spotctl.queue-list/1",
+        "queue": found.queue,
+        "run": None if found.run is None else found.run.id,
+        "running": found.status is Status.RUNNING,
+        "status": found.status.value,
+        "policy": found.policy,
+        "rounds": found.rounds,
+        "budget": None if found.budget is None else format_micros(found.budget),
+        "cost": format_micros(found.cost),
+        "jobs": [_row(row) for row in found.rows],
+    }
+
+
+def _row(row: Row) -> dict[str, Any]:
+    whole = row.served.whole
+    return {
+        "job": row.job,
+        "run": row.run,
+        "state": row.state,
+        "after": list(row.after),
+        "share": row.share,
+        "share_received": round(row.served.got / whole, 6) if whole else None,
+        "share_due": round(row.served.due / whole, 6) if whole else None,
+        "machines": None if row.lease is None else _leased(row.lease),
+        "lease": None if row.lease is None else _lease_object(row.lease),
+        "done": row.done,
+        "cost": None if row.cost is None else format_micros(row.cost),
+        "promised": row.promised,
+        "why_not_promised": row.why_not or None,
+        "deadline": None if row.deadline is None else format_instant(row.deadline),
+        "deadline_kept": row.kept,
+        "finish": None if row.finish is None else format_instant(row.finish),
+        "exit_code": row.exit_code,
+        "why": row.why or None,
+        "rates": _rates(row.rates),
+    }
+
+
+def _leased(lease: Lease) -> str:
+    return f"{lease.count} x {' or '.join(sorted({market.instance_type for market in lease.markets}))}"
+
+
+def _lease_object(lease: Lease) -> dict[str, Any]:
+    markets = [str(market) for market in lease.markets]
+    return {"count": lease.count, "markets": markets, "until": format_instant(lease.until)}
+
+
+def _rates(found: Mapping[str, Estimate]) -> dict[str, Any]:
+    """By instance type: what one machine does, how sure that is, and how it is known."""
+    return {
+        kind: {
+            "core_seconds_per_second": round(rate.steps_per_s, 4),
+            "relative_error": round(rate.error, 4),
+            "source": rate.source.value,
+        }
+        for kind, rate in found.items()
+    }
+
+
+def ended(final: Mapping[str, Any]) -> RenderableType:
+    """The table under which a queue ends."""
+    table = _table("job", "ended", "took", "cost", "on demand", "evictions", "deadline")
+    for job in final["jobs"]:
+        if job["run"] is None:
+            table.add_row(job["job"], job["why"], "-", "-", "-", "-", "-")
+            continue
+        baseline = None if job["savings_fraction"] is None else job["cost"]["on_demand_baseline"]
+        table.add_row(
+            job["job"],
+            _how(job),
+            event_text.span(job["sim_seconds"]),
+            f"${job['cost']['total']}",
+            "-" if baseline is None else f"${baseline}",
+            str(job["evictions"]),
+            _ended_in_time(job),
+        )
+    cost = final["cost"]
+    saved = final["savings_fraction"]
+    beside = f"; the cheaper way on demand ${cost['on_demand_baseline']}"
+    rest_of = f", without ${final['not_compared']} of other jobs" if float(final["not_compared"]) else ""
+    against = "" if saved is None else f"{beside}: {event_text.savings(saved)}{rest_of}"
+    total = f"${cost['total']} = ${cost['spot']} spot + ${cost['on_demand']} on-demand{against}"
+    held = final["held_seconds"]
+    waited = f", {held:.1f} s held for machines to be ready" if held else ""
+    took = f"{event_text.span(final['sim_seconds'])} of the prices' time, {final['rounds']} rounds{waited}"
+    left = final["instances_left"]
+    rest = f"; {left} MACHINES LEFT, `spotctl gc` ends them" if left else ""
+    return Group(table, Text(f"{total}  ({took}{rest})", style="bold"), Text(event_text.NOMINAL, style="dim"))
+
+
+def _how(job: Mapping[str, Any]) -> str:
+    told = event_text.ending(job["state"], job["why"])
+    return told if job["died_of"] is None else f"{told}; {event_text.died_of(job['died_of'], job['job'])}"
+
+
+def _ended_in_time(job: Mapping[str, Any]) -> str:
+    if not job["promised"] and not job["why_not_promised"]:
+        return "-"
+    word = "promised" if job["promised"] else "not promised"
+    if job["state"] != "done":
+        return word
+    return f"{word}, {'missed' if job['exit_code'] else 'kept'}"
+
+
+# ---- policies ------------------------------------------------------------------------------------
+
+
+def menu_table() -> Table:
+    table = _table("policy", "does", "can be told")
+    for offered in MENU.values():
+        told = "; ".join(f"{name}: {meaning}" for name, meaning in offered.takes.items())
+        table.add_row(offered.name, offered.does, told or "-")
+    return table
+
+
+def menu() -> dict[str, Any]:
+    """``spotctl.policies/1``."""
+    return {
+        "schema": "spotctl.policies/1",
+        "policies": [{"name": o.name, "does": o.does, "parameters": dict(o.takes)} for o in MENU.values()],
+    }
+
+
+def _table(*titles: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for number, title in enumerate(titles):
+        table.add_column(title, no_wrap=number == 0)
+    return table

@@ -1,0 +1,131 @@
+"""Current prices and histories, each with source and age, for people and for programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from rich.console import RenderableType
+from rich.table import Table
+
+from pricing_data.model.market import Series
+from pricing_data.model.units import Instant, format_instant
+from spotctl.cli import json_lines
+from spotctl.cli.options import ReportFormat
+from spotctl.cli.views.advice import age
+from spotctl.cli.watch import event_text
+from spotctl.prices.quotes import Quote
+
+_COLUMNS: Final = ("time_utc", "cloud", "region", "zone", "instance_type", "price_usd_hour", "source")
+
+
+def picture(quotes: Sequence[Quote], now: Instant) -> RenderableType:
+    """A line for each market."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("market", no_wrap=True)
+    for title in ("$/h", "since", "age", "rows"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("from", no_wrap=True)
+    table.add_column("")
+    for quote in quotes:
+        table.add_row(
+            str(quote.market),
+            "-" if quote.price is None else event_text.price(quote.price),
+            format_instant(quote.since),
+            age(quote.age_s(now)),
+            f"{quote.rows:,}",
+            quote.source,
+            _remarks(quote, now),
+        )
+    return table
+
+
+def warnings(quotes: Sequence[Quote], now: Instant) -> list[str]:
+    """What to know of all of them."""
+    if not quotes:
+        return ["no prices yet: `spotctl prices fetch` or `spotctl prices import FILE` brings some"]
+    stale = sum(quote.stale(now) for quote in quotes)
+    if not stale:
+        return []
+    return [f"stale: {stale} of {len(quotes)} prices are older than they should be; `spotctl prices fetch`"]
+
+
+def _remarks(quote: Quote, now: Instant) -> str:
+    approximate = "times are approximate" if quote.approximate else ""
+    return "; ".join(filter(None, ("stale" if quote.stale(now) else "", quote.doubt, approximate)))
+
+
+def document(quotes: Sequence[Quote], now: Instant) -> dict[str, Any]:
+    """For programs: ``spotctl.prices.show/1``."""
+    return {"schema": "spotctl.prices.show/1", "prices": [fields(quote, now) for quote in quotes]}
+
+
+def fields(quote: Quote, now: Instant) -> dict[str, Any]:
+    """One quote as JSON."""
+    return {
+        "cloud": quote.market.cloud,
+        "region": quote.market.region,
+        "zone": quote.market.zone,
+        "instance_type": quote.market.instance_type,
+        "price": None if quote.price is None else f"{quote.price:.6f}",
+        "since": format_instant(quote.since),
+        "observed": format_instant(quote.observed),
+        "age_seconds": quote.age_s(now),
+        "stale": quote.stale(now),
+        "first": format_instant(quote.first),
+        "rows": quote.rows,
+        "source": quote.source,
+        "sources": list(quote.sources),
+        "semantics": str(quote.semantics),
+        "approximate": quote.approximate,
+        "doubt": quote.doubt or None,
+    }
+
+
+# ---- histories ----------------------------------------------------------------------------------
+
+
+def origin(quote: Quote, now: Instant) -> list[str]:
+    """Where a history is from, how old its end is, and what else to know."""
+    said = (
+        f"{quote.market}: {quote.source}, a{'n' if quote.semantics[0] in 'aeiou' else ''} {quote.semantics}"
+    )
+    lines = [f"{said}; last seen {age(quote.age_s(now))} ago"]
+    others = [source for source in quote.sources if source != quote.source]
+    if others:
+        lines.append(f"where it is silent: {', '.join(others)}")
+    return lines + ([f"warning: {_remarks(quote, now)}"] if _remarks(quote, now) else [])
+
+
+def history(quote: Quote, steps: Series) -> RenderableType:
+    """Every step and how long it held; people can count days better than seconds."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("from (UTC)", no_wrap=True)
+    for title in ("$/h", "for"):
+        table.add_column(title, justify="right", no_wrap=True)
+    ends = [*steps.times[1:].tolist(), max(quote.observed, *steps.times[-1:].tolist())]
+    for begin, price, end in zip(steps.times.tolist(), steps.prices.tolist(), ends, strict=True):
+        table.add_row(format_instant(Instant(begin)), event_text.price(price), age(end - begin))
+    return table
+
+
+def history_text(quote: Quote, steps: Series, form: ReportFormat, now: Instant) -> str:
+    """As CSV, or as one JSON object: ``spotctl.prices.history/1``."""
+    rows = list(_steps(steps))
+    if form is ReportFormat.JSON:
+        listed = [{"time": at, "price": f"{price:.6f}"} for at, price in rows]
+        about = {"schema": "spotctl.prices.history/1", **fields(quote, now)}
+        return json_lines.document({**about, "steps": listed})
+    market, text = quote.market, io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(_COLUMNS)
+    names = (market.cloud, market.region, market.zone, market.instance_type)
+    writer.writerows((at, *names, event_text.price(price), quote.source) for at, price in rows)
+    return text.getvalue().rstrip("\n")
+
+
+def _steps(steps: Series) -> Iterator[tuple[str, float]]:
+    for at, price in zip(steps.times.tolist(), steps.prices.tolist(), strict=True):
+        yield format_instant(Instant(at)), price

@@ -1,0 +1,155 @@
+"""The report: as a table for people, as CSV, as JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter
+from typing import Any, Final
+
+from pricing_data.model.units import HOUR_S, MicroUsd, format_micros
+from spotctl.cli import amounts, json_lines
+from spotctl.cli.text_tables import Rows
+from spotctl.report.groupings import By
+from spotctl.report.groups import Group, Summaries, grouped, time_zone, total
+from spotctl.report.summary import MONEY
+
+_RUNS_NAMED: Final = 5
+
+
+def table(runs: Summaries, by: By) -> Rows:
+    """For people: hours, and dollars to the last digit so that rows add up, with the total below."""
+    whole = total(runs)
+    titles = ("runs", "spot h", "free h", "on-demand h", "spot", "on-demand", "egress", "total", "refunded")
+    compared = ("as fast", "cheapest", "saved", "evictions", "machines taken", "redone")
+    return Rows(
+        titles=(by.value, *titles, *compared),
+        rows=[_cells(group) for group in grouped(runs, by)],
+        left=1,
+        total=_cells(whole),
+        notes=(
+            *(amounts.NOMINAL, amounts.BASELINES),
+            *(*_zone(runs, by), *_uncompared(whole), *_open(whole)),
+        ),
+    )
+
+
+def _zone(runs: Summaries, by: By) -> list[str]:
+    """Which days are meant."""
+    zone = _time_zone(runs)
+    if by not in (By.DAY, By.MONTH) or zone is None:
+        return []
+    return [f"{by.value}s are those on which runs began, in the time zone of this computer ({zone})"]
+
+
+def _time_zone(runs: Summaries) -> str | None:
+    """In which the newest run began."""
+    return time_zone(max(run.began for run in runs.values())) if runs else None
+
+
+def _uncompared(whole: Group) -> list[str]:
+    """What was paid that no savings are counted on, by reason."""
+    lines = []
+    for reason, count in Counter(whole.uncompared_runs.values()).items():
+        runs = [run for run, why in whole.uncompared_runs.items() if why == reason]
+        named = ", ".join(runs[:_RUNS_NAMED]) + (", ..." if count > _RUNS_NAMED else "")
+        lines.append(f"  {amounts.counted(count, 'run')}: {reason}: {named}")
+    if not lines:
+        return []
+    return [f"saved: without {amounts.exact(whole.uncompared)}, which is cost without a saving:", *lines]
+
+
+def _open(whole: Group) -> list[str]:
+    """What to know of a sum that is none yet."""
+    if not whole.unfinished:
+        return []
+    have = "1 run has" if whole.unfinished == 1 else f"{whole.unfinished} runs have"
+    return [f"{have} not ended: the bill is as of the last entry on record; `spotctl status` shows which"]
+
+
+def plain_table(runs: Summaries, by: By) -> str:
+    """``table`` as text."""
+    return table(runs, by).text()
+
+
+def rows_csv(runs: Summaries, by: By) -> str:
+    """One line a group, no total: whoever reads it can add."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(_fields(total(runs), by)), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(_fields(group, by) for group in grouped(runs, by))
+    return text.getvalue().rstrip("\n")
+
+
+def document(runs: Summaries, by: By) -> str:
+    """One JSON object."""
+    rows = [_fields(group, by) for group in grouped(runs, by)]
+    whole = total(runs)
+    return json_lines.document(
+        {
+            "schema": "spotctl.report/1",
+            "by": by.value,
+            "money": MONEY,
+            "rows": rows,
+            "total": _fields(whole, by),
+            "runs_not_compared": dict(whole.uncompared_runs),
+            "time_zone": _time_zone(runs),
+        }
+    )
+
+
+def _fields(group: Group, by: By) -> dict[str, Any]:
+    return {
+        by.value: group.key,
+        "runs": group.runs,
+        "runs_unfinished": group.unfinished,
+        "spot_seconds": group.paid_s,
+        "free_seconds": group.free_s,
+        "on_demand_seconds": group.on_demand_s,
+        "spot": format_micros(group.spot),
+        "on_demand": format_micros(group.on_demand),
+        "egress": format_micros(group.egress),
+        "total": format_micros(group.total),
+        "refunded": format_micros(group.refunded),
+        "on_demand_baseline": None if group.baseline is None else format_micros(group.baseline),
+        "on_demand_as_fast": None if group.as_fast is None else format_micros(group.as_fast),
+        "on_demand_cheapest": None if group.cheapest is None else format_micros(group.cheapest),
+        "not_compared": None if group.clocks_redone is None else format_micros(group.uncompared),
+        "savings_fraction": None if group.savings is None else round(group.savings, 6),
+        "evictions": group.evictions,
+        "instances_evicted": group.evicted,
+        "clocks_redone": group.clocks_redone,
+        "seconds_redone": group.seconds_redone,
+    }
+
+
+def _cells(group: Group) -> tuple[str, ...]:
+    hours = (f"{seconds / HOUR_S:.2f}" for seconds in (group.paid_s, group.free_s, group.on_demand_s))
+    sums = (
+        amounts.exact(a) for a in (group.spot, group.on_demand, group.egress, group.total, group.refunded)
+    )
+    return (
+        group.key,
+        str(group.runs),
+        *hours,
+        *sums,
+        _or_dash(group.as_fast),
+        _or_dash(group.cheapest),
+        "-" if group.savings is None else f"{group.savings:.1%}",
+        str(group.evictions),
+        str(group.evicted),
+        _redone(group),
+    )
+
+
+def _redone(group: Group) -> str:
+    """Clocks and steps, and for how long programs ran for nothing."""
+    if group.clocks_redone is None:
+        return "-"
+    return f"{group.clocks_redone}" + (
+        f" + {amounts.span(group.seconds_redone)}" if group.seconds_redone else ""
+    )
+
+
+def _or_dash(amount: MicroUsd | None) -> str:
+    return "-" if amount is None else amounts.exact(amount)

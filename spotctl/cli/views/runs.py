@@ -1,0 +1,64 @@
+"""Runs as ``status`` and ``wait`` show them: a line each, or JSON. Imports nothing that decides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from pricing_data.model.units import MicroUsd
+from spotctl.cli import amounts
+from spotctl.cli.text_tables import Rows
+from spotctl.records.run import Run, replays
+from spotctl.records.run_history import UNATTENDED
+from spotctl.report.summary import RunSummary
+
+_UNATTENDED: Final = 1
+"""Exit code for a run that never ended, and that no process looks after now."""
+
+
+def none_yet() -> str:
+    """What to say where there are no runs; whoever replayed some is told where they are."""
+    told = "no runs yet; `spotctl launch JOB.yaml` begins one"
+    kept = replays()
+    return f"{told}. Replays are kept apart, in SPOTCTL_HOME={kept.root}" if kept.all() else told
+
+
+def table(runs: Mapping[Run, RunSummary]) -> Rows:
+    """A line for each."""
+    figures = ("stage", "machines", "progress", "objective", "cost", "saved", "evictions")
+    cells = [_cells(run, summary) for run, summary in runs.items()]
+    return Rows(("job", "run", "state", *figures), cells, left=3)
+
+
+def status(runs: Iterable[RunSummary]) -> dict[str, Any]:
+    """For programs: ``spotctl.status/1``."""
+    return {"schema": "spotctl.status/1", "runs": [dict(summary.status) for summary in runs]}
+
+
+def exit_code(summary: RunSummary) -> int:
+    """What ``launch`` ended with."""
+    code = summary.status["exit_code"]
+    return _UNATTENDED if code is None else int(code)
+
+
+def _doing(found: Mapping[str, Any]) -> str:
+    """What it does or came to, and whether that is without a terminal."""
+    goes_on = found["exit_code"] is None and found["state"] != UNATTENDED
+    return f"{found['state']}, detached" if found["background"] and goes_on else str(found["state"])
+
+
+def _cells(run: Run, summary: RunSummary) -> tuple[str, ...]:
+    found = summary.status
+    savings, objective = found["savings_fraction"], found["objective"]
+    return (
+        run.name,
+        run.id,
+        _doing(found),
+        str(found["stage"]),
+        str(sum(len(allocation["instances"]) for allocation in found["footprint"])),
+        summary.progress,
+        "-" if objective is None else f"{objective:.6g}",
+        amounts.money(MicroUsd(summary.total)),
+        "-" if savings is None else f"{savings:.1%}",
+        str(found["evictions"]),
+    )

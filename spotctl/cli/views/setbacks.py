@@ -1,0 +1,66 @@
+"""Says before the start what evictions would cost a command: for a plan, and above a launch."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pricing_data.model.units import micros
+from spotctl.cli.watch import event_text
+from spotctl.planning.eviction_setbacks import Setbacks, matters
+from spotctl.planning.launch_plan import JobPlan
+
+_HARDLY_EVER: Final = 1000
+"""Evictions in a row after which nobody waits for the end of a program."""
+
+
+def warnings(plan: JobPlan) -> list[str]:
+    """Returns lines about a command that keeps nothing, or needs longer to begin than machines last."""
+    found = plan.setbacks
+    if found is None:
+        return []
+    lines = []
+    if found.too_short_lived:
+        lasts, needs = event_text.span(found.life_s), event_text.span(found.setup_s)
+        lines += [
+            f"most of the time would go into beginning: a machine is expected to last {lasts}, and takes",
+            f"  {needs} to boot and begin (local.boot, scaling.sigma, checkpoint.restart);",
+            "  allow other markets, or say objective: {strategy: on-demand}",
+        ]
+    if found.keeps is False:
+        lines += [
+            "the program keeps nothing (checkpoint: off), so an eviction starts it anew:",
+            f"  {_expected(found)};",
+            "  let it write checkpoints (docs/command-jobs.md), or say objective: {strategy: on-demand}",
+        ]
+    elif found.keeps is None and matters(found, plan.ahead):
+        lines += [
+            "if the program keeps nothing, an eviction starts it anew:",
+            f"  {_expected(found)};",
+            "  say checkpoint: {every: 10m} where it writes them, as is assumed here, or checkpoint: off",
+        ]
+    return lines
+
+
+def _expected(found: Setbacks) -> str:
+    lasts = f"a machine is expected to last {event_text.span(found.life_s)}"
+    if found.evictions is None or found.anew_s is None or found.anew_cost is None:
+        return lasts
+    if found.evictions > _HARDLY_EVER:
+        return f"{lasts}, so it would hardly ever end"
+    takes = f"{event_text.span(found.anew_s)} and {event_text.money(micros(found.anew_cost))}"
+    return f"{lasts}, so expected are {found.evictions:.1f} evictions, {takes}"
+
+
+def fields(found: Setbacks | None) -> dict[str, Any] | None:
+    """Returns the same for programs; None of an elastic job."""
+    if found is None:
+        return None
+    return {
+        "keeps_checkpoints": found.keeps,
+        "life_seconds": event_text.finite(found.life_s),
+        "setup_seconds": found.setup_s,
+        "too_short_lived": found.too_short_lived,
+        "evictions_if_anew": None if found.evictions is None else event_text.finite(found.evictions),
+        "seconds_if_anew": None if found.anew_s is None else event_text.finite(found.anew_s),
+        "cost_if_anew": None if found.anew_cost is None else event_text.estimate(found.anew_cost),
+    }

@@ -1,0 +1,50 @@
+"""One run as ``status`` shows it, and what has to be folded for that."""
+
+from __future__ import annotations
+
+from agileml.node.agent.watchdog import Wait
+from pricing_data.model.units import format_instant
+from spotctl.cli.commands.logs import Story
+from spotctl.cli.watch import event_text
+from spotctl.cli.watch.live_view import LiveView
+from spotctl.control.state import State
+from spotctl.records.run import Run
+from spotctl.records.run_history import died_of, lease_ends, waited_s, waits_of
+from spotctl.session import background
+
+
+def picture(run: Run) -> LiveView:
+    """The live view of one run, as of its last entry."""
+    story = Story(run)
+    happened = tuple(story.news())
+    if (cause := died_of(run, story.state)) is not None:
+        happened = (*happened, (story.state.now, event_text.died_of(cause, run.name)))
+    waits, terminal = waiting(run, story.state), _without_terminal(run, story.state)
+    return LiveView(
+        story.state, story.state.now, "", happened, waits, terminal, _without_driver(run, story.state)
+    )
+
+
+def _without_driver(run: Run, state: State) -> str:
+    """What becomes of a run that nobody drives; empty where somebody does, or nothing runs."""
+    ends = lease_ends(run, state)
+    if ends is None:
+        return ""
+    goes_on = f"launch it again to go on, or end it with: spotctl down {run.name}"
+    return f"nobody drives it; what is left of its machines ends itself by {format_instant(ends)}; {goes_on}"
+
+
+def _without_terminal(run: Run, state: State) -> str:
+    """Why it has no terminal, and where its output goes; empty where it has one."""
+    why = background.noted(run) if state.closed is None and run.is_live() else None
+    return f"none, as {why}; its output goes to {background.log_of(run)}" if why else ""
+
+
+def waiting(run: Run, state: State) -> tuple[str, ...]:
+    """Which process takes longer than ever over what, in words."""
+    return tuple(map(_told, waits_of(run, state)))
+
+
+def _told(wait: Wait) -> str:
+    so_long = event_text.span(int(waited_s(wait)))
+    return f"the {wait.process} of {wait.machine}, for {so_long} of real time: {wait.what}"

@@ -1,0 +1,113 @@
+"""The state of the price store, for people and for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from pricing_data.model.units import Instant, format_instant
+from pricing_data.store.findings import StoreFinding
+from spotctl.cli import json_lines
+from spotctl.cli.views.advice import age
+from spotctl.prices.store_status import Corner, Standing
+
+NOTHING: Final = "no prices yet: `spotctl prices fetch` or `spotctl prices import FILE` brings some"
+
+
+def is_empty(found: Standing) -> bool:
+    """Whether the store has nothing at all."""
+    return not (found.corners or found.findings or found.probes or found.lifetimes)
+
+
+def picture(found: Standing, now: Instant) -> RenderableType:
+    """Regions, then who is believed where several speak, then findings."""
+    seen = found.probes + found.lifetimes
+    parts: list[RenderableType] = [_corners(found, now) if found.corners else Text(NOTHING)]
+    if found.rates:
+        parts.append(Text(f"{found.rates:,} published eviction rates"))
+    if seen:
+        parts.append(Text(f"{found.probes:,} probes of capacity, {found.lifetimes:,} lifetimes of machines"))
+    if found.disputes:
+        parts += [
+            Text(""),
+            Text("several sources for one market; where they overlap the first is believed", "bold"),
+        ]
+        parts += [
+            Text(f"{d.markets:,} markets: {d.believed}, then {', '.join(d.others)}") for d in found.disputes
+        ]
+    if found.findings:
+        parts += [Text(""), Text(f"findings; {found.quarantined:,} rows in quarantine", "bold")]
+        parts += [Text(line) for finding in found.findings for line in _lines(finding)]
+    return Group(*parts)
+
+
+def _corners(found: Standing, now: Instant) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("cloud", "region"):
+        table.add_column(title, no_wrap=True)
+    for title in ("markets", "rows", "from", "to", "age", "stale"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("sources")
+    for corner in found.corners:
+        table.add_row(
+            corner.cloud,
+            corner.region,
+            f"{corner.markets:,}",
+            f"{corner.rows:,}",
+            format_instant(corner.first)[:10],
+            format_instant(corner.last)[:10],
+            age(max(now - corner.observed, 0)),
+            f"{corner.stale:,}",
+            "; ".join(_sources(corner)),
+        )
+    return table
+
+
+def _sources(corner: Corner) -> Iterator[str]:
+    for source, markets in corner.believed:
+        yield source if len(corner.believed) == 1 else f"{source} ({markets:,})"
+    if corner.gone:
+        yield f"{corner.gone:,} no longer listed"
+    if corner.doubted:
+        yield f"{corner.doubted:,} in doubt"
+
+
+def _lines(finding: StoreFinding) -> Iterator[str]:
+    fate = "in quarantine" if finding.kind.quarantines else "kept"
+    yield f"{finding.count:,} x {finding.kind} ({fate}), {finding.source}"
+    for example in finding.examples[:3]:
+        yield f"    {example}"
+
+
+def document(found: Standing, now: Instant) -> dict[str, Any]:
+    """For programs: ``spotctl.prices.status/1``."""
+    return {
+        "schema": "spotctl.prices.status/1",
+        "regions": [
+            {
+                **json_lines.public(corner),
+                "age_seconds": max(now - corner.observed, 0),
+                "believed": [{"source": name, "markets": count} for name, count in corner.believed],
+            }
+            for corner in found.corners
+        ],
+        "disputes": [json_lines.public(dispute) for dispute in found.disputes],
+        "eviction_rates": found.rates,
+        "probes": found.probes,
+        "lifetimes": found.lifetimes,
+        "quarantined": found.quarantined,
+        "findings": [
+            {
+                "source": finding.source,
+                "kind": str(finding.kind),
+                "count": finding.count,
+                "quarantined": finding.kind.quarantines,
+                "examples": list(finding.examples),
+            }
+            for finding in found.findings
+        ],
+    }

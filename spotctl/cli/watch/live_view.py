@@ -1,0 +1,235 @@
+"""The live view: what a person who watches a run needs to understand it.
+
+A ``LiveView`` is made of values, so the same picture can be drawn of a run that another process works
+on (``status``). What keeps it on the screen stands in ``observers.py``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Final
+
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from pricing_data.model.units import HOUR_S, Instant, format_instant, later
+from spotctl.cli.watch import event_text
+from spotctl.control.lifecycle import Life
+from spotctl.control.run_spec import Expectation
+from spotctl.control.state import Allocation, Instance, Phase, State
+from spotctl.report.fold import Account, account
+from spotctl.report.status import clocks as clocks
+
+HAPPENED_ROWS: Final = 8
+_STYLES: Final = {Life.PENDING: "yellow", Life.RUNNING: "green", Life.WARNED: "bold red", Life.ENDING: "dim"}
+_PHASES: Final = {
+    Phase.STARTING: "waiting for the reliable machines",
+    Phase.RESTARTING: "releasing the machines, to begin again from the checkpoint",
+    Phase.STOPPING: "saving the model",
+    Phase.CLOSING: "releasing the machines",
+    Phase.CLOSED: "over",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LiveView:
+    """One picture of a run. ``happened``: times and sentences, oldest first; ``waits``: what takes long."""
+
+    state: State
+    now: Instant
+    pace: str
+    """How nominal time passes, in words; empty where nobody knows."""
+    happened: tuple[tuple[Instant, str], ...] = ()
+    waits: tuple[str, ...] = ()
+    terminal: str = ""
+    """What is to be said of it; empty where it has one."""
+    driver: str = ""
+    """What is to be said where nobody drives the run; else empty."""
+
+    def __rich__(self) -> RenderableType:
+        parts: list[RenderableType] = [_header(self), _footprint(self), _title(""), _facts(self)]
+        if self.happened:
+            parts.append(_happened(self.happened))
+        return Group(*parts)
+
+
+def cost(money: Account) -> str:
+    """What a run cost so far, beside what the same work would have cost on demand."""
+    spent = event_text.money(money.spending.total)
+    if money.spending.refunded:
+        spent += (
+            f" ({event_text.money(money.spending.refunded)} came back for hours in which machines were taken)"
+        )
+    if money.baselines is None:
+        return f"{spent}; no work is done yet that on-demand could be compared for"
+    ways = ", ".join(
+        f"{event_text.money(rental.cost)} {event_text.BESIDE[name]}"
+        for name, rental in money.baselines.named.items()
+    )
+    if money.savings is None:
+        return f"{spent}; the same work: {ways}"
+    return f"{spent}, {event_text.savings(money.savings)}; the same work: {ways}"
+
+
+def planned(start: Instant, plan: Expectation) -> str:
+    """What the plan of the launch said."""
+    by = format_instant(later(start, plan.seconds))
+    return f"{event_text.money(plan.cost)} by {by}, {plan.evictions:.1f} evictions"
+
+
+def _header(view: LiveView) -> RenderableType:
+    terms = view.state.terms
+    told = ", ".join(filter(None, (terms.prices, view.pace, f"{terms.rules.name} rules")))
+    when = Text(f"nominal time {format_instant(view.now)}, run {terms.run}", style="dim")
+    return Group(Text.assemble((terms.job, "bold"), f"  prices: {told}"), when)
+
+
+def _footprint(view: LiveView) -> RenderableType:
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
+    for title in ("", "market"):
+        table.add_column(title, no_wrap=True)
+    by_the_hour = view.state.terms.rules.quantum_s >= HOUR_S
+    for title in ("n", "bid", "price", "hour left" if by_the_hour else "runs for", "risk"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("state")
+    for allocation in view.state.allocations.values():
+        if _counts(view.state, allocation):
+            table.add_row(*_row(view, allocation))
+    shown = table if table.row_count else Text("no machines", style="dim")
+    return Group(_title("footprint"), shown)
+
+
+def _counts(state: State, allocation: Allocation) -> bool:
+    """Whether it has machines, or may still get them."""
+    waiting = allocation.refused is None and not allocation.instances
+    return waiting or any(instance.live for instance in state.of(allocation.name))
+
+
+def _row(view: LiveView, allocation: Allocation) -> tuple[Text, ...]:
+    state = view.state
+    live = [instance for instance in state.of(allocation.name) if instance.live]
+    now = (
+        state.terms.tradable(allocation.market).on_demand
+        if allocation.bid is None
+        else state.history.price(allocation.market, view.now)
+    )
+    return (
+        Text(allocation.name),
+        Text(str(allocation.market)),
+        Text(str(len(live) or allocation.count)),
+        Text("-" if allocation.bid is None else event_text.price(allocation.bid)),
+        Text("?" if now is None else event_text.price(now)),
+        Text(_billing(view, allocation, live)),
+        Text("-" if allocation.beta is None else f"{allocation.beta:.3f}"),
+        _standing(allocation, live),
+    )
+
+
+def _billing(view: LiveView, allocation: Allocation, live: list[Instance]) -> str:
+    """What is left of the hour that is paid for; how long it runs where seconds are billed."""
+    state, began = view.state, [i.running_at for i in live if i.running_at is not None]
+    if not began:
+        return "-"
+    if state.terms.rules.quantum_s >= HOUR_S:
+        return event_text.span(state.hour_ends(allocation) - view.now)
+    return event_text.span(view.now - min(began))
+
+
+def _standing(allocation: Allocation, live: list[Instance]) -> Text:
+    if not live:
+        return Text("requested", style="yellow")
+    lives = Counter(instance.life for instance in live)
+    standing = Text(", ").join(Text(f"{n} {life}", style=_STYLES.get(life, "")) for life, n in lives.items())
+    ends = [instance.ends_at for instance in live if instance.ends_at is not None]
+    if ends:
+        standing.append(f", gone {event_text.moment(min(ends))}")
+    return standing.append(", on-demand") if allocation.bid is None else standing
+
+
+def _facts(view: LiveView) -> RenderableType:
+    state = view.state
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold", no_wrap=True)
+    grid.add_column(overflow="fold")
+    grid.add_row("stage", Text(_stage(state)))
+    grid.add_row("progress", _progress(state))
+    if state.checkpoint is not None:
+        clock, folder = state.checkpoint
+        grid.add_row("checkpoint", Text(f"{event_text.unit(state.terms)} {clock} in {folder}"))
+    if view.terminal:
+        grid.add_row("terminal", Text(view.terminal))
+    if view.driver:
+        grid.add_row("unattended", Text(view.driver))
+    for wait in view.waits:
+        grid.add_row("waiting for", Text(wait))
+    grid.add_row("objective", Text(objective(state)))
+    grid.add_row("cost so far", Text(cost(account(state))))
+    if state.terms.expected is not None:
+        grid.add_row("planned", Text(planned(state.terms.start, state.terms.expected)))
+    why = state.last_decision.why if state.last_decision else "none yet"
+    grid.add_row("last decision", Text(why))
+    grid.add_row("next decision", Text(_next_decision(view)))
+    return grid
+
+
+def _stage(state: State) -> str:
+    doing = _PHASES.get(state.phase)
+    if state.phase is Phase.STARTING and not state.allocations:
+        return "getting its input ready"
+    if state.terms.checkpoints is not None and doing is None:
+        return "a program that checkpoints" if any(state.at_work()) else "waiting for a machine"
+    return doing if doing else f"{state.stage}: {event_text.STAGES[state.stage]}"
+
+
+def _progress(state: State) -> RenderableType:
+    share = done(state)
+    row = Table.grid(padding=(0, 2))
+    redone = f", {state.clocks_redone} computed twice" if state.clocks_redone else ""
+    redone += f", {event_text.span(state.seconds_redone)} done again" if state.seconds_redone else ""
+    again = f", begun again {event_text.times(state.restarts)}" if state.restarts else ""
+    row.add_row(
+        ProgressBar(completed=0 if share is None else 100 * share, pulse=share is None, width=40),
+        Text(f"{clocks(state)}{redone}{again}"),
+    )
+    return row
+
+
+def done(state: State) -> float | None:
+    """Share of the job that is done, in [0, 1]; None where only convergence will tell."""
+    stop, started = state.terms.stop, state.training_started_at
+    shares = []
+    if stop.clocks is not None:
+        shares.append(state.clock / stop.clocks)
+    if stop.seconds is not None:
+        shares.append(0.0 if started is None else (state.now - started) / stop.seconds)
+    return min(1.0, max(shares)) if shares else None
+
+
+def objective(state: State) -> str:
+    """The last objective that training reported."""
+    if state.objective is None:
+        return "none reported yet"
+    return f"{state.objective:.6g} after {event_text.unit(state.terms)} {state.objective_clock}"
+
+
+def _next_decision(view: LiveView) -> str:
+    at = view.state.decide_from
+    if view.state.phase is not Phase.TRAINING or at is None:
+        return "none: no machine is being looked for now"
+    return f"in {event_text.span(at - view.now)}"
+
+
+def _happened(happened: tuple[tuple[Instant, str], ...]) -> RenderableType:
+    lines = Text("\n").join(
+        Text.assemble((event_text.moment(at), "dim"), " ", sentence)
+        for at, sentence in happened[-HAPPENED_ROWS:]
+    )
+    return Group(_title("what happened"), lines)
+
+
+def _title(text: str) -> Rule:
+    return Rule(text, align="left", style="dim")

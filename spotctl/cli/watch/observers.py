@@ -1,0 +1,264 @@
+"""Who watches a run: a person at a terminal, a log file, or a program.
+
+Each is told every entry of the ledger with the state it led to, and decides what to show. None of them
+decides anything about the run, but for what a person answers to Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from dataclasses import replace
+from threading import Event, Lock
+from types import TracebackType
+from typing import Final, Self
+
+from rich.live import Live
+
+from pricing_data.formats.traces import Recording
+from pricing_data.model.units import Instant, format_instant
+from spotctl.cli import json_lines, output
+from spotctl.cli.views.status import waiting
+from spotctl.cli.watch import event_text
+from spotctl.cli.watch.line_writer import Lines
+from spotctl.cli.watch.live_view import HAPPENED_ROWS, LiveView, clocks, done, objective
+from spotctl.control.entries import Entry, Granted, ObjectiveReported, Progressed
+from spotctl.control.state import State
+from spotctl.records.run import Run
+from spotctl.session import background
+from spotctl.session.background import Front
+from spotctl.session.interrupts import CLOSED, DETACHED, KILLED, LEFT, Answer
+from spotctl.timesource import stopwatch
+
+_ANSWERS: Final[dict[str | None, Answer]] = {"g": "continue", "c": "cancel", "d": "down", "l": "detach"}
+_QUESTION: Final = "\nCtrl-C: the job goes on meanwhile. What now? (Ctrl-C again cancels it)"
+_MEANINGS: Final = {
+    "g": "go on",
+    "c": "cancel gracefully: the model is saved, then the machines end",
+    "d": "take the machines away now: what this run has learned is lost",
+    "l": "leave it running without this terminal",
+}
+_REDRAWS_PER_S: Final = 4
+_LOOK_EVERY_S: Final = 1.0
+"""At what processes take long over, which is in files."""
+_LINES_OF_PROGRESS: Final = 10
+"""How often a log tells of mere progress, in a whole run."""
+
+
+class _Plain(Lines):
+    """Lines of a run that may have a terminal.
+
+    ``front``: what stands in front of it there. ``detaches``: the run goes on without it as soon as it has
+    machines; then all that is told of it goes to its log.
+    """
+
+    def __init__(self, front: Front | None = None, *, detaches: bool = False) -> None:
+        super().__init__()
+        self._front = front
+        self._detaches = detaches
+        self._run: Run | None = None
+        if detaches:
+            self.hold_back()
+
+    def leave(self, why: str) -> None:
+        if why == LEFT and self._run is not None:
+            output.note(how_to_follow(self._run))
+        _leave(self._run, self._front, why)
+        self.go_on()
+
+    def _detach(self, entry: Entry) -> None:
+        if not (self._detaches and isinstance(entry, Granted) and self._run is not None):
+            return
+        self._detaches = False
+        self._tell_detached(self._run)
+        _leave(self._run, self._front, DETACHED)
+        self.go_on()
+
+    def _tell_detached(self, run: Run) -> None:
+        output.note(how_to_follow(run))
+
+    def watch(self, run: Run) -> None:
+        """Be of that run, without a word about it."""
+        self._run = run
+
+    def suspend(self) -> None:
+        self.hold_back()
+
+    def resume(self) -> None:
+        self.go_on()
+
+
+class JsonLines(_Plain):
+    """For programs: one line per entry."""
+
+    def on_start(self, run: Run, recording: Recording) -> None:
+        """The first entry says all of it."""
+        self._run = run
+
+    def tick(self, now: Instant) -> None:
+        """Only entries are written."""
+
+    def on_entry(self, _: State, entry: Entry) -> None:
+        self._detach(entry)
+        self.put(output.event, json_lines.event(entry))
+
+    def _tell_detached(self, run: Run) -> None:
+        log = str(background.log_of(run))
+        detached = {"schema": "spotctl.detached/1", "job": run.name, "run": run.id, "log": log}
+        output.event(json_lines.line(detached))
+
+    def ask_interrupt(self, withdrawn: Event) -> Answer:
+        return "cancel"
+
+
+class LogLines(_Plain):
+    """For logs, pipes and plain terminals: one line per event worth telling, and a few of progress."""
+
+    def __init__(self, front: Front | None = None, *, detaches: bool = False) -> None:
+        super().__init__(front, detaches=detaches)
+        self._told = 0
+
+    def on_start(self, run: Run, recording: Recording) -> None:
+        self._run = run
+        self.put(output.note, f"{run.name}: prices from {recording.label}, record in {run.folder}")
+
+    def tick(self, now: Instant) -> None:
+        """Only what happens is written."""
+
+    def on_entry(self, state: State, entry: Entry) -> None:
+        self._detach(entry)
+        said = event_text.sentence(state, entry) or self._progress(state, entry)
+        if said is not None:
+            self.put(output.note, f"{format_instant(entry.at)} {said}")
+
+    def _progress(self, state: State, entry: Entry) -> str | None:
+        reached = int((done(state) or 0.0) * _LINES_OF_PROGRESS)
+        if not isinstance(entry, Progressed | ObjectiveReported) or reached <= self._told:
+            return None
+        self._told = reached
+        return clocks(state) if state.objective is None else f"{clocks(state)}, objective {objective(state)}"
+
+    def ask_interrupt(self, withdrawn: Event) -> Answer:
+        self.hold_back()
+        answer = _asked(self._front, withdrawn)
+        self.go_on()
+        return answer
+
+
+class Screen:
+    """For people: the live view, redrawn in place while the run goes on. Entered with ``with``.
+
+    Drawing happens in rich's own thread, which is only ever handed a finished, immutable view.
+    """
+
+    def __init__(self, pace: str, front: Front | None = None) -> None:
+        self._pace = pace
+        self._front = front
+        self._lines = LogLines(front)
+        self._left = False
+        self._drawing = Lock()
+        self._happened: deque[tuple[Instant, str]] = deque(maxlen=HAPPENED_ROWS)
+        self._view: LiveView | None = None
+        self._run: Run | None = None
+        self._waits: tuple[str, ...] = ()
+        self._look_at = 0.0
+        self._live = self._new_live()
+
+    def _new_live(self) -> Live:
+        return Live(
+            console=output.canvas(),
+            get_renderable=lambda: self._view or "starting",
+            refresh_per_second=_REDRAWS_PER_S,
+        )
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._drawing:
+            self._live.stop()
+        self._lines.__exit__(kind, error, trace)
+
+    def on_start(self, run: Run, recording: Recording) -> None:
+        """The view's header is made of the first entry."""
+        self._run = run
+        self._lines.watch(run)
+
+    def on_entry(self, state: State, entry: Entry) -> None:
+        if self._left:
+            self._lines.on_entry(state, entry)
+            return
+        said = event_text.sentence(state, entry)
+        if said is not None:
+            self._happened.append((entry.at, said))
+        self._view = LiveView(state, state.now, self._pace, tuple(self._happened), self._waits)
+
+    @property
+    def view(self) -> LiveView | None:
+        """What is shown; None before the first entry."""
+        return self._view
+
+    def tick(self, now: Instant) -> None:
+        if self._view is None:
+            return
+        if self._run is not None and stopwatch() >= self._look_at:
+            self._look_at = stopwatch() + _LOOK_EVERY_S
+            self._waits = waiting(self._run, self._view.state)
+        self._view = replace(self._view, now=now, waits=self._waits)
+
+    def ask_interrupt(self, withdrawn: Event) -> Answer:
+        self.suspend()
+        answer = _asked(self._front, withdrawn)
+        if not (answer == "detach" or withdrawn.is_set()):
+            self.resume()
+        return answer
+
+    def leave(self, why: str) -> None:
+        """What is told from now on goes to the run's log, in lines."""
+        self._left = True
+        self.suspend()
+        self._lines.leave(why)
+
+    def suspend(self) -> None:
+        """The old view stays on the screen; a new one would draw over it."""
+        with self._drawing:
+            self._live.transient = True  # it is drawn anew below: else it would stand there twice
+            self._live.stop()
+
+    def resume(self) -> None:
+        with self._drawing:
+            if not (self._left or self._live.is_started):
+                self._live = self._new_live()
+                self._live.start()
+
+
+def _asked(front: Front | None, withdrawn: Event) -> Answer:
+    """What a person wants who pressed Ctrl-C; without one, or without an answer, a graceful cancel."""
+    if not output.can_ask():
+        return "cancel"
+    offered = {key: meaning for key, meaning in _MEANINGS.items() if front is not None or key != "l"}
+    return _ANSWERS.get(output.choose(_QUESTION, offered, withdrawn), "cancel")
+
+
+def how_to_follow(run: Run) -> str:
+    """What to say of a run that goes on without a terminal."""
+    return (
+        f"{run.name} goes on without this terminal. spotctl status {run.name} shows it, logs -f {run.name} "
+        f"follows it, wait {run.name} waits for its end, cancel {run.name} ends it. Its output goes to "
+        f"{background.log_of(run)}"
+    )
+
+
+def _leave(run: Run | None, front: Front | None, why: str) -> None:
+    """Go on without a terminal. One that detaches may be waited for by whoever reads its output."""
+    if why == CLOSED and front is not None and front.gone:
+        why = KILLED
+    streams = [stream for stream in (0, 1, 2) if why == DETACHED or os.isatty(stream)]
+    if run is not None:
+        background.note(run, why)
+        background.redirect(streams, background.log_of(run))
+    if front is not None:
+        front.leave(as_wanted=why == DETACHED)

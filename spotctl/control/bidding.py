@@ -1,0 +1,284 @@
+"""What BidBrain is shown of a run, and whom it is asked of: from ``State`` to ``Decided``.
+
+A job without a deadline is decided by its strategy alone, one with a deadline by the same strategy kept
+within it (``bidbrain.strategies.deadline_bound``). Pure: asked again of the same state, the answer is the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Final
+
+from msgspec import structs
+
+from bidbrain.bidding.observation_batch import Single
+from bidbrain.deadline.feasibility import Promise
+from bidbrain.model import Action, Decision, Holding, Observation, Offer, Reliable, Scaling
+from bidbrain.strategies.base import NOTHING, Placing
+from bidbrain.strategies.deadline_bound import Kept
+from bidbrain.strategies.deadline_inputs import Pledge, look, promise
+from bidbrain.strategies.lease_bound import Leased, closed_outside
+from bidbrain.strategies.registry import DEFAULT, LIVE, kept
+from bidbrain.strategies.reliable_tier import MOST_TAKEN, Restart
+from bidbrain.strategies.without_reliable_tier import Alone, Deciding
+from pricing_data.model.market import Market
+from pricing_data.model.units import HOUR_S, Seconds, Usd, UsdPerHour, later
+from spotctl.control import entries as e
+from spotctl.control.billing import MICROS_PER_USD, sure
+from spotctl.control.checkpoint_transfer import carried
+from spotctl.control.run_spec import Terms
+from spotctl.control.state import State
+
+UNFORESEEN_S: Final = 4 * HOUR_S
+"""For how long a program is taken to run of which nobody says it."""
+
+
+def decided(state: State) -> e.Decided:
+    """What to acquire, or give up, now."""
+    seen, pledged = observation(state), pledge(state)
+    if pledged is None:
+        return e.Decided(state.now, strategy(state).decide(seen))
+    return e.Decided(state.now, _reserved(state, _kept(state).decide(seen, pledged)), look(seen))
+
+
+def _reserved(state: State, decision: Decision) -> Decision:
+    """A queue left room on demand for the job's most machines; who leaves takes it up until it is gone."""
+    rents = decision.action is Action.ACQUIRE and decision.bid is None
+    if state.terms.queued is None or not rents:
+        return decision
+    room = state.terms.limits.max_instances - state.rented
+    if decision.count <= room:
+        return decision
+    if room > 0:
+        return replace(decision, count=room)
+    why = "The machines on demand that go have to be gone before others come."
+    return replace(decision, action=Action.HOLD, why=why, market=None, count=0)
+
+
+def renewed(state: State, holding: str) -> e.Decided:
+    """Whether an allocation whose hour is about to end is kept for another one."""
+    return e.Decided(state.now, _renewal(state, holding))
+
+
+def given_back(state: State, holding: Holding) -> e.Decided:
+    """An allocation goes, as another job was given the lease of its machines."""
+    why = "Its lease is over." if state.lease is None else "Its lease is of other machines now, or fewer."
+    decision = Decision(
+        at=state.now,
+        action=Action.TERMINATE,
+        cost_per_work_now=inf,
+        why=why,
+        weighed=(),
+        considered=0,
+        holding=holding.id,
+        market=holding.market,
+        count=holding.counts_for,
+        bid=holding.bid,
+    )
+    return e.Decided(state.now, decision)
+
+
+def observation(state: State) -> Observation:
+    """What BidBrain is shown: nothing later than ``state.now``, and of a queue's job its lease alone."""
+    seen = market_of(state)
+    if state.terms.queued is None:
+        return seen
+    return replace(seen, offers=closed_outside(seen.offers, state.lease))
+
+
+def market_of(state: State) -> Observation:
+    """The whole of the market as the job sees it, whatever it may hold of it."""
+    terms, queued = state.terms, state.terms.queued
+    offers, speeds, surely = [], state.speeds(), state.sure_speeds()
+    for tradable in terms.spot:
+        price = state.history.price(tradable.market, state.now)
+        if price is not None:
+            free = not state.refused_lately(tradable.market)
+            rents = queued is None or not queued.promised or tradable.market in queued.rents
+            kind = tradable.market.instance_type
+            offers.append(
+                Offer(tradable.market, price, tradable.on_demand, speeds[kind], free, rents, surely[kind])
+            )
+    return Observation(
+        now=state.now,
+        rules=terms.rules,
+        reliable=Reliable(
+            terms.reliable_count, terms.reliable.on_demand, speeds[terms.reliable.market.instance_type]
+        ),
+        footprint=state.holdings(),
+        offers=tuple(offers),
+        limits=terms.limits,
+        scaling=_scaling(state, max(speeds.values())),
+        evictions=state.evictions,
+        work_left=inf if state.work_left is None else state.work_left,
+        carried=carried(state),
+    )
+
+
+def _scaling(state: State, fastest: float) -> Scaling:
+    """As configured or measured. With a program that keeps nothing an eviction costs half of its time so far
+    and to come, in the mean; of one that nobody can foresee, half of ``UNFORESEEN_S``.
+    """
+    terms = state.terms
+    found = terms.scaling if state.believed is None else state.believed.scaling(terms.scaling)
+    if not state.keeps_nothing:
+        return found
+    whole_s = float(UNFORESEEN_S)
+    if terms.stop.clocks is not None:
+        whole_s = terms.stop.clocks * terms.core_seconds_per_clock / fastest
+    return replace(found, lambda_s=Seconds(found.lambda_s + whole_s / 2))
+
+
+def pledge(state: State) -> Pledge | None:
+    """What the job promised; None without a deadline, or where nobody can say how much work it is."""
+    terms = state.terms
+    if terms.deadline_s is None or terms.stop.clocks is None:
+        return None
+    if terms.queued is not None and not terms.queued.promised:
+        return None
+    budget = state.budget
+    left = inf if budget is None else (budget - sure(state)) / MICROS_PER_USD
+    return Pledge(
+        start=terms.start,
+        deadline=later(terms.start, terms.deadline_s),
+        work=terms.stop.clocks * terms.core_seconds_per_clock,
+        start_s=Seconds(terms.start_s),
+        budget_left=Usd(left),
+        belief=state.belief,
+        unkept=_unkept(terms),
+        measured=terms.measure,
+    )
+
+
+def _unkept(terms: Terms) -> float:
+    """Core-seconds at worst: a program counts whole steps, so the one that it is in is lost with its machine.
+
+    One that does not heed warnings loses what it did since its newest checkpoint too, which is written after
+    the first step that ends when its interval is over.
+    """
+    if terms.checkpoints is None:
+        return 0.0
+    step = terms.core_seconds_per_clock
+    if terms.keeps_nothing and terms.stop.clocks is not None:
+        return step * terms.stop.clocks
+    if terms.saves_on_warning:
+        return step
+    fastest = max(tradable.nu for tradable in terms.spot)
+    return 2 * step + terms.checkpoints.interval_s * fastest
+
+
+def restart_of(terms: Terms) -> Restart | None:
+    """How the job begins again without its reliable machines; None where these stay on demand: it keeps no
+    checkpoints, or a deadline or a queue's room for it rests on them.
+    """
+    keeps = terms.keeps
+    if keeps is None or terms.deadline_s is not None or terms.queued is not None:
+        return None
+    return Restart(keeps.clocks, keeps.seconds, terms.core_seconds_per_clock, terms.start_s)
+
+
+def may_be_on_spot(terms: Terms) -> bool:
+    """Whether the job's reliable machines may run on spot: its strategy says where and it can begin again."""
+    return restart_of(terms) is not None and isinstance(LIVE[_name(terms)](1.0), Placing)
+
+
+_NOTHING: Final = Usd(0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class ReliableAt:
+    """Where reliable machines are to be had, and what that is expected to cost."""
+
+    market: Market
+    price: UsdPerHour
+    """Of one, now."""
+    bid: UsdPerHour | None = None
+    """None: on demand."""
+    losses_per_hour: float = 0.0
+    loss: Usd = _NOTHING
+    """What one loss costs: work done again, and the time until machines work again."""
+
+    @property
+    def per_hour(self) -> float:
+        """Dollars for one, expected losses included."""
+        return self.price + self.losses_per_hour * self.loss
+
+
+def reliable_at(state: State) -> ReliableAt | None:
+    """Where the missing reliable machines are to be had now; None: spot is worth waiting for, and no market
+    has a machine now.
+    """
+    terms = state.terms
+    on_demand = ReliableAt(terms.reliable.market, terms.reliable.on_demand)
+    restart, wanted = restart_of(terms), LIVE[_name(terms)](_cores(state))
+    in_vain = state.taken_in_vain >= MOST_TAKEN
+    if restart is None or in_vain or not isinstance(wanted, Placing):
+        return on_demand
+    single = Single.of(replace(observation(state), footprint=()))
+    found = wanted.place(single.setting, single.at, restart)
+    if found.waits[0]:
+        return None
+    code = int(found.market[0])
+    if code == NOTHING:
+        return on_demand
+    return ReliableAt(
+        market=single.setting.markets[code],
+        price=UsdPerHour(float(single.at.prices[0, code])),
+        bid=UsdPerHour(float(found.bid[0])),
+        losses_per_hour=float(found.losses_per_hour[0]),
+        loss=Usd(float(found.loss[0])),
+    )
+
+
+def promised(state: State) -> Promise | None:
+    """Whether deadline and budget can be promised; None where the job has no pledge."""
+    pledged = pledge(state)
+    return None if pledged is None else promise(observation(state), pledged)
+
+
+def kept_from(state: State, clock: int) -> bool | None:
+    """Whether deadline and budget can still be kept where the job begins again after ``clock``, now: by
+    machines on demand alone, as soon as the reliable ones are there. None where nothing is promised.
+    """
+    back = structs.replace(state, clock=clock)
+    pledged, left = pledge(back), back.work_left
+    if pledged is None or left is None:
+        return None
+    begins = later(back.now, Seconds(pledged.start_s + back.terms.scaling.sigma_s))
+    in_time = begins < pledged.deadline
+    return in_time and promise(observation(back), replace(pledged, start=begins, work=left)).holds
+
+
+def _renewal(state: State, holding: str) -> Decision:
+    seen, pledged = observation(state), pledge(state)
+    if pledged is None:
+        return strategy(state).renew_or_terminate(seen, holding)
+    return _kept(state).renew_or_terminate(seen, pledged, holding)
+
+
+def strategy(state: State) -> Deciding:
+    """Of the job, with nothing computing beside it where it has no reliable machines."""
+    wanted = LIVE[_name(state.terms)](_cores(state))
+    alone = wanted if state.terms.reliable_count else Alone(wanted)
+    if state.terms.queued is None:
+        return alone
+    return Leased(alone, state.lease, state.leaving, capped=state.allowance is not None)
+
+
+def _kept(state: State) -> Kept:
+    return replace(kept(_name(state.terms), _cores(state)), strategy=strategy(state))
+
+
+def _name(terms: Terms) -> str:
+    """Of the job's strategy. Within a queue's leases the default is Proteus: an exchange takes room for both
+    machines for a minute, and nobody in a queue is given what another job may still hold.
+    """
+    return "proteus" if terms.queued is not None and terms.strategy == DEFAULT else terms.strategy
+
+
+def _cores(state: State) -> float:
+    """Of the job's most machines, in the type that is cheapest on demand."""
+    terms = state.terms
+    cheapest = min(terms.spot, key=lambda tradable: tradable.on_demand / tradable.nu)
+    return float(terms.limits.max_instances * cheapest.nu)

@@ -1,0 +1,56 @@
+"""What a job would carry to another region, as decisions are shown it: its newest checkpoint, and tariffs."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from bidbrain.relocation.egress import (
+    BYTES_PER_GB,
+    Baggage,
+    Carried,
+    EgressPrices,
+    egress_owed,
+    leaves_region,
+)
+from pricing_data.model.market import Market
+from pricing_data.model.units import MicroUsd, Seconds
+from spotctl.control.run_spec import Luggage, Terms
+from spotctl.control.state import State
+
+
+@lru_cache(maxsize=16)
+def egress_prices(luggage: Luggage) -> EgressPrices:
+    """The tariffs, as prices by border."""
+    return EgressPrices({(tariff.cloud, tariff.to): tariff.usd_gb for tariff in luggage.tariffs})
+
+
+def carried(state: State) -> Carried | None:
+    """None where the job stays within one region."""
+    luggage = state.terms.luggage
+    if luggage is None:
+        return None
+    size = luggage.size_bytes if state.checkpoint_bytes is None else state.checkpoint_bytes
+    baggage = Baggage(size / BYTES_PER_GB, luggage.bytes_per_s / BYTES_PER_GB, Seconds(0.0))
+    return Carried(baggage, egress_prices(luggage), _home(state))
+
+
+def dearest_move(terms: Terms) -> MicroUsd:
+    """The most that the job file's checkpoint costs on its way between two of the job's markets."""
+    luggage, found = terms.luggage, [0]
+    if luggage is not None:
+        # Egress depends on regions alone: one market of each, as pairs of a thousand markets take seconds.
+        regions = {(t.market.cloud, t.market.region): t.market for t in terms.spot}.values()
+        prices = {
+            egress_prices(luggage).price(here, there)
+            for here in regions
+            for there in regions
+            if leaves_region(here, there)
+        }
+        found += [egress_owed(luggage.size_bytes, price) for price in prices]
+    return MicroUsd(max(found))
+
+
+def _home(state: State) -> Market | None:
+    """Where its machine is: leaving, it writes a checkpoint there. Else where the newest one was written."""
+    here = [state.allocations[i.allocation].market for i in state.live() if i.joined and not i.safe]
+    return here[-1] if here else state.checkpoint_at

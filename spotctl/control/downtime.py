@@ -1,0 +1,31 @@
+"""What is said afterwards of a training that ended while nobody was there: when that was, and who worked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pricing_data.model.units import Instant
+from spotctl.control import entries as e
+from spotctl.control.state import State
+
+
+def over_at(state: State, entry: e.TrainingFinished) -> Instant:
+    """When training ended that may have been heard of later."""
+    if state.away is None:
+        return state.now
+    known = entry.at if state.away.over_at is None else state.away.over_at
+    return Instant(min(max(state.away.since, known), state.now))
+
+
+def worked_until(state: State, over: Instant) -> Mapping[str, int]:
+    """Machine-seconds of work by instance type, as ``State.worked``, of which none was done after ``over``.
+
+    Machines that waited for somebody to hear of the end did no work. While nobody is there none comes or
+    goes, so the work of that time is spread over it evenly.
+    """
+    away, worked = state.away, state.worked
+    if away is None or over >= state.now:
+        return worked
+    part = (over - away.since) / (state.now - away.since)
+    before = {kind: away.worked.get(kind, 0) for kind in worked}
+    return {kind: before[kind] + round(part * (seconds - before[kind])) for kind, seconds in worked.items()}

@@ -1,0 +1,92 @@
+"""What a run learns while it goes on: how it scales, and how long its machines are kept. Part of the fold."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec.structs import replace
+
+from bidbrain.eviction.base import LearningModel, MarketModel
+from bidbrain.eviction.price.price_crossing import PriceCrossing
+from bidbrain.performance.scaling_fit import Change, Measured, Stamp
+from pricing_data.model.billing import End
+from pricing_data.model.capacity_spells import Observations
+from pricing_data.model.market import MarketRules
+from pricing_data.model.units import HOUR_S, Instant
+from spotctl.control.run_spec import Terms
+from spotctl.control.state import Instance, Phase, State
+
+REFIT_INTERVAL_S: Final = HOUR_S
+"""Beta is refitted hourly (decision 13)."""
+
+
+def unmeasured(terms: Terms) -> Measured:
+    rates = {t.market.instance_type: t.nu for t in (*terms.spot, terms.reliable)}
+    return Measured.begin(terms.scaling, rates, {})
+
+
+def estimator_of(rules: MarketRules, capacity: Observations, crossings: PriceCrossing) -> MarketModel:
+    """Where machines are taken for capacity, and nobody watched that, prices are all there is to go by."""
+    if rules.cleared_by_bid or not capacity.markets:
+        return crossings
+    from bidbrain.eviction.selector import Chosen  # many estimators, that auctions need not load
+
+    return Chosen(rules, capacity)
+
+
+def measured(before: State, after: State) -> State:
+    """What progress, and changes of the machines at work, say of how the job scales."""
+    known = after.measured
+    if known is None:
+        return after
+    done = after.clock + after.clocks_redone - after.resumed_from
+    if done > before.clock + before.clocks_redone - before.resumed_from:
+        work = done * after.terms.core_seconds_per_clock
+        known = known.progressed(Stamp(float(after.now), work))
+    machines = after.machines_at_work()
+    if machines != known.now.machines:
+        grown = machines.total() > known.now.count
+        change = Change.JOINED if grown else Change.LOST
+        known = known.changed(float(after.now), change, machines)
+    return replace(after, measured=known)
+
+
+def refit(state: State) -> State:
+    """Fit beta anew where ``REFIT_INTERVAL_S`` nominal seconds have passed since it was fitted.
+
+    To what was known at the end of the last whole interval, whichever entry came first after it.
+    """
+    hours = (state.now - state.fitted_at) // REFIT_INTERVAL_S
+    if hours == 0 or state.phase is Phase.CLOSED:
+        return state
+    at = Instant(state.fitted_at + hours * REFIT_INTERVAL_S)
+    estimator = state.estimator
+    if isinstance(estimator, LearningModel):
+        estimator = estimator.observing(state.capacity.beside(_own_machines(state)))
+    fitted = estimator.fit(state.history.as_of(at), at)
+    return replace(state, estimator=estimator, evictions=fitted, fitted_at=at)
+
+
+def _own_machines(state: State) -> Observations:
+    """How long the run's own spot machines were kept: what it learns of its markets by being there.
+
+    A spell for each allocation, since its machines go together; it ends with the first warning.
+    """
+    seen_here = Observations()
+    for allocation in state.allocations.values():
+        began = [i.running_at for i in state.of(allocation.name) if i.running_at is not None]
+        if allocation.on_demand or not began:
+            continue
+        taken = [at for i in state.of(allocation.name) if (at := _taken_at(i)) is not None]
+        over = [i.ended_at for i in state.of(allocation.name) if i.ended_at is not None]
+        given_up = max(over) if len(over) == len(state.of(allocation.name)) else state.now
+        ends = max(min(taken, default=given_up), min(began))
+        seen_here = seen_here.with_spell(allocation.market, min(began), ends, bool(taken))
+    return seen_here
+
+
+def _taken_at(instance: Instance) -> Instant | None:
+    """When the provider let it be known that it takes the machine; None where it did not."""
+    if instance.warned_at is not None:
+        return instance.warned_at
+    return instance.ended_at if instance.end is End.EVICTED else None

@@ -1,0 +1,108 @@
+"""What follows when an elastic training cannot go on: it begins again from its checkpoint, or it is over.
+
+    TRAINING, STOPPING   --the last reliable machine is lost-->   RESTARTING   its machines are released
+    RESTARTING           --they are gone: TellRestart-->          STARTING     reliable ones are had again
+    STARTING             --one takes part-->                      TRAINING     from the checkpoint
+
+Rule 1: without a place for checkpoints nothing begins again: starting over from nothing spends somebody's
+money, which is for that somebody to decide.
+Rule 2: it begins again as often as it comes further. ``MOST_IN_VAIN`` restarts in a row that reach no newer
+checkpoint are taken for a fault that no restart cures.
+Rule 3: a reliable machine on spot that the provider takes is no fault. After ``MOST_TAKEN`` of them in a row
+that reached no newer checkpoint the next ones are on demand (``bidding.reliable_at``).
+
+A command has no reliable machine: its supervisor does the same among its machines, without the core.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec.structs import replace
+
+from pricing_data.model.billing import End
+from spotctl.control.billing import sure
+from spotctl.control.state import Instance, Phase, State
+
+MOST_IN_VAIN: Final = 3
+
+
+def cannot_go_on(state: State, why: str) -> State:
+    """``state``, in which reliable machines were lost and the training cannot go on for it."""
+    if state.terms.keeps is None or state.asked is not None:
+        return over(state, resumable(state, why))
+    if state.budget is not None and sure(state) >= state.budget:
+        return over(state, resumable(state, f"{why}, and its budget is spent"))
+    known = state.kept_clock
+    further = not state.restarts or known > state.restarted_from
+    taken = _taken(state)
+    in_vain = 0 if further else state.in_vain + (not taken)
+    if in_vain >= MOST_IN_VAIN:
+        tried = f"it began {in_vain} times from clock {known} and reached no newer checkpoint"
+        return over(state, resumable(state, f"{why}; {tried}"))
+    taken_in_vain = 0 if further else state.taken_in_vain + taken
+    return replace(
+        state, phase=Phase.RESTARTING, decide_from=None, in_vain=in_vain, taken_in_vain=taken_in_vain
+    )
+
+
+def over(state: State, why: str | None) -> State:
+    """The training has ended: ``why`` the run has failed; None where it has not."""
+    return replace(state, phase=Phase.CLOSING, training_over_at=state.now, failure=why)
+
+
+def lost_reliable(state: State) -> bool:
+    """Whether a reliable machine that took part since training last began has gone by itself."""
+    since = state.terms.start if state.restarted_at is None else state.restarted_at
+    return any(_lost(state, instance) and (instance.ended_at or since) > since for instance in state.gone())
+
+
+def _taken(state: State) -> bool:
+    """Whether the provider took a reliable machine since the training last began."""
+    since = state.terms.start if state.restarted_at is None else state.restarted_at
+    mine = (i for i in state.gone() if state.is_reliable(i) and i.end is End.EVICTED)
+    return any((i.ended_at or since) > since for i in mine)
+
+
+def begun_again(state: State) -> State:
+    """The training was told to begin again: what it knew of machines is of the past."""
+    forgotten = {name: replace(i, told_gone=i.told_join) for name, i in state.instances.items()}
+    return replace(
+        state,
+        phase=Phase.STARTING,
+        instances=forgotten,
+        stage=1,
+        restarts=state.restarts + 1,
+        restarted_at=state.now,
+        restarted_from=state.kept_clock,
+        ending_at=None,
+        away=None,
+        objective_settled=False,
+        objective=None,
+    )
+
+
+def resumed(state: State, clock: int, folder: str) -> State:
+    """The training goes on after ``clock``: what came after it is computed again."""
+    further = clock > state.restarted_from
+    return replace(
+        state,
+        clock=clock,
+        consistent=clock,
+        clocks_redone=state.clocks_redone + max(0, state.clock - clock),
+        restarted_from=clock,
+        in_vain=0 if further else state.in_vain,
+        taken_in_vain=0 if further else state.taken_in_vain,
+        checkpoint=(clock, folder) if folder else state.checkpoint,
+    )
+
+
+def _lost(state: State, instance: Instance) -> bool:
+    return state.is_reliable(instance) and instance.told_join and not instance.safe
+
+
+def resumable(state: State, why: str) -> str:
+    """``why`` it ended, and what is left of it to go on from."""
+    if state.checkpoint is None:
+        return why
+    return f"{why}; a launch that resumes goes on after clock {state.checkpoint[0]} or later"

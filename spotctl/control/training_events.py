@@ -1,0 +1,198 @@
+"""What the training says and is told, folded into the state: the part of ``evolve`` about clocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from bidbrain.relocation.egress import egress_owed, leaves_region
+from pricing_data.model.market import Market
+from spotctl.control import entries as e
+from spotctl.control import redone_work
+from spotctl.control.checkpoint_transfer import egress_prices
+from spotctl.control.downtime import over_at, worked_until
+from spotctl.control.restart import begun_again, cannot_go_on, lost_reliable, over, resumed
+from spotctl.control.state import Fetched, Phase, State
+
+
+def _tell_join(state: State, entry: e.TellJoin) -> State:
+    return state.with_instances(*(replace(state.instances[name], told_join=True) for name in entry.instances))
+
+
+def _tell_warning(state: State, entry: e.TellWarning) -> State:
+    state = redone_work.told_to_stop(state, entry.instances)
+    return state.with_instances(
+        *(replace(state.instances[n], told_warning=True, ends_at=entry.ends_at) for n in entry.instances),
+    )
+
+
+def _tell_gone(state: State, entry: e.TellLost | e.TellReleased) -> State:
+    return state.with_instances(*(replace(state.instances[name], told_gone=True) for name in entry.instances))
+
+
+def _tell_stop(state: State, _: e.TellStop) -> State:
+    return replace(state, phase=Phase.STOPPING, ending_at=state.now)
+
+
+def _stop_given_up(state: State, _: e.StopGivenUp) -> State:
+    return replace(over(state, None), stop_given_up=True)
+
+
+def _tell_restart(state: State, _: e.TellRestart) -> State:
+    return begun_again(state)
+
+
+def _joined(state: State, entry: e.MachineJoined) -> State:
+    instance = state.instances[entry.instance]
+    state = state.with_instances(replace(instance, joined=True, joined_at=entry.at))
+    if state.phase is not Phase.STARTING or not instance.live:
+        return state
+    first = state.now if state.training_started_at is None else state.training_started_at
+    state = replace(state, phase=Phase.TRAINING, training_started_at=first)
+    return replace(state, decide_from=state.now) if state.terms.reliable_count else state
+
+
+def _given_up(state: State, entry: e.MachineGivenUp | e.ControllerSilent) -> State:
+    """It counts as lost when it has ended, as one that dies by itself."""
+    instance = state.instances[entry.instance]
+    return state.with_instances(replace(instance, given_up=True)) if instance.live else state
+
+
+def _safe(state: State, entry: e.SafeToKill) -> State:
+    state = redone_work.stopped(state, (entry.instance,))
+    return state.with_instances(replace(state.instances[entry.instance], safe=True))
+
+
+def _program_began(state: State, entry: e.ProgramBegan) -> State:
+    return redone_work.begun(state, entry.instance)
+
+
+def _progressed(state: State, entry: e.Progressed) -> State:
+    state = redone_work.kept(state) if entry.consistent > state.consistent else state
+    state = replace(
+        state, clock=max(state.clock, entry.clock), consistent=max(state.consistent, entry.consistent)
+    )
+    ends = state.work_left == 0 and state.terms.reliable_count > 0  # a command ends when its program does
+    return replace(state, ending_at=state.now) if ends and state.ending_at is None else state
+
+
+def _stored(state: State, entry: e.CheckpointStored) -> State:
+    market = _market_of(state, entry.instance)
+    return replace(state, checkpoint_at=market, checkpoint_bytes=entry.size_bytes)
+
+
+def _checkpointed(state: State, entry: e.Checkpointed) -> State:
+    return replace(state, checkpoint=(entry.clock, entry.folder))
+
+
+def _checkpoint_failed(state: State, _: e.CheckpointFailed) -> State:
+    return state
+
+
+def _resumed(state: State, entry: e.TrainingResumed) -> State:
+    """Clocks of an earlier run are no work of this one's; where it began again they are its own."""
+    if state.restarts:
+        return resumed(state, entry.clock, entry.folder)
+    return replace(
+        state,
+        clock=entry.clock,
+        consistent=entry.clock,
+        resumed_from=entry.clock,
+        checkpoint=(entry.clock, entry.folder),
+    )
+
+
+def _fetched(state: State, entry: e.CheckpointFetched) -> State:
+    """What leaves a region is billed by the cloud that it leaves; between its zones nothing is."""
+    luggage = state.terms.luggage
+    here, there = _market_of(state, entry.stored_by), _market_of(state, entry.instance)
+    if luggage is None or not leaves_region(here, there):
+        return state
+    owed = egress_owed(entry.size_bytes, egress_prices(luggage).price(here, there))
+    fetched = Fetched(state.now, entry.instance, entry.size_bytes, here, there, owed)
+    return replace(state, fetched=(*state.fetched, fetched))
+
+
+def _market_of(state: State, instance: str) -> Market:
+    return state.allocations[state.instances[instance].allocation].market
+
+
+def _objective(state: State, entry: e.ObjectiveReported) -> State:
+    delta = state.terms.stop.objective_delta
+    settled = (
+        delta is not None and state.objective is not None and abs(state.objective - entry.value) <= delta
+    )
+    return replace(
+        state,
+        objective=entry.value,
+        objective_clock=entry.clock,
+        objective_settled=state.objective_settled or settled,
+    )
+
+
+def _stage(state: State, entry: e.StageEntered) -> State:
+    if entry.stage == state.stage:
+        return state
+    return replace(state, stage=entry.stage, stage_transitions=state.stage_transitions + 1)
+
+
+def _rolled_back(state: State, entry: e.RolledBack) -> State:
+    ending_at = state.ending_at if state.phase is Phase.STOPPING else None
+    again = state.clocks_redone + entry.redone
+    return replace(state, clock=entry.to, clocks_redone=again, ending_at=ending_at)
+
+
+def _finished(state: State, entry: e.TrainingFinished) -> State:
+    over = over_at(state, entry)
+    return replace(
+        state,
+        phase=Phase.CLOSING,
+        clock=entry.clock,
+        model=entry.model,
+        training_over_at=over,
+        worked=worked_until(state, over),
+    )
+
+
+def _training_failed(state: State, entry: e.TrainingFailed) -> State:
+    """A job that was ended before it could hear of it, its machines given back, has not failed by itself.
+
+    Where reliable machines were lost that is why it failed, and it begins again from a checkpoint.
+    """
+    if state.phase is Phase.RESTARTING or state.stop_given_up:
+        return state  # which is known
+    given_back = state.asked is not None and not any(state.live())
+    began = state.phase in (Phase.TRAINING, Phase.STOPPING) or state.restarts > 0
+    if not given_back and began and state.phase is not Phase.CLOSING and lost_reliable(state):
+        return cannot_go_on(state, entry.why)
+    return over(state, None if given_back else entry.why)
+
+
+TRAINING: Final[Mapping[type, Callable[[State, Any], State]]] = {
+    e.TellJoin: _tell_join,
+    e.TellWarning: _tell_warning,
+    e.TellLost: _tell_gone,
+    e.TellReleased: _tell_gone,
+    e.TellStop: _tell_stop,
+    e.StopGivenUp: _stop_given_up,
+    e.TellRestart: _tell_restart,
+    e.MachineJoined: _joined,
+    e.MachineGivenUp: _given_up,
+    e.ControllerSilent: _given_up,
+    e.SafeToKill: _safe,
+    e.Progressed: _progressed,
+    e.ProgramBegan: _program_began,
+    e.CheckpointStored: _stored,
+    e.CheckpointFetched: _fetched,
+    e.Checkpointed: _checkpointed,
+    e.CheckpointFailed: _checkpoint_failed,
+    e.TrainingResumed: _resumed,
+    e.ObjectiveReported: _objective,
+    e.StageEntered: _stage,
+    e.RolledBack: _rolled_back,
+    e.TrainingFinished: _finished,
+    e.TrainingFailed: _training_failed,
+}
+"""What folds each of its facts, and of the commands to it."""

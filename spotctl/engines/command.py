@@ -1,0 +1,243 @@
+"""A real command job, as a world sees it: told in nominal time, awaited in real time.
+
+The supervisor lives in this process and keeps a journal of all it was told and all that machines said, in
+the order it took them up. A restarted process folds the journal again: so it gives the same orders, which
+were sent already, and the same facts, of which the ledger has the first ``heard``.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Final, assert_never
+
+from agileml.node.liveness import Listening
+from agileml.node.programs import messages as m
+from agileml.node.programs import supervisor as s
+from agileml.node.programs.job_folder import CommandFolder
+from agileml.node.programs.jsonl_log import Inbox, Outbox
+from pricing_data.model.units import Instant
+from spotctl.control import entries as e
+from spotctl.control.run_spec import Terms
+from spotctl.engines.base import ends, joins, made_safe, notice_s
+from spotctl.engines.outputs import NotKept
+from spotctl.timesource import Effect, pause, stopwatch
+
+JOIN_FLOOR_S: Final = 120.0
+"""Real seconds that a machine may take for the job's files and ``setup``, however fast time runs."""
+STOP_S: Final = 30.0
+"""Real seconds that a program gets to stop when the job is cancelled."""
+SILENCE_S: Final = 20.0
+"""Real seconds after which a machine whose agent shows no sign of life is taken for hung, and ended."""
+FIRST_SIGN_S: Final = 120.0
+"""As ``SILENCE_S``, of a machine whose agent has shown none yet: it takes its time to start."""
+_STOP: Final = "/stop"
+"""The name of the effect that the program ends, beside those of machines."""
+_LOOK_EVERY_S: Final = 0.02
+_LOOK_FOR_LIFE_EVERY_S: Final = 1.0
+
+
+class CommandTraining:
+    """``keep() -> where``: puts the newest whole checkpoint where the job wants it, "" where there is none;
+    raises NotKept: then the job has failed.
+
+    ``end``: takes a machine away that hangs. ``heard``: how many facts of this training are on record.
+    ``clock``: seconds that only ever grow.
+    """
+
+    def __init__(
+        self,
+        folder: CommandFolder,
+        terms: Terms,
+        speed: float,
+        retries: int,
+        keep: Callable[[], str],
+        end: Callable[[str], None],
+        heard: int = 0,
+        clock: Callable[[], float] = stopwatch,
+    ) -> None:
+        self._folder = folder
+        self._terms = terms
+        self._speed = speed
+        self._keep = keep
+        self._end = end
+        self._state = s.State(terms.stop.clocks, retries)
+        self._told = 0
+        self._news: deque[s.News] = deque()
+        self._outboxes: dict[str, Outbox] = {}
+        self._sent: dict[str, int] = {}
+        self._inboxes: dict[str, Inbox] = {}
+        self._read: dict[str, int] = {}
+        self._effects: dict[str, Effect] = {}
+        self._clock = clock
+        self._listening = Listening(clock(), 2 * _LOOK_FOR_LIFE_EVERY_S)
+        self._signs: dict[str, float] = {}
+        self._looked_for_life = 0.0
+        self._journal = self._replay()
+        for _ in range(min(heard, len(self._news))):
+            self._news.popleft()
+
+    # ---- Training ---------------------------------------------------------------------------
+
+    def tell(self, number: int, command: e.Tell) -> None:
+        for event in self._events(command):
+            if number > self._told:
+                self._journal.send({"told": number, "event": m.to_json(event)})
+                self._take(event)
+        self._told = max(self._told, number)
+
+    def facts(self, now: Instant) -> tuple[e.Fact, ...]:
+        facts = tuple(self._fact(now, news) for news in self._news)
+        self._news.clear()
+        return facts
+
+    def next_change(self, after: Instant) -> Instant | None:
+        return None
+
+    def unfinished(self) -> tuple[Effect, ...]:
+        return tuple(self._effects.values())
+
+    def poll(self, timeout_s: float) -> bool:
+        until = self._clock() + timeout_s
+        while True:
+            self._listen()
+            self._look_for_life()
+            left_s = until - self._clock()
+            if self._news or left_s <= 0:
+                return bool(self._news)
+            pause(min(left_s, _LOOK_EVERY_S))
+
+    def close(self) -> None:
+        for box in (self._journal, *self._outboxes.values()):
+            box.close()
+
+    # ---- the journal ------------------------------------------------------------------------
+
+    def _replay(self) -> Outbox:
+        for _, entry in Inbox(self._folder.journal).receive():
+            if "told" in entry:
+                self._told = int(entry["told"])
+                self._take(m.from_json(entry["event"]))
+            else:
+                self._read[entry["machine"]] = int(entry["number"])
+                self._take(m.Said(entry["machine"], int(entry["number"]), m.from_json(entry["word"])))
+        return Outbox(self._folder.journal)
+
+    def _take(self, event: m.Event) -> None:
+        """Fold one journalled event; pass on what follows from it."""
+        self._state, effects = s.step(self._state, event)
+        for effect in effects:
+            if isinstance(effect, s.Sent):
+                self._send(effect)
+            else:
+                self._settle(effect)
+                self._news.append(effect)
+
+    def _send(self, sent: s.Sent) -> None:
+        """Under the same number as ever: what an earlier process had sent is not sent again."""
+        name = sent.machine
+        number = self._sent[name] = self._sent.get(name, 0) + 1
+        if name not in self._outboxes:
+            if not self._folder.machine(name).is_dir():
+                return  # it was never started, or is long gone with its run's folder
+            self._outboxes[name] = Outbox(self._folder.orders(name))
+        if number > self._outboxes[name].sent:
+            self._outboxes[name].send(m.to_json(sent.order))
+
+    def _listen(self) -> None:
+        for name in self._state.machines:
+            if name not in self._inboxes:
+                self._inboxes[name] = Inbox(self._folder.said(name), self._read.get(name, 0))
+            for number, content in self._inboxes[name].receive():
+                self._journal.send({"machine": name, "number": number, "word": content})
+                self._take(m.Said(name, number, m.from_json(content)))
+
+    def _look_for_life(self) -> None:
+        """A machine that hangs is worse than one that is gone: nobody replaces it.
+
+        Whoever was stopped together with this process, as on a laptop that sleeps, does not hang.
+        """
+        now = self._clock()
+        if now - self._looked_for_life < _LOOK_FOR_LIFE_EVERY_S:
+            return
+        self._looked_for_life = now
+        self._listening.awake(now)
+        for name in self._state.machines:
+            sign = self._folder.alive(name)
+            touched = sign.stat().st_mtime if sign.exists() else 0.0
+            if self._signs.get(name) != touched:
+                self._signs[name] = touched
+                self._listening.heard(name, 0.0 if touched else FIRST_SIGN_S - SILENCE_S)
+            if self._listening.silent_s(name) > SILENCE_S:
+                self._end(name)
+
+    # ---- what it is told --------------------------------------------------------------------
+
+    def _events(self, command: e.Tell) -> Iterator[m.Told]:
+        match command:
+            case e.TellJoin():
+                for name in command.instances:
+                    effect = joins(name, command, self._terms.scaling.sigma_s, JOIN_FLOOR_S)
+                    self._await(name, effect, ready=True)
+                yield m.Joined(command.instances)
+            case e.TellWarning():
+                for name in command.instances:
+                    self._await(name, made_safe(name, command), ready=False)
+                yield m.Warned(command.instances, notice_s(command, self._speed))
+            case e.TellLost() | e.TellReleased():
+                for name in command.instances:
+                    self._effects.pop(name, None)
+                yield m.Gone(command.instances)
+            case e.TellStop():
+                if not self._state.over:
+                    self._effects[_STOP] = ends(command.at, self._terms)
+                yield m.Stop(STOP_S)
+            case e.TellRestart():
+                raise ValueError("a command is begun again by its supervisor, not by the core")
+            case _:
+                assert_never(command)
+
+    def _await(self, name: str, effect: Effect, *, ready: bool) -> None:
+        """Unless it has happened: a restarted process is told again of what is long over."""
+        machine = self._state.machines.get(name)
+        done = machine is not None and (machine.ready if ready else machine.safe)
+        if not done and not self._state.over:
+            self._effects[name] = effect
+        else:
+            self._effects.pop(name, None)
+
+    # ---- what it says -----------------------------------------------------------------------
+
+    def _settle(self, news: s.News) -> None:
+        if isinstance(news, s.MachineReady | s.SafeToKill):
+            self._effects.pop(news.machine, None)
+        elif isinstance(news, s.Finished | s.Failed):
+            self._effects.clear()
+
+    def _fact(self, now: Instant, news: s.News) -> e.Fact:
+        match news:
+            case s.MachineReady(machine):
+                return e.MachineJoined(now, machine)
+            case s.SafeToKill(machine):
+                return e.SafeToKill(now, machine)
+            case s.Begun(machine, step):
+                return e.ProgramBegan(now, machine, step)
+            case s.Progress(step, saved):
+                return e.Progressed(now, step, saved)
+            case s.Stored(machine, step, size_bytes):
+                return e.CheckpointStored(now, machine, step, size_bytes)
+            case s.Fetched(machine, stored_by, step, size_bytes):
+                return e.CheckpointFetched(now, machine, stored_by, step, size_bytes)
+            case s.Objective(step, value):
+                return e.ObjectiveReported(now, step, value)
+            case s.WentBack(to, redone):
+                return e.RolledBack(now, to, redone)
+            case s.Finished(step):
+                try:
+                    return e.TrainingFinished(now, step, self._keep())
+                except NotKept as error:
+                    return e.TrainingFailed(now, str(error))
+            case s.Failed(why):
+                return e.TrainingFailed(now, why)
+            case _:
+                assert_never(news)

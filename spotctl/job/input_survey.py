@@ -1,0 +1,230 @@
+"""Looks at an elastic job's input for whoever plans it: its columns, how large it is, how large its model.
+
+A look loads DuckDB and pandas and reads some rows, which takes about a second. So what was found is kept:
+
+ROOT/cache/inputs/KEY.json    what was found of an input; touched when it is used
+
+KEY follows from all that the answer depends on: paths, sizes, times and inodes of the files, the columns that
+the job names, the application's source and arguments, the number of shards, and the source of the modules
+that read. Of an input that is not on this disk nothing is kept, nor of one that was changed a moment ago,
+since another change may leave its time as it is. Nothing else depends on these files: what cannot be read is
+looked at again, and the oldest go when there is too much.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import agileml
+from agileml.api import (
+    Application,
+    ApplicationError,
+    ApplicationFault,
+    ColumnsError,
+    Counts,
+    HasClockEstimate,
+    HasLargest,
+    asked,
+)
+from spotctl.engines.model_size import BYTES_PER_VALUE
+from spotctl.errors import JobError
+from spotctl.home import default_root
+from spotctl.job.spec import JobSpec
+from spotctl.prices.trace_cache import prune
+from spotctl.records.shared_inputs import source_of_application
+from spotctl.timesource import wall_clock
+
+if TYPE_CHECKING:
+    from agileml.data.tables import Table
+
+Limit = Callable[[int], None]
+"""Raises JobError for a model of so many bytes."""
+
+_ESTIMATES_MAY_BE_LOW_BY: Final = 1.25
+"""An input of which a part was read may have so many times the values that this part tells."""
+_SETTLED_NS: Final = 3_000_000_000
+"""A file that was changed within so long before may change again without a new date (FAT: two seconds)."""
+_MOST_KEPT: Final = 2 * 2**20
+"""Bytes: some thousands of looks."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputSize:
+    """What was found of an elastic job's input, and of the model that it makes.
+
+    ``model_values``: of the whole model, or the most that it may have where it is not ``model_exact``.
+    """
+
+    counts: Counts
+    model_values: int
+    model_exact: bool
+    description: str = ""
+    """Which columns of the input are read as what, in a line."""
+    clock_core_seconds: float | None = None
+    """Of a clock, as the application estimates it from the counts; None where it does not."""
+
+
+def look_at_input(spec: JobSpec, app: Application, limit: Limit) -> InputSize:
+    """Counts the input and its model. A large input is read whole only where its model may be too large.
+
+    Raises JobError where the input is not what the application expects, or its model above the ``limit``.
+    """
+    folder = default_root() / "cache" / "inputs"
+    try:
+        key = _key(spec)
+        found = None if key is None else _load(folder, key)
+        if found is None or not (found.model_exact or _allows(limit, found.model_values)):
+            found = _look(spec, app, limit)
+            if key is not None and _key(spec) == key:  # else it changed meanwhile
+                _keep(folder, key, found)
+    except ApplicationFault as error:
+        raise JobError("app", f"{spec.app}: {error}") from error
+    except ApplicationError as error:
+        raise data_error(spec, error) from error
+    limit(found.model_values * BYTES_PER_VALUE)
+    estimate = None
+    if isinstance(app, HasClockEstimate):
+        with asked("clock_core_seconds"):
+            estimate = float(app.clock_core_seconds(found.counts))
+    return InputSize(found.counts, found.model_values, found.model_exact, found.description, estimate)
+
+
+def _look(spec: JobSpec, app: Application, limit: Limit) -> InputSize:
+    from agileml.data.file_survey import describe_input
+    from agileml.data.sampling import Sample  # brings DuckDB and pandas, which only an unknown input needs
+    from agileml.data.tables import Table
+
+    sample = Sample(spec.data, app.columns, spec.columns)
+    counts = sample.counts()
+    if counts.exact and counts.rows == counts.rows_read:
+        values, exact = _survey(app, sample, spec), True
+    else:
+        most = _most_values(app, counts) if sample.layout is app.columns else None
+        exact = most is None or not _allows(limit, most)
+        if most is None or exact:
+            values = _survey(app, Table(spec.data, app.columns, called=spec.columns), spec)
+        else:
+            values = most
+    return InputSize(counts, values, exact, describe_input(spec.data, app.columns, spec.columns))
+
+
+def _survey(app: Application, table: Table, spec: JobSpec) -> int:
+    """Returns how many values the model has, by the application's own pass over ``table``."""
+    with asked("survey"):
+        shape = app.survey(table, spec.training.shards).shape
+    return shape.rows * shape.columns
+
+
+def _most_values(app: Application, counts: Counts) -> int | None:
+    """Returns the most values that a model of this input may have; None where the application cannot tell."""
+    if not isinstance(app, HasLargest):
+        return None
+    values = counts.values if counts.exact else counts.values * _ESTIMATES_MAY_BE_LOW_BY
+    with asked("largest_model"):
+        return app.largest_model(int(values))
+
+
+def _allows(limit: Limit, values: int) -> bool:
+    try:
+        limit(values * BYTES_PER_VALUE)
+    except JobError:
+        return False
+    return True
+
+
+def data_error(spec: JobSpec, error: ApplicationError) -> JobError:
+    """Says that the job's input is not what its application expects, with the input's name once."""
+    told = str(error)
+    if isinstance(error, ColumnsError) and spec.columns:
+        return JobError("columns", told)
+    return JobError("data", told if spec.data in told else f"{spec.data}: {told}")
+
+
+# ---- what was found before ----------------------------------------------------------------------
+
+
+def _key(spec: JobSpec) -> str | None:
+    """Returns what stands for the input and all that the look depends on; None where nothing is kept of it.
+
+    To look at a plan makes no home, so nothing is kept before there is one.
+    """
+    from agileml.data.fingerprints import digest_of, digest_of_package
+
+    if not default_root().exists():
+        return None
+    try:
+        stats = dict(_stats(spec.data))
+    except OSError:  # it is going away: who reads it says so
+        return None
+    newest_ns = max((stat[1] for stat in stats.values() if stat), default=None)
+    if newest_ns is None or wall_clock() * 1e9 - newest_ns < _SETTLED_NS:
+        return None
+    place = spec.app.rpartition(":")[0]
+    return digest_of(
+        {
+            "files": stats,
+            "data": spec.data,
+            "columns": dict(spec.columns),
+            "application": spec.app,
+            "arguments": dict(spec.args),
+            "shards": spec.training.shards,
+            "source": source_of_application(spec.app, Path(place) if place.endswith(".py") else None),
+            "readers": [digest_of_package(Path(agileml.__file__).parent), Path(__file__).read_text()],
+        }
+    )
+
+
+def _stats(location: str) -> Iterator[tuple[str, tuple[int, ...] | None]]:
+    """The local files of an input and the vocabularies beside them, each with what changes when it does."""
+    from agileml.data.fingerprints import stat_of
+    from agileml.data.sources import find_files, is_local, vocabulary_of
+
+    if "://" in location:
+        return  # asking a store twice would take longer than it saves
+    if os.path.isfile(location):
+        files = [os.path.abspath(location)]  # mostly so, and nothing need be loaded to find it
+    else:
+        filesystem, files = find_files(location)
+        if not is_local(filesystem):
+            return
+    for file in files:
+        yield file, stat_of(file)
+        vocabulary = vocabulary_of(file)
+        if vocabulary is not None:
+            yield vocabulary, stat_of(vocabulary) if os.path.exists(vocabulary) else None
+
+
+def _load(folder: Path, key: str) -> InputSize | None:
+    path = folder / f"{key}.json"
+    try:
+        told = json.loads(path.read_bytes())
+        counts = {**told["counts"], "columns": tuple(told["counts"]["columns"])}
+        found = InputSize(Counts(**counts), told["values"], told["exact"], told["description"])
+        os.utime(path)  # so that the oldest is what nobody uses
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+    return found
+
+
+def _keep(folder: Path, key: str, found: InputSize) -> None:
+    told: Mapping[str, Any] = {
+        "counts": asdict(found.counts),
+        "values": found.model_values,
+        "exact": found.model_exact,
+        "description": found.description,
+    }
+    partial = folder / f"{key}.{os.getpid()}.partial"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        partial.write_text(json.dumps(told))
+        partial.replace(folder / f"{key}.json")
+        prune(folder, _MOST_KEPT)
+    except OSError:  # no room, or not ours to write: it is looked at the next time too
+        with suppress(OSError):
+            partial.unlink()

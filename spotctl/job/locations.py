@@ -1,0 +1,43 @@
+"""Where in its file a field of a job stands: for what only shows when prices and machines are known.
+
+``jobfile`` says it of all that is wrong with a file by itself. What it read is a plain value by then, so
+the file is looked at again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import yaml
+
+from spotctl.errors import JobError, JobFileError, Problem
+from spotctl.job.yaml_reader import read_text
+
+
+@contextmanager
+def placed(path: Path) -> Iterator[None]:
+    """While inside, a JobError says where in the job file ``path`` its field stands: as a JobFileError."""
+    try:
+        yield
+    except JobError as error:
+        line, column = place(read_text(path), error.field)
+        raise JobFileError([Problem(str(path), line, column, error.field, error.message)]) from error
+
+
+def place(text: str, field: str) -> tuple[int, int]:
+    """Line and column, from 1, of the value at the dotted path ``field``; of a mapping, of its key.
+
+    Where the path goes further than the file does, as far as that goes. ``text`` is YAML that could be read.
+    """
+    node, found = yaml.compose(text, Loader=yaml.SafeLoader), (1, 1)
+    for name in field.split("."):
+        keys = node.value if isinstance(node, yaml.MappingNode) else ()
+        here = next(((key, value) for key, value in keys if key.value == name), None)
+        if here is None:
+            break
+        key, node = here
+        mark = (key if isinstance(node, yaml.MappingNode) else node).start_mark
+        found = (mark.line + 1, mark.column + 1)
+    return found

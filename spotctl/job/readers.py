@@ -1,0 +1,30 @@
+"""Readers that both kinds of job share: places, and mappings whose keys are the user's own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, TypeVar
+
+from spotctl.job.yaml_reader import Reader, Section
+
+T = TypeVar("T")
+
+INSTANCE_TYPE: Final = r"[A-Za-z0-9][\w.-]*"
+VARIABLE: Final = r"[A-Za-z_][A-Za-z0-9_]*"
+
+
+def location(written: str, folder: Path) -> str:
+    """A URL as it is; a path absolute, relative ones starting from ``folder``."""
+    return written if "://" in written else str((folder / Path(written).expanduser()).resolve())
+
+
+def own_keys(section: Section, read: Reader[T], pattern: str, expected: str) -> Mapping[str, T]:
+    """A mapping whose keys are the user's own; ``expected`` says what they look like."""
+    with section:
+        for key in section.names:
+            if re.fullmatch(pattern, key) is None:
+                section.reject(key, f"found the key {key!r}, expected {expected}")
+        values = {key: section.get(key, read, None) for key in section.names}
+    return {key: value for key, value in values.items() if value is not None}

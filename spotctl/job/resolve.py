@@ -1,0 +1,361 @@
+"""From what the user wrote to the terms of a run: markets, prices, rules, start.
+
+The shell's last word: everything here may read files and complain; nothing below it looks anything up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from bidbrain.model import Limits, Scaling
+from bidbrain.strategies.recovery import Checkpointing
+from pricing_data.catalogue import Catalogue, bundled_egress
+from pricing_data.errors import NoSuchMarket, TraceError
+from pricing_data.formats.traces import Recording
+from pricing_data.model.capacity_spells import Observations
+from pricing_data.model.market import Market, MarketRules, PriceHistory
+from pricing_data.model.rules import RULES, default_rules, together
+from pricing_data.model.units import Instant, Seconds, format_instant
+from spotctl.control.run_spec import Keeping, Luggage, Stop, Tariff, Terms, Tradable
+from spotctl.errors import JobError, UsageError
+from spotctl.job.spec import NEED_DEADLINE, JobSpec
+from spotctl.prices.trace_cache import read_bundled_once, read_trace_once
+from spotctl.session.start_moment import DAY_S, HISTORY_S, start_like_now
+
+HISTORY_BEFORE_START_S: Final = 30 * DAY_S
+"""Default start of a backtest: after this much history (decision 7)."""
+DEFAULT_CORE_SECONDS_PER_CLOCK: Final = 600.0
+"""Nominal work of a clock where the job file says nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class PriceOptions:
+    """Where prices come from, as given on the command line. ``trace`` None: the bundled market."""
+
+    trace: Path | None = None
+    markets: tuple[str, ...] = ()
+    """TYPE or TYPE@ZONE; empty: whatever the job allows."""
+    start: Instant | None = None
+    rules: str | None = None
+    availability: Path | None = None
+    """When the markets had capacity (see ``pricing_data.formats.availability``); None: always."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """All that a world needs. ``trace`` holds the future too: only providers may look at all of it."""
+
+    terms: Terms
+    trace: PriceHistory
+    recording: Recording
+    capacity: Observations
+    """When each market could be had: the future too, as ``trace``."""
+
+    def named(self, run: str) -> Resolved:
+        """The same for a run that got its name only now."""
+        return replace(self, terms=replace(self.terms, run=run))
+
+
+def resolve(
+    spec: JobSpec,
+    options: PriceOptions,
+    run: str,
+    seed: int,
+    recording: Recording | None = None,
+    now: float | None = None,
+) -> Resolved:
+    """The terms of a run of ``spec``. Raises UsageError where prices, markets and job do not fit.
+
+    ``recording``: the prices, where they were read already; else they are what ``options`` say. ``now``: the
+    wall clock that a start follows from which ``options`` leave open; None: the first that is possible.
+    """
+    _check_strategy(spec)
+    catalogue = Catalogue.bundled()
+    recording = _recording(spec, options, catalogue) if recording is None else recording
+    label = recording.label
+    start = _start(recording, options, seed, now)
+    tradable = _tradable(recording, start, catalogue, label)
+    by_cloud = _rules(options, recording)
+    rules = together([by_cloud[cloud] for cloud in sorted({t.market.cloud for t in tradable})])
+    tradable = tuple(
+        t if by_cloud[t.market.cloud] == rules else replace(t, rules=by_cloud[t.market.cloud])
+        for t in tradable
+    )
+    tradable = _with_speeds(spec, tradable, catalogue)
+    checkpoints = _checkpoints(spec)
+    terms = Terms(
+        job=spec.name,
+        run=run,
+        seed=seed,
+        start=start,
+        rules=rules,
+        reliable=_reliable(spec, tradable, start, catalogue),
+        reliable_count=0 if spec.reliable is None else spec.reliable.instances,
+        spot=tradable,
+        limits=Limits(spec.spot.max_instances, spec.spot.max_per_allocation),
+        scaling=Scaling(
+            spec.scaling.phi,
+            spec.scaling.sigma,
+            spec.scaling.lambda_ if checkpoints is None else _lost_to_an_eviction(spec, checkpoints),
+            spec.scaling.stage2_above,
+            spec.scaling.stage3_above,
+        ),
+        stop=Stop(
+            spec.stop.clocks,
+            spec.stop.seconds,
+            spec.stop.converged.delta if spec.stop.converged is not None else None,
+        ),
+        core_seconds_per_clock=_core_seconds_per_clock(spec, tradable, catalogue),
+        prices=label,
+        deadline_s=spec.objective.deadline,
+        budget=spec.objective.budget,
+        drain=spec.drain,
+        start_s=spec.local.boot,
+        measure=spec.scaling.measure,
+        strategy=spec.objective.strategy,
+        checkpoints=checkpoints,
+        saves_on_warning=spec.command is None or spec.command.checkpoint.on_warning,
+        keeps_nothing=spec.command is not None and spec.command.checkpoint.keeps is False,
+        luggage=_luggage(spec, tradable),
+        modelled_speeds=spec.local.speeds,
+        keeps=None if spec.checkpoint is None else Keeping(spec.checkpoint.clocks, spec.checkpoint.seconds),
+    )
+    trace = recording.history.only(t.market for t in tradable)
+    return Resolved(terms, trace, recording, _capacity(options, tradable))
+
+
+def _checkpoints(spec: JobSpec) -> Checkpointing | None:
+    """None where reliable machines keep the model. What writing them takes is part of the work."""
+    if spec.command is None:
+        return None
+    said = spec.command.checkpoint
+    return Checkpointing(said.every, 0.0, said.restart)
+
+
+def _luggage(spec: JobSpec, tradable: Sequence[Tradable]) -> Luggage | None:
+    """What a checkpoint takes to another region. Raises UsageError for a job that cannot be in several."""
+    regions = sorted({(t.market.cloud, t.market.region) for t in tradable})
+    if len(regions) == 1:
+        return None
+    if spec.command is None:
+        shown = ", ".join(f"{cloud} {region}" for cloud, region in regions)
+        raise JobError(
+            "resources.spot",
+            f"the job may use machines in {shown}, and elastic training cannot span regions; "
+            f"name one, like regions: [{regions[0][1]}]",
+        )
+    said = spec.command.checkpoint
+    tariffs = tuple(
+        Tariff(cloud, to, price)
+        for (cloud, to), price in sorted(bundled_egress().items())
+        if cloud in {cloud for cloud, _ in regions} and to in ("region", "cloud")
+    )
+    return Luggage(said.size_bytes, said.link_mbit_s * 1e6 / 8, tariffs)
+
+
+def _lost_to_an_eviction(spec: JobSpec, checkpoints: Checkpointing) -> Seconds:
+    """Nothing but the restart where the program checkpoints on a warning: evictions are announced."""
+    assert spec.command is not None
+    said = spec.command.checkpoint  # what one costs that keeps nothing follows from its work, in ``deciding``
+    return checkpoints.restart_s if said.on_warning or said.keeps is False else checkpoints.lost_s
+
+
+def _core_seconds_per_clock(spec: JobSpec, tradable: Sequence[Tradable], catalogue: Catalogue) -> float:
+    """Of a command: of one step, from how long all of them take on a machine of one kind."""
+    if spec.command is None or spec.command.work is None:
+        return spec.local.core_seconds_per_clock or DEFAULT_CORE_SECONDS_PER_CLOCK
+    work, reference = spec.command.work, _reference_cores(spec, tradable, catalogue)
+    return work.takes * spec.command.gains.speed(reference, reference) / work.steps
+
+
+def _with_speeds(spec: JobSpec, tradable: tuple[Tradable, ...], catalogue: Catalogue) -> tuple[Tradable, ...]:
+    """With what a program is taken to do on each machine; elastic training uses all cores of all of them."""
+    if spec.command is None:
+        return tradable
+    gains, reference = spec.command.gains, _reference_cores(spec, tradable, catalogue)
+    return tuple(replace(t, speed=gains.speed(t.cores, reference)) for t in tradable)
+
+
+def _reference_cores(spec: JobSpec, tradable: Sequence[Tradable], catalogue: Catalogue) -> int:
+    """Cores of the machine that a command's work is told for; where nobody tells it, of the smallest one."""
+    work = None if spec.command is None else spec.command.work
+    if work is None:
+        return min(t.cores for t in tradable)
+    kinds = sorted({t.market.instance_type for t in tradable})
+    if work.on is None and len(kinds) > 1:
+        raise JobError("work.on", f"expected the instance type that it takes so long on, like {kinds[0]}")
+    clouds = sorted({t.market.cloud for t in tradable})
+    known = [catalogue.instance_type(cloud, work.on or kinds[0]) for cloud in clouds]
+    kind = next((found for found in known if found is not None), None)
+    if kind is None:
+        raise JobError("work.on", f"the catalogue knows no instance type {work.on} of {' or '.join(clouds)}")
+    return kind.vcpus
+
+
+def _check_strategy(spec: JobSpec) -> None:
+    """Strategies that are ways to keep a deadline need one, and must know how much work it is for."""
+    strategy = spec.objective.strategy
+    if strategy not in NEED_DEADLINE:
+        return
+    field, keeps = "objective.strategy", f"{strategy} is a way to keep a deadline"
+    if spec.objective.deadline is None:
+        raise JobError(field, f"{keeps}, and the job has none; set objective.deadline, or name another")
+    if spec.stop.clocks is None:
+        raise JobError(
+            field,
+            f"{keeps}, and nobody can say how much work the job is; set {_amount_of(spec)}, or name another",
+        )
+
+
+def _amount_of(spec: JobSpec) -> str:
+    """The key that says how much work a job is."""
+    return "stop.clocks" if spec.command is None else "work"
+
+
+def _recording(spec: JobSpec, options: PriceOptions, catalogue: Catalogue) -> Recording:
+    wanted = Wanted(spec, options.markets, catalogue)
+    try:
+        if options.trace is None:
+            return read_bundled_once(wanted)
+        return read_trace_once(options.trace, wanted)
+    except NoSuchMarket as error:
+        raise wanted.refusal(error) from error
+    except TraceError as error:
+        raise UsageError(str(error)) from error
+
+
+def _capacity(options: PriceOptions, tradable: Iterable[Tradable]) -> Observations:
+    """What was recorded of the job's markets. Raises UsageError where that is nothing."""
+    if options.availability is None:
+        return Observations()
+    from pricing_data.formats.availability import read_availability  # few runs bring a file of it
+
+    try:
+        watched = read_availability(options.availability)
+    except TraceError as error:
+        raise UsageError(str(error)) from error
+    spells = {t.market: watched.observations.spells(t.market) for t in tradable}
+    found = Observations.of(spells)
+    if not found.markets:
+        wanted = ", ".join(str(market) for market in sorted(spells)[:3])
+        seen = ", ".join(str(market) for market in watched.observations.markets[:3])
+        raise UsageError(f"{watched.label} says nothing of {wanted}; it is about {seen}")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which markets of a recording the job may use."""
+
+    spec: JobSpec
+    named: tuple[str, ...]
+    catalogue: Catalogue
+
+    def __call__(self, market: Market) -> bool:
+        if self.named:
+            return market.instance_type in self.named or str(market) in self.named
+        spot = self.spec.spot
+        return (
+            _among(spot.clouds, market.cloud)
+            and _among(spot.regions, market.region)
+            and _among(spot.zones, market.zone)
+            and _among(spot.instance_types, market.instance_type)
+            and self._large_enough(market)
+        )
+
+    def refusal(self, error: NoSuchMarket) -> UsageError:
+        """What to say where a recording has none of these."""
+        if self.named:
+            return UsageError(f"--trace-market {' '.join(self.named)}: {error.path} has only {error.offered}")
+        spot = self.spec.spot
+        lists = ("clouds", "regions", "zones", "instance_types")
+        said = {key: ", ".join(getattr(spot, key)) for key in lists if getattr(spot, key)}
+        said |= {} if spot.cpus is None else {"cpus": str(spot.cpus)}
+        said |= {} if spot.memory_gib is None else {"memory": str(spot.memory_gib)}
+        asked = "; ".join(f"{key}: {value}" for key, value in said.items())
+        return JobError("resources.spot", f"no market of {error.path} has {asked}; it has {error.offered}")
+
+    def _large_enough(self, market: Market) -> bool:
+        spot = self.spec.spot
+        found = self.catalogue.instance_type(market.cloud, market.instance_type)
+        if found is None:
+            return spot.cpus is None and spot.memory_gib is None
+        enough_cpus = spot.cpus is None or spot.cpus.admits(found.vcpus)
+        return enough_cpus and (spot.memory_gib is None or spot.memory_gib.admits(found.memory_gib))
+
+
+def _among(allowed: Iterable[str], value: str) -> bool:
+    allowed = tuple(allowed)
+    return not allowed or value in allowed
+
+
+def _start(recording: Recording, options: PriceOptions, seed: int, now: float | None) -> Instant:
+    start, history_s = options.start, HISTORY_BEFORE_START_S if now is None else HISTORY_S
+    if start is None:
+        earliest = Instant(recording.first + history_s)
+        start = earliest if now is None else start_like_now(earliest, recording.last, now, seed)
+    if recording.first < start < recording.last:
+        return start
+    span = f"{format_instant(recording.first)} to {format_instant(recording.last)}"
+    if options.start is None:
+        raise UsageError(
+            f"{recording.label} covers {span}: too short for {history_s // DAY_S} days of history before "
+            "the start; name a start with --trace-start"
+        )
+    raise UsageError(f"--trace-start {format_instant(start)} is outside of {recording.label} ({span})")
+
+
+def _tradable(recording: Recording, start: Instant, catalogue: Catalogue, label: str) -> tuple[Tradable, ...]:
+    """The recording's markets of which the catalogue knows cores and on-demand price."""
+    known, unknown = [], []
+    for market in sorted(recording.series):
+        kind = catalogue.instance_type(market.cloud, market.instance_type)
+        price = catalogue.on_demand(market.cloud, market.region, market.instance_type, start)
+        if kind is None or price is None:
+            unknown.append(str(market))
+        else:
+            known.append(Tradable(market, price, kind.vcpus))
+    if not known:
+        lacking = f"; the catalogue knows nothing of {', '.join(unknown[:5])}" if unknown else ""
+        raise JobError("resources.spot", f"no market in {label} may be used by this job{lacking}")
+    return tuple(known)
+
+
+def _rules(options: PriceOptions, recording: Recording) -> Mapping[str, MarketRules]:
+    """By cloud. Raises UsageError where those of several clouds cannot be counted on together."""
+    clouds = sorted({market.cloud for market in recording.series})
+    if options.rules is not None:
+        if options.rules not in RULES:
+            raise UsageError(f"--rules {options.rules}: expected one of {', '.join(RULES)}")
+        return dict.fromkeys(clouds, RULES[options.rules])
+    found = {cloud: _usual_rules(cloud, recording) for cloud in clouds}
+    try:
+        together(tuple(found.values()))
+    except ValueError as error:
+        raise UsageError(f"{recording.label}: {error}; name the rules of all with --rules") from error
+    return found
+
+
+def _usual_rules(cloud: str, recording: Recording) -> MarketRules:
+    """Those in force when prices were recorded; today's for prices that nobody was ever charged."""
+    return RULES[cloud] if recording.generated else default_rules(cloud, recording.first)
+
+
+def _reliable(spec: JobSpec, tradable: Sequence[Tradable], start: Instant, catalogue: Catalogue) -> Tradable:
+    """The reliable machines: where the spot machines are, unless the job says otherwise."""
+    wanted, near = spec.reliable, tradable[0].market
+    if wanted is None:
+        return min(tradable, key=lambda t: (t.on_demand / t.nu, t.market))
+    cloud, region = wanted.cloud or near.cloud, wanted.region or near.region
+    kind = catalogue.instance_type(cloud, wanted.instance_type)
+    price = catalogue.on_demand(cloud, region, wanted.instance_type, start)
+    if kind is None or price is None:
+        raise JobError(
+            "resources.reliable.instance_type",
+            f"the catalogue knows no on-demand price of {wanted.instance_type} in {cloud} {region} on "
+            f"{format_instant(start)[:10]}; name another type",
+        )
+    return Tradable(Market(cloud, region, wanted.zone or near.zone, wanted.instance_type), price, kind.vcpus)

@@ -1,0 +1,82 @@
+"""All that a run was started with, as one value: kept with the run, so that it can be resumed as it was."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Final
+
+from pricing_data.model.units import MicroUsd, Seconds
+from spotctl.control.codec import from_json, to_json
+from spotctl.errors import LedgerError
+from spotctl.job.resolve import PriceOptions
+from spotctl.job.spec import JobSpec
+
+DEFAULT_SPEED: Final = 600.0
+"""Nominal seconds per real one."""
+
+
+class WorldKind(StrEnum):
+    LOCAL = "local"
+    """Real processes on this machine; prices and evictions from a trace, paced."""
+    REPLAY = "replay"
+    """The same, without processes, in virtual time."""
+
+
+class IfRunning(StrEnum):
+    SKIP = "skip"
+    ATTACH = "attach"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchOptions:
+    """What the command line may say beside the job file; None leaves it to the file."""
+
+    world: WorldKind = WorldKind.LOCAL
+    speed: float = DEFAULT_SPEED
+    speed_named: bool = True
+    """False: a slower one may be taken where this computer would not keep pace."""
+    prices: PriceOptions = field(default_factory=PriceOptions)
+    if_running: IfRunning = IfRunning.FAIL
+    deadline: Seconds | None = None
+    budget: MicroUsd | None = None
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """A job file and its options, merged. ``speed``: nominal seconds per real one."""
+
+    spec: JobSpec
+    world: WorldKind
+    speed: float
+    prices: PriceOptions
+    seed: int
+    queue: str | None = None
+    """The queue that runs the job; None: it is launched alone."""
+
+    @classmethod
+    def of(cls, spec: JobSpec, options: LaunchOptions) -> Settings:
+        objective = replace(
+            spec.objective,
+            deadline=spec.objective.deadline if options.deadline is None else options.deadline,
+            budget=spec.objective.budget if options.budget is None else options.budget,
+        )
+        spec = replace(spec, objective=objective)
+        seed = spec.seed if options.seed is None else options.seed
+        return cls(spec, options.world, options.speed, options.prices, seed)
+
+    def text(self) -> str:
+        """As JSON, for the run's record."""
+        return json.dumps(to_json(self), sort_keys=True)
+
+    @classmethod
+    def parse(cls, text: str) -> Settings:
+        """What ``text`` gave. Raises LedgerError where it is not that."""
+        try:
+            settings: Settings = from_json(cls, json.loads(text))
+        except (TypeError, ValueError) as error:
+            raise LedgerError(f"the run's settings cannot be read: {error}") from error
+        return settings

@@ -1,0 +1,276 @@
+"""A job as a value: what its file says, complete and checked.
+
+``file.py`` makes these from YAML. Nothing here knows a market, a price or an application: whether
+``c5.xlarge`` exists is the catalogue's affair, whether ``rank`` means something is the application's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from pricing_data.model.units import MicroUsd, Seconds
+
+Argument: TypeAlias = str | int | float | bool | tuple[str | int | float | bool, ...]
+
+DEFAULT_STRATEGY: Final = "auto"
+NEED_DEADLINE: Final = ("uniform-progress", "greedy")
+"""Strategies that are ways to keep a deadline: ``bidbrain.strategies.registry.NEED_DEADLINE``."""
+STRATEGIES: Final = (
+    DEFAULT_STRATEGY,
+    "proteus",
+    "standard-agileml",
+    "failover-agileml",
+    "tierml",
+    "on-demand",
+    *NEED_DEADLINE,
+)
+"""The names of ``bidbrain.strategies.registry.LIVE``; here too because reading a job file must not load numpy."""
+_SIGMA: Final = Seconds(60.0)
+_LAMBDA: Final = Seconds(120.0)
+LINK_MBIT_S: Final = 1000.0
+"""Of a link that nobody has described."""
+_BOOT: Final = Seconds(60.0)
+_LEASE: Final = Seconds(12 * 3600.0)
+_EVERY: Final = Seconds(600.0)
+_RESTART: Final = Seconds(60.0)
+_BY_CLOCKS: Final = Seconds(0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Converged:
+    """Stop when two reports of ``metric`` in a row differ by no more than ``delta``."""
+
+    metric: str
+    delta: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """When the job is done: whichever comes first of those that are set."""
+
+    clocks: int | None = None
+    seconds: Seconds | None = None
+    converged: Converged | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reliable:
+    """The machines that are never revoked. None: wherever the spot machines are."""
+
+    instances: int
+    instance_type: str
+    cloud: str | None = None
+    region: str | None = None
+    zone: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """ "4" (exactly) or "4+" (at least)."""
+
+    value: float
+    or_more: bool
+
+    def __str__(self) -> str:
+        return f"{self.value:g}{'+' if self.or_more else ''}"
+
+    def admits(self, amount: float) -> bool:
+        """Whether an instance with ``amount`` of it will do."""
+        return amount >= self.value if self.or_more else amount == self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """Which revocable machines may be used, and how many. Empty tuples and None allow everything."""
+
+    max_instances: int
+    max_per_allocation: int
+    cpus: Amount | None = None
+    memory_gib: Amount | None = None
+    instance_types: tuple[str, ...] = ()
+    clouds: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()
+    zones: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """What to minimize, how, and within what. ``deadline`` counts from the start of the job."""
+
+    minimize: str = "cost"
+    strategy: str = DEFAULT_STRATEGY
+    """One of ``bidbrain.strategies.registry.LIVE``."""
+    deadline: Seconds | None = None
+    budget: MicroUsd | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """How the job scales: the papers' phi, sigma and lambda (Harlap 4.3.1, table 4.1).
+
+    ``phi``: scaling efficiency; ``sigma``: time lost when the footprint changes; ``lambda_``: time lost
+    to an eviction; ``stage2_above``, ``stage3_above``: transient machines per reliable one.
+    """
+
+    phi: float = 0.95
+    sigma: Seconds = _SIGMA
+    lambda_: Seconds = _LAMBDA
+    stage2_above: float = 1.0
+    stage3_above: float = 15.0
+    measure: bool = False
+    """Let the job's own progress correct ``phi``, ``sigma``, ``lambda_`` and how fast each type is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """How model and input are cut, and how far apart workers may be.
+
+    ``link_mbit_s``: what one machine can send, in megabits a second. ``measured_stages``: choose stages by
+    what clocks were measured to cost, as soon as they were; until then, and in plans, by the machines' ratio.
+    ``input_bytes``: how much of the input a machine keeps in memory; None is all that it ever read.
+    """
+
+    staleness: int
+    partitions: int
+    shards: int
+    link_mbit_s: float = LINK_MBIT_S
+    measured_stages: bool = False
+    input_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """How machines of the local world behave. ``core_seconds_per_clock`` is nominal work of one clock.
+
+    ``lease``: nominal time for which machines go on that nobody drives, as spotctl has died.
+    ``speeds``: how fast the job is on an instance type where its progress is modelled, as a multiple of what
+    the cores say. Nothing that decides is told; it has to show.
+    """
+
+    throttle: bool = True
+    core_seconds_per_clock: float | None = None
+    boot: Seconds = _BOOT
+    lease: Seconds = _LEASE
+    progress: str = "measured"
+    speeds: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCheckpoints:
+    """Where an elastic job keeps consistent states against the loss of its reliable machines, and when.
+
+    ``store``: a folder or a URL, below which every job has a folder of its own. ``clocks``: between two of
+    them; or ``seconds``, nominal; one of both is 0. ``resume``: begin with the newest that an unfinished run
+    left.
+    """
+
+    store: str
+    clocks: int = 0
+    seconds: Seconds = _BY_CLOCKS
+    resume: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoints:
+    """How a command keeps what it has done. Times are nominal.
+
+    ``store``: a folder or a URL, below which every run has a folder of its own; None: the run's record.
+    ``every``: how often the program writes one, as far as decisions and replays know: after so much time in
+    which it ran, on each machine anew, at the end of a step. ``restart``: from the start of another
+    machine's program to its first new step. ``on_warning``: whether it writes one
+    when it gets SIGTERM, so that a warning in time costs no work. ``size_bytes``, ``link_mbit_s``: how large
+    one is, as far as is known beforehand, and how fast it gets to another region.
+    """
+
+    store: str | None = None
+    every: Seconds = _EVERY
+    restart: Seconds = _RESTART
+    on_warning: bool = True
+    size_bytes: int = 0
+    link_mbit_s: float = LINK_MBIT_S
+    keeps: bool | None = None
+    """Whether the program writes checkpoints at all; None: its file does not say, and they are counted on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gains:
+    """What a program gains from a machine with more cores; at most one of both is set.
+
+    ``cores``: it uses so many and no more. ``phi``: each doubling of cores makes it ``2 phi`` times as fast.
+    None of both: it is taken to be no faster than on the machine that its work is told for, and slower in
+    proportion where cores are fewer.
+    """
+
+    cores: int | None = None
+    phi: float | None = None
+
+    def speed(self, cores: int, reference: int) -> float:
+        """Returns work per second on a machine of ``cores``; ``reference``: the cores of ``expected_work.on``."""
+        if self.phi is not None:
+            return cores * float(self.phi ** math.log2(cores))
+        return float(min(cores, self.cores or reference))
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """How much work a command is: ``steps`` of its own counting, ``takes`` nominal seconds on ``on``."""
+
+    steps: int
+    takes: Seconds
+    on: str | None = None
+    """An instance type; None: the one that the job may use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A program that checkpoints. ``workdir`` and local sources of ``file_mounts`` are absolute paths.
+
+    ``file_mounts``: from a path below the working folder to a path or URL. ``secrets``: names of variables
+    of whoever launches; their values are no part of a job. ``retries``: failures that are tried again.
+    """
+
+    run: str
+    setup: str = ""
+    workdir: str | None = None
+    file_mounts: Mapping[str, str] = field(default_factory=dict)
+    secrets: tuple[str, ...] = ()
+    checkpoint: Checkpoints = field(default_factory=Checkpoints)
+    work: Work | None = None
+    retries: int = 1
+    gains: Gains = field(default_factory=Gains)
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """One job, complete and checked. ``data`` and ``output`` are absolute paths or URLs.
+
+    What a job of ``engine: command`` has no use for is empty, and its reliable machines are None.
+    """
+
+    name: str
+    engine: str
+    app: str
+    args: Mapping[str, Argument]
+    data: str
+    stop: Stop
+    reliable: Reliable | None
+    spot: Spot
+    objective: Objective
+    scaling: Scaling
+    training: Training
+    drain: bool
+    seed: int
+    output: str
+    local: Local
+    envs: Mapping[str, str]
+    command: Command | None = None
+    """Of ``engine: command``."""
+    checkpoint: ModelCheckpoints | None = None
+    """Of ``engine: agileml``; None: none are kept."""
+    score: bool = True
+    """Of ``engine: agileml``: whether the model is scored once the run is over."""
+    columns: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
+    """The columns of the data that the file names, by the application's names; ``others`` has a list."""

@@ -1,0 +1,149 @@
+"""Every check of a job that can be made before anything of it is started: for plan, launch and queue alike.
+
+    resolve    prices, markets, strategy, rules            (``spotctl.job.resolve``)
+    here       program, data, model, secrets, where results go
+    promise    deadline and budget                         (``spotctl.cli.launch_flow``, ``spotctl.queue.allocation.admission``)
+
+Refuses to start, to write and to decide anything. What only a whole pass over the input shows (a bad value in
+its millionth row) shows when the input is cut; a launch that is refused then leaves nothing behind either.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from agileml.api import Application, ApplicationError, load_application
+from agileml.node.object_folder import Place
+from spotctl.control.run_spec import Terms
+from spotctl.engines.model_size import memory_of_computer, refuse_immovable, refuse_too_large
+from spotctl.engines.outputs import check_output
+from spotctl.errors import JobError
+from spotctl.job.input_survey import InputSize, Limit, look_at_input
+from spotctl.job.settings import Settings, WorldKind
+from spotctl.job.spec import Command, JobSpec
+
+if TYPE_CHECKING:
+    from agileml.trial import ClockTime
+
+
+def check_job(settings: Settings, terms: Terms) -> InputSize | None:
+    """Raises JobError where the job cannot be run as its file says. None where it has no input to look at.
+
+    Whatever the world: what the job itself is. Where this computer runs it: secrets, memory, and that results
+    and checkpoints can be written.
+    """
+    return _CHECKS[settings.spec.engine](settings, terms)
+
+
+# ---- an elastic job -----------------------------------------------------------------------------
+
+
+def _check_agileml(settings: Settings, terms: Terms) -> InputSize:
+    spec = settings.spec
+    app = application_of(spec)
+    _check_metric(spec, app)
+    found = look_at_input(spec, app, _limits(settings, terms))
+    if settings.world is WorldKind.LOCAL:
+        check_output(spec.output)
+        _check_model_checkpoints(spec)
+    return found
+
+
+def application_of(spec: JobSpec) -> Application:
+    """Makes the application that an elastic job names. Raises JobError where there is no such one."""
+    try:
+        return load_application(spec.app, spec.args)
+    except ApplicationError as error:
+        raise JobError("app", str(error)) from error
+
+
+def measure_job(spec: JobSpec, size: InputSize) -> ClockTime:
+    """Measures what a clock takes one core of this computer, on a part of the input, in some seconds.
+
+    Raises JobError where the application fails at it or takes too long.
+    """
+    from agileml.trial import Trial, measure_clock
+
+    trial = Trial(spec.app, dict(spec.args), spec.data, size.counts.rows, spec.training.shards, spec.columns)
+    try:
+        return measure_clock(trial, memory_bytes=memory_of_computer())
+    except ApplicationError as error:
+        raise JobError("app", f"{spec.app}: {error}") from error
+
+
+def _check_metric(spec: JobSpec, app: Application) -> None:
+    converged = spec.stop.converged
+    if converged is not None and converged.metric != app.metric:
+        raise JobError(
+            "stop.converged.metric", f"found {converged.metric!r}, but {spec.app} reports {app.metric!r}"
+        )
+
+
+def _limits(settings: Settings, terms: Terms) -> Limit:
+    spec = settings.spec
+
+    def limit(model_bytes: int) -> None:
+        if spec.objective.strategy != "on-demand":
+            refuse_immovable(model_bytes, spec.training.link_mbit_s, terms.rules.notice_s)
+        if settings.world is WorldKind.LOCAL:
+            refuse_too_large(model_bytes)
+
+    return limit
+
+
+def _check_model_checkpoints(spec: JobSpec) -> None:
+    """That they can be written, and read where the job is to go on from them."""
+    if spec.checkpoint is None:
+        return
+    from agileml.data.checkpoint_store import CheckpointError, newest
+
+    place = place_of(spec)
+    try:
+        Place(place).check()
+        if spec.checkpoint.resume:
+            newest(place)
+    except CheckpointError as error:
+        raise JobError("checkpoint", str(error)) from error
+    except Exception as error:  # of any file system's own kind
+        raise JobError("checkpoint.store", f"{place} cannot be written to: {error}") from error
+
+
+def place_of(spec: JobSpec) -> str:
+    """Where checkpoints of an elastic job are, of whatever run; empty where none are kept."""
+    return "" if spec.checkpoint is None else f"{spec.checkpoint.store.rstrip('/')}/{spec.name}"
+
+
+# ---- a command ----------------------------------------------------------------------------------
+
+
+def _check_command(settings: Settings, _: Terms) -> None:
+    spec, command = settings.spec, settings.spec.command
+    if command is None or settings.world is not WorldKind.LOCAL:
+        return
+    from agileml.node.agent import process_tree
+    from agileml.node.programs.checkpoint_store import CheckpointStore, StoreError
+
+    if not process_tree.supported():
+        raise JobError("engine", "command needs Linux here: its /proc tells what belongs to a machine")
+    _check_secrets(command)
+    if command.checkpoint.store is not None:
+        try:
+            CheckpointStore(command.checkpoint.store).check()
+        except StoreError as error:
+            raise JobError("checkpoint.store", str(error)) from error
+    if spec.output:
+        check_output(spec.output)
+
+
+def _check_secrets(command: Command) -> None:
+    missing = [name for name in command.secrets if name not in os.environ]
+    if missing:
+        raise JobError("secrets", f"{', '.join(missing)} not in the environment; export before you launch")
+
+
+_CHECKS: Final[Mapping[str, Callable[[Settings, Terms], InputSize | None]]] = {
+    "agileml": _check_agileml,
+    "command": _check_command,
+}

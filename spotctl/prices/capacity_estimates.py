@@ -1,0 +1,53 @@
+"""What was seen of capacity, as answers about the markets that it was seen of.
+
+In markets whose prices do not evict a machine is lost with its capacity, and whoever watched that knows
+more than any published rate. The estimator is the one that decides for running jobs
+(``bidbrain.eviction.selector``), fitted as of the newest sighting in the cloud; a published rate is what it
+starts from. Refuses to speak of markets that nobody watched: their published rates do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from bidbrain.eviction.base import Estimates
+from bidbrain.eviction.capacity.published_rates import Band
+from bidbrain.eviction.selector import Chosen
+from pricing_data.model.capacity_spells import Observations
+from pricing_data.model.market import Market, MarketRules, PriceHistory
+from pricing_data.model.units import Instant
+from spotctl.prices.published_rates import Rates
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """All spells that the store has, and what is published."""
+
+    observations: Observations
+    rates: Rates
+    _fitted: dict[str, Estimates] = field(default_factory=dict, repr=False, compare=False)
+
+    def seen(self, market: Market) -> Instant | None:
+        """Until when ``market`` was watched; None where it never was."""
+        spells = self.observations.spells(market)
+        return Instant(int(spells.ends.max())) if len(spells) else None
+
+    def estimates(self, market: Market, rules: MarketRules) -> Estimates:
+        """What answers about ``market``, which was seen, under ``rules`` by which prices do not evict."""
+        if rules.name not in self._fitted:
+            self._fitted[rules.name] = self._fit(market.cloud, rules)
+        return self._fitted[rules.name]
+
+    def _fit(self, cloud: str, rules: MarketRules) -> Estimates:
+        markets = [market for market in self.observations.markets if market.cloud == cloud]
+        mine = Observations.of({market: self.observations.spells(market) for market in markets})
+        now = Instant(max(int(mine.spells(market).ends.max()) for market in markets))
+        bands = {market: band for market in markets if (band := self._band(market, now)) is not None}
+        return Chosen(rules, mine, bands).fit(PriceHistory.of({}), now)
+
+    def _band(self, market: Market, now: Instant) -> Band | None:
+        """What is published, as a prior; it may have been published after the last sighting."""
+        rate = self.rates.of_market(market)
+        if rate is None:
+            return None
+        return Band(rate.low, rate.high, rate.per_s, min(rate.until, now), rate.source)

@@ -1,0 +1,219 @@
+"""Tables of what every market is expected to cost, made from the store and kept beside it.
+
+ROOT/advice/HORIZON.npz     one ``Table`` per horizon that was asked for, in seconds
+
+Whatever changes the store calls ``refresh_tables`` afterwards. A table that does not fit the store all the
+same (its writer was killed in between) is made again when it is asked for: advice never rests on an old one.
+What did not change is taken over: prices decide again only where rows were added, and what was seen of
+capacity once more was seen or published.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Final
+
+from pricing_data.catalogue import Catalogue
+from pricing_data.model.market import Market, MarketRules
+from pricing_data.model.rules import default_rules
+from pricing_data.model.units import HOUR_S, Instant, Seconds, UsdPerHour
+from pricing_data.snapshots import bundled_market
+from pricing_data.store.store import PriceStore
+from spotctl.prices.capacity_estimates import Capacity
+from spotctl.prices.estimates import Basis, Estimate, from_capacity, from_crossings, from_rate, unknown
+from spotctl.prices.location import prices_root
+from spotctl.prices.market_table import Row, Table
+from spotctl.prices.published_rates import AVERAGED_S, Rates
+from spotctl.prices.quotes import Quote, quotes
+
+DEFAULT_HORIZON_S: Final = Seconds(float(HOUR_S))
+_BUNDLED: Final = (
+    "no prices were fetched or imported yet: this is the bundled market, generated, not recorded"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """A table, and what people must be told about where it is from; empty for the store."""
+
+    table: Table
+    label: str
+
+
+def current_table(horizon_s: Seconds) -> Offered:
+    """What the store knows; the bundled market where it knows nothing."""
+    root = prices_root()
+    if not root.is_dir():
+        return Offered(bundled_table(horizon_s), _BUNDLED)
+    path = _path(root, horizon_s)
+    kept = Table.load(path)
+    if kept is None or kept.fingerprint != fingerprint(root):
+        kept = _made(PriceStore(root), horizon_s, kept)
+        kept.save(path)
+    return Offered(kept, "") if len(kept) else Offered(bundled_table(horizon_s), _BUNDLED)
+
+
+def refresh_tables(store: PriceStore) -> None:
+    """Bring every table that was ever asked for up to date, and that of the usual horizon."""
+    horizons = {DEFAULT_HORIZON_S}
+    for path in _path(store.root, DEFAULT_HORIZON_S).parent.glob("*.npz"):
+        kept = Table.load(path)
+        if kept is not None:
+            horizons.add(Seconds(kept.horizon_s))
+    for horizon_s in sorted(horizons):
+        path = _path(store.root, horizon_s)
+        _made(store, horizon_s, Table.load(path)).save(path)
+
+
+def fingerprint(root: Path) -> str:
+    """Changes whenever the store's content or the bundled catalogue does: names, sizes, times of files."""
+    digest = hashlib.sha256()
+    for bundled in ("instance_types.csv", "on_demand.csv"):
+        digest.update(files("pricing_data.catalogue").joinpath(bundled).read_bytes())
+    return f"{digest.hexdigest()} {_state(root, sorted(root.rglob('*.parquet')))}"
+
+
+def _state(root: Path, paths: Iterable[Path]) -> str:
+    """Of files that are replaced whole: their names, sizes and times."""
+    digest = hashlib.sha256()
+    for path in paths:
+        about = path.stat()
+        digest.update(f"{path.relative_to(root)} {about.st_size} {about.st_mtime_ns}\n".encode())
+    return digest.hexdigest()
+
+
+def _path(root: Path, horizon_s: Seconds) -> Path:
+    return root.parent / "advice" / f"{horizon_s:.0f}.npz"
+
+
+def bundled_table(horizon_s: Seconds) -> Table:
+    """The table of the market that ships with the program."""
+    recording, catalogue = bundled_market(), Catalogue.bundled()
+    rows = []
+    for market, series in recording.series.items():
+        quote = Quote(
+            market=market,
+            price=UsdPerHour(float(series.prices[-1])),
+            since=Instant(int(series.times[-1])),
+            observed=recording.last,
+            first=Instant(int(series.times[0])),
+            rows=len(series),
+            source=recording.label,
+            sources=(recording.label,),
+            semantics=recording.semantics,
+            generated=recording.generated,
+        )
+        rules = default_rules(market.cloud, quote.since)
+        price = UsdPerHour(float(series.prices[-1]))
+        estimate = from_crossings(rules, price, series, quote.observed, horizon_s, quote.source)
+        rows.append(_row(quote, rules, estimate, catalogue))
+    return Table.of("bundled", horizon_s, rows)
+
+
+def _made(store: PriceStore, horizon_s: Seconds, before: Table | None) -> Table:
+    """A table of the store as it is; ``before`` may be any older one of the same horizon."""
+    mark = fingerprint(store.root)  # taken first: a change from now on makes the table unfit
+    watched = _state(store.root, store.files_of_capacity())
+    same = before is not None and before.watched == watched
+    known = {row.market: row for row in before or () if same or row.basis != Basis.CAPACITY}
+    return Table.of(mark, horizon_s, _rows(store, horizon_s, known), watched)
+
+
+def _rows(store: PriceStore, horizon_s: Seconds, known: Mapping[Market, Row]) -> Iterator[Row]:
+    catalogue, gpu_names = store.catalogue(), store.gpu_names()
+    capacity = Capacity(store.observations(), Rates.of(store.newest_rates(AVERAGED_S)))
+    found = [(quote, _rules(quote), _unchanged(quote, known.get(quote.market))) for quote in quotes(store)]
+    asked = [quote.market for quote, rules, before in found if before is None and _by_crossings(quote, rules)]
+    history = store.history(asked)
+    for quote, rules, before in found:
+        estimate = before
+        if quote.price is None or rules is None:
+            estimate = unknown(math.nan)
+        elif estimate is None and rules.cleared_by_bid:
+            steps = history.series(quote.market)
+            estimate = from_crossings(rules, quote.price, steps, quote.observed, horizon_s, quote.source)
+        elif estimate is None:
+            estimate = _without_bids(quote.market, quote.price, rules, capacity, horizon_s)
+        name = gpu_names.get((quote.market.cloud, quote.market.instance_type), "")
+        yield _row(quote, rules, estimate, catalogue, name)
+
+
+def _without_bids(
+    market: Market, price: UsdPerHour, rules: MarketRules, capacity: Capacity, horizon_s: Seconds
+) -> Estimate:
+    """What somebody watched before what is published; losses too few to tell anything leave the latter."""
+    seen, rate = capacity.seen(market), capacity.rates.of_market(market)
+    if seen is not None:
+        fitted = capacity.estimates(market, rules)
+        estimate = from_capacity(rules, price, fitted, market, seen, horizon_s)
+        if estimate.basis is not Basis.UNKNOWN:
+            return estimate
+    return unknown(price) if rate is None else from_rate(rules, price, rate, horizon_s)
+
+
+def _rules(quote: Quote) -> MarketRules | None:
+    """Those in force when the price was; None for a cloud whose rules nobody wrote down."""
+    try:
+        return default_rules(quote.market.cloud, quote.since)
+    except KeyError:
+        return None
+
+
+def _by_crossings(quote: Quote, rules: MarketRules | None) -> bool:
+    return quote.price is not None and rules is not None and rules.cleared_by_bid
+
+
+def _unchanged(quote: Quote, before: Row | None) -> Estimate | None:
+    """The estimate made before, where what it rests on is the same.
+
+    Crossings rest on every row of the market. Capacity does on the last price alone, and on sightings, which
+    ``before`` has in common.
+    """
+    if before is None or before.price != quote.price or before.since != quote.since:
+        return None
+    same = before.basis == Basis.CAPACITY or (
+        before.basis == Basis.CROSSINGS and (before.rows, before.observed) == (quote.rows, quote.observed)
+    )
+    return before.estimate if same else None
+
+
+def _row(
+    quote: Quote, rules: MarketRules | None, estimate: Estimate, catalogue: Catalogue, gpu_name: str = ""
+) -> Row:
+    market = quote.market
+    kind = catalogue.instance_type(market.cloud, market.instance_type)
+    listed = catalogue.on_demand(market.cloud, market.region, market.instance_type, quote.since)
+    return Row(
+        cloud=market.cloud,
+        region=market.region,
+        zone=market.zone,
+        instance_type=market.instance_type,
+        price=math.nan if quote.price is None else quote.price,
+        since=quote.since,
+        observed=quote.observed,
+        rows=quote.rows,
+        source=quote.source,
+        semantics=quote.semantics,
+        generated=int(quote.generated),
+        rules="" if rules is None else rules.name,
+        vcpus=0 if kind is None else kind.vcpus,
+        memory_gib=math.nan if kind is None else kind.memory_gib,
+        gpus=0 if kind is None else kind.gpus,
+        gpu_name=gpu_name,
+        on_demand=math.nan if listed is None else listed,
+        basis=estimate.basis,
+        beta=estimate.beta,
+        low=estimate.low,
+        high=estimate.high,
+        effective=estimate.effective,
+        bid_delta=estimate.bid_delta,
+        usd_per_useful_hour=estimate.usd_per_useful_hour,
+        evidence=estimate.source,
+        evidence_until=estimate.until,
+        unranked=quote.doubt or ("" if rules is not None else "no billing rules are known for this cloud"),
+    )

@@ -1,0 +1,82 @@
+"""How a queue ended: the final object of ``queue run --json`` (``spotctl.queue/1``), and its exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from typing import Any, Final
+
+from pricing_data.model.units import format_instant, format_micros
+from spotctl.queue.lifecycle.journal import Left, Record
+from spotctl.queue.spec import QueueSettings
+
+SCHEMA: Final = "spotctl.queue/1"
+_WORST_FIRST: Final = (1, 2, 4, 5, 6, 7, 8, 3)
+
+
+def outcome(
+    settings: QueueSettings, run: str, record: Record, finals: Mapping[str, dict[str, Any]]
+) -> dict[str, Any]:
+    """``finals``: the object of ``launch --json`` of every job that began."""
+    closed = record.closed
+    jobs = [_job(left, record, finals.get(name)) for name, left in record.left.items()]
+    costs = [final["cost"] for final in finals.values()]
+    total = {
+        key: _sum(cost[key] for cost in costs) for key in ("total", "spot", "on_demand", "egress", "refunded")
+    }
+    compared = [final["cost"] for final in finals.values() if final["savings_fraction"] is not None]
+    baseline = _sum(cost["on_demand_baseline"] for cost in compared)
+    paid, against = Decimal(_sum(cost["total"] for cost in compared)), Decimal(baseline)
+    budget = settings.spec.budget
+    return {
+        "schema": SCHEMA,
+        "queue": settings.spec.name,
+        "run": run,
+        "state": "done" if closed is None or closed.exit_code == 0 else "ended",
+        "exit_code": 0 if closed is None else closed.exit_code,
+        "policy": settings.spec.policy.name,
+        "world": settings.options.world.value,
+        "started": format_instant(record.began),
+        "ended": format_instant(record.at),
+        "sim_seconds": record.at - record.began,
+        "held_seconds": max((final["held_seconds"] for final in finals.values()), default=0.0),
+        "rounds": record.rounds,
+        "budget": None if budget is None else format_micros(budget),
+        "quotas": dict(settings.spec.quotas),
+        "cost": {**total, "on_demand_baseline": baseline if compared else None},
+        "savings_fraction": None if not against else round(1 - float(paid / against), 6),
+        "not_compared": str(Decimal(total["total"]) - paid),
+        "evictions": sum(final["evictions"] for final in finals.values()),
+        "failures": sum(final["failures"] for final in finals.values()),
+        "instances_left": sum(final["instances_left"] for final in finals.values()),
+        "jobs": jobs,
+    }
+
+
+def exit_code(record: Record) -> int:
+    """The worst of the jobs'; who was removed ended as was asked."""
+    codes = {left.exit_code for left in record.left.values() if not left.removed}
+    return min(codes - {0}, key=_WORST_FIRST.index, default=0)
+
+
+def _job(left: Left, record: Record, final: dict[str, Any] | None) -> dict[str, Any]:
+    entered = record.entered.get(left.job)
+    beside = {
+        "promised": entered is not None and entered.promised,
+        "why_not_promised": None if entered is None or not entered.why else entered.why,
+        "removed": left.removed,
+    }
+    if final is not None:
+        return {**final, **beside}
+    return {
+        "job": left.job,
+        "run": None,
+        "state": "never began",
+        "why": left.why,
+        "exit_code": left.exit_code,
+        **beside,
+    }
+
+
+def _sum(amounts: Iterable[str]) -> str:
+    return f"{sum((Decimal(amount) for amount in amounts), Decimal(0)):.6f}"

@@ -1,0 +1,348 @@
+"""Where runs live on this machine, who runs them now, and how they are found again.
+
+ROOT/jobs/NAME/lock              held by the process that runs the job: never two at once
+ROOT/jobs/NAME/RUN/ledger.db     the record
+ROOT/jobs/NAME/RUN/summary.json  of a run that ended: what ``status`` and ``report`` show (``run_history.py``)
+ROOT/jobs/NAME/RUN/history.npz   prices and capacity known before the start, as decisions saw them
+ROOT/jobs/NAME/RUN/training/     the elastic trainer's folder; machines/ in it has locks and logs
+
+Whoever only looks for runs, or whether they go on, imports nothing heavy here.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Final
+from zipfile import BadZipFile
+
+from spotctl.errors import LedgerError
+from spotctl.home import default_root as default_root
+from spotctl.timesource import pause, stopwatch, wall_clock
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from pricing_data.model.capacity_spells import Observations
+    from pricing_data.model.market import Market, PriceHistory
+    from spotctl.control.entries import Ask
+    from spotctl.control.state import State
+    from spotctl.records.ledger import Ledger
+
+_ID: Final = "%Y%m%dT%H%M%SZ"
+"""Of runs: their order as text is that of time."""
+_ANY_ID: Final = f"{'[0-9]' * 8}T{'[0-9]' * 6}Z*"
+_LOOKS_TAKE_S: Final = 0.2
+"""More than enough for somebody who only looks whether a lock is held to let go of it."""
+
+
+class JobLocked(Exception):
+    """Another process runs this job now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of a job: a folder."""
+
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        """The job's name."""
+        return self.folder.parent.name
+
+    @property
+    def id(self) -> str:
+        return self.folder.name
+
+    @property
+    def ledger_path(self) -> Path:
+        return self.folder / "ledger.db"
+
+    @property
+    def summary_path(self) -> Path:
+        return self.folder / "summary.json"
+
+    @property
+    def training(self) -> Path:
+        """The folder of the elastic trainer (``agileml.job.JobFolder``)."""
+        return self.folder / "training"
+
+    @property
+    def machines(self) -> Path:
+        return self.training / "machines"
+
+    @property
+    def scoring_lock(self) -> Path:
+        """Held by the process that scores the run's model, when all else of the run is over."""
+        return self.folder / "scoring"
+
+    def ledger(self) -> Ledger:
+        """The record, opened. Raises LedgerError where there is none."""
+        from spotctl.records.ledger import Ledger
+
+        if not self.ledger_path.exists():
+            raise LedgerError(f"{self.folder} holds no ledger: the run never began")
+        return Ledger.at(self.ledger_path)
+
+    def began(self) -> bool:
+        """Whether anything is on record: a process may die right after it made the folder.
+
+        A record that cannot be read counts. There may be machines behind it, and whoever asks for it is told.
+        """
+        if self.summary_path.exists():
+            return True
+        try:
+            ledger = self.ledger()
+        except LedgerError:
+            return True
+        try:
+            return ledger.last() is not None
+        except LedgerError:
+            return True
+        finally:
+            ledger.close()
+
+    def state(self) -> State:
+        """The fold of the record, without estimates of evictions."""
+        from pricing_data.model.market import PriceHistory
+        from spotctl.control.drive import fold
+
+        ledger = self.ledger()
+        try:
+            entries = ledger.entries()
+        finally:
+            ledger.close()
+        if not entries:
+            raise LedgerError(f"{self.folder}: the run never began")
+        return fold(entries, PriceHistory())
+
+    def began_at(self) -> float:
+        """The wall clock of its first entry. Raises LedgerError where there is none."""
+        ledger = self.ledger()
+        try:
+            first = next(ledger.rows(), None)
+        finally:
+            ledger.close()
+        if first is None:
+            raise LedgerError(f"{self.folder}: the run never began")
+        return first.recorded
+
+    def died_of(self) -> str | None:
+        """Of what processes of its machines died over and over; None where none did."""
+        from agileml.node.agent.crash_reports import died_of  # only who asks for it reads logs
+
+        return died_of(self.machines)
+
+    def is_live(self) -> bool:
+        """Whether a process runs the job of this run now."""
+        return is_held(self.folder.parent / "lock")
+
+    def ask(self, ask: Ask) -> None:
+        """Leave a request for the process that runs it."""
+        ledger = self.ledger()
+        try:
+            ledger.ask(ask.value)
+        finally:
+            ledger.close()
+
+    def has_machines(self) -> bool:
+        """Whether any was ever started."""
+        return self.machines.is_dir() and any(self.machines.iterdir())
+
+    def discard(self) -> None:
+        """Forget the run: it was refused before any machine was asked for."""
+        from agileml.job import JobFolder  # only who refuses needs it
+
+        JobFolder(self.training).remove_sockets()  # which are not below the run's folder
+        shutil.rmtree(self.folder)
+
+    def save_history(self, history: PriceHistory, capacity: Observations | None = None) -> None:
+        """Keep what decisions knew before the start, so that the run can be resumed and checked.
+
+        Durable when this returns: the record that needs it begins after it.
+        """
+        import numpy as np
+
+        from spotctl.records.ledger import sync_folder
+
+        arrays: dict[str, np.ndarray] = {}
+        for market in history.markets:
+            series = history.series(market)
+            key = _key(market)
+            arrays[f"{key}/times"], arrays[f"{key}/prices"] = series.times, series.prices
+        spells_of = {} if capacity is None else {m: capacity.spells(m) for m in capacity.markets}
+        for market, spells in spells_of.items():
+            arrays[f"{_key(market)}/spells"] = np.stack([spells.begins, spells.ends, spells.lost])
+        partial = self.folder / "history.partial.npz"
+        with partial.open("wb") as file:
+            np.savez_compressed(file, allow_pickle=False, **arrays)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.rename(self.folder / "history.npz")
+        sync_folder(self.folder)
+
+    def load_history(self) -> PriceHistory:
+        """Prices before the start. Raises LedgerError where they cannot be read."""
+        from pricing_data.model.market import PriceHistory, Series
+
+        found = self._load("times", "prices")
+        return PriceHistory.of({market: Series(*columns) for market, columns in found.items()})
+
+    def load_capacity(self) -> Observations:
+        """What was seen of capacity before the start. Raises LedgerError where it cannot be read."""
+        from pricing_data.model.capacity_spells import Observations, Spells
+
+        found = self._load("spells")
+        return Observations.of({market: Spells.of(*spells) for market, (spells,) in found.items()})
+
+    def _load(self, *names: str) -> Mapping[Market, tuple[np.ndarray, ...]]:
+        import numpy as np
+
+        from pricing_data.model.market import Market
+
+        path = self.folder / "history.npz"
+        try:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+                keys = {name.rpartition("/")[0] for name in arrays.files if name.endswith(f"/{names[0]}")}
+                return {
+                    Market(*key.split("/")): tuple(arrays[f"{key}/{name}"] for name in names)
+                    for key in sorted(keys)
+                }
+        except (OSError, EOFError, ValueError, KeyError, BadZipFile) as error:
+            raise LedgerError(f"{path} cannot be read: {error}") from error
+
+
+def _after(run_id: str) -> str:
+    """The id of the second after that of another run."""
+    made = dt.datetime.strptime(run_id.partition("-")[0], _ID)
+    return (made + dt.timedelta(seconds=1)).strftime(_ID)
+
+
+def _key(market: Market) -> str:
+    return "/".join((market.cloud, market.region, market.zone, market.instance_type))
+
+
+class Runs:
+    """All runs under one root folder."""
+
+    def __init__(self, root: Path | None = None) -> None:
+        self.root = root or default_root()
+        self._jobs = self.root / "jobs"
+
+    def all(self) -> tuple[Run, ...]:
+        """Every run that began, oldest first within each job."""
+        found = (Run(path.parent) for path in sorted(self._jobs.glob("*/*/ledger.db")))
+        return tuple(run for run in found if run.began())
+
+    def find(self, name: str) -> Run | None:
+        """The newest run of the job ``name``, or the run of that id."""
+        found = [run for run in self.all() if name in (run.name, run.id)]
+        return found[-1] if found else None
+
+    def unfinished(self, name: str) -> Run | None:
+        """The newest run of job ``name``, if it was never closed."""
+        found = (Run(path.parent) for path in sorted((self._jobs / name).glob("*/ledger.db"), reverse=True))
+        newest = next((run for run in found if run.began()), None)
+        return newest if newest is not None and newest.state().closed is None else None
+
+    def create(self, name: str) -> Run:
+        """A new, empty run of the job. Its id is the moment it was made, UTC, to the second.
+
+        Later than all others all the same where the clock was set back: the newest run is the one that is
+        gone on with, and whose machines are nobody's orphans.
+        """
+        from spotctl.records.ledger import sync_folder
+
+        now = dt.datetime.fromtimestamp(wall_clock(), dt.UTC).strftime(_ID)
+        newest = max((entry.name for entry in (self._jobs / name).glob(_ANY_ID)), default="")
+        folder = self._jobs / name / (now if now > newest else _after(newest))
+        folder.mkdir(parents=True)
+        sync_folder(folder.parent)
+        return Run(folder)
+
+    @contextmanager
+    def lock(self, name: str) -> Iterator[None]:
+        """Be the one process that runs job ``name``. Raises JobLocked where another one does."""
+        folder = self._jobs / name
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "lock").touch()
+        except FileNotFoundError:  # whoever held it last has removed it meanwhile
+            pass
+        except OSError as error:
+            raise LedgerError(
+                f"records of {name} cannot be kept in {folder}: {error.strerror}; make room there, or let "
+                "SPOTCTL_HOME name another folder"
+            ) from error
+        with held(folder / "lock"):
+            try:
+                yield
+            finally:
+                _remove_unused(folder)
+
+
+def _remove_unused(folder: Path) -> None:
+    """Remove the folder of a job that has no run, whose lock we hold: a refused launch leaves nothing."""
+    if [entry.name for entry in folder.iterdir()] == ["lock"]:
+        (folder / "lock").unlink()
+        with suppress(OSError):  # other jobs have runs, or somebody begins one of this job just now
+            folder.rmdir()
+            folder.parent.rmdir()
+
+
+def replays() -> Runs:
+    """All runs of the replay world."""
+    return Runs(default_root() / "replays")
+
+
+@contextmanager
+def held(lock: Path) -> Iterator[None]:
+    """Be the one who holds ``lock``. Raises JobLocked, with its folder's name, where another one does."""
+    until = stopwatch() + _LOOKS_TAKE_S
+    while True:
+        with _opened(lock) as file:
+            while not _taken(file, fcntl.LOCK_EX):
+                if stopwatch() > until:
+                    raise JobLocked(lock.parent.name)
+                pause(_LOOKS_TAKE_S / 20)
+            if _is_still(file, lock):
+                yield
+                return
+
+
+def _opened(lock: Path) -> IO[str]:
+    while True:
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):  # its folder was removed by whoever held the lock last
+            return lock.open("a")
+
+
+def _is_still(file: IO[str], lock: Path) -> bool:
+    """Whether ``file`` is what ``lock`` names: whoever held it last may have removed it."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), lock.stat())
+    except FileNotFoundError:
+        return False
+
+
+def is_held(lock: Path) -> bool:
+    """Looks by sharing the lock for a moment: others who look share it too, whoever wants it tries again."""
+    if not lock.exists():
+        return False
+    with lock.open("r") as file:  # whoever may only look may look
+        return not _taken(file, fcntl.LOCK_SH)
+
+
+def _taken(file: IO[str], how: int) -> bool:
+    try:
+        fcntl.flock(file, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

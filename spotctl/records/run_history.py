@@ -1,0 +1,158 @@
+"""Summaries of runs: as they were kept when a run has ended, else from the fold of its ledger.
+
+RUN/summary.json holds the summary of a run that ended, beside its ledger. It is made when the run ends, or by
+whoever asks for it first. It is used only where its version, its checksum and the stamp of the ledger that it
+was made of are right, else made anew. So the ledger stays the only truth, and nothing is lost with the file.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import zlib
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from pricing_data.model.units import Instant, format_instant
+from spotctl.errors import SpotctlError
+from spotctl.records.run import Run
+from spotctl.report.summary import VERSION, RunSummary
+from spotctl.session import background
+from spotctl.timesource import wall_clock
+
+if TYPE_CHECKING:
+    from agileml.node.agent.watchdog import Wait
+    from spotctl.control.state import State
+
+UNATTENDED: Final = "unattended"
+"""A run that has not ended, and that no process drives."""
+
+
+def summaries(runs: Iterable[Run]) -> tuple[dict[Run, RunSummary], list[str]]:
+    """Returns what is known of each run; and of those whose record cannot be read, what is wrong."""
+    found, failures = {}, []
+    for run in runs:
+        try:
+            found[run] = summary_of(run)
+        except SpotctlError as error:
+            failures.append(f"{run.name}: {error}; `spotctl gc` ends what is left of its machines")
+    return found, failures
+
+
+def summary_of(run: Run) -> RunSummary:
+    """Returns the summary of a run. Raises LedgerError where its record cannot be read."""
+    return _kept(run) or fold_summary(run)
+
+
+def keep_summary(run: Run, state: State) -> None:
+    """Keep the summary of a run that has just ended as ``state``, so that nobody has to fold its ledger."""
+    from spotctl.report.summarize import summarize
+
+    if state.closed is None:
+        return
+    with suppress(SpotctlError):  # the run has ended all the same: whoever asks next is told what is wrong
+        stamp = _stamp(run)
+        _keep(run, summarize(state, run.began_at(), run_status(run, state)), stamp)
+
+
+def fold_summary(run: Run) -> RunSummary:
+    """Returns the summary of a run from its ledger, and keeps it where the run has ended."""
+    from spotctl.report.summarize import summarize  # folding takes all of the core: only where it must be
+
+    stamp = _stamp(run)
+    state, began = run.state(), run.began_at()
+    summary = summarize(state, began, run_status(run, state))
+    if state.closed is not None:
+        _keep(run, summary, stamp)
+    return summary
+
+
+def run_status(run: Run, state: State) -> dict[str, Any]:
+    """Returns a run's object of ``status --json``, with what its processes say while it goes on."""
+    from spotctl.report.status import status_document
+
+    overdue = [
+        {
+            "instance": wait.machine,
+            "process": wait.process,
+            "what": wait.what,
+            "real_seconds": round(waited_s(wait), 3),
+        }
+        for wait in waits_of(run, state)
+    ]
+    document = status_document(state, run.ledger_path, standing(run, state), died_of(run, state), overdue)
+    ends = lease_ends(run, state)
+    return {
+        **document,
+        "background": background.noted(run) or None,
+        "lease_ends": None if ends is None else format_instant(ends),
+    }
+
+
+def waits_of(run: Run, state: State) -> tuple[Wait, ...]:
+    """Returns what processes of its machines take longer over than ever, as they say themselves."""
+    from agileml.node.agent.watchdog import waits
+
+    live = {instance.name for instance in state.live()}
+    return tuple(wait for wait in waits(run.machines) if wait.machine in live) if live else ()
+
+
+def waited_s(wait: Wait) -> float:
+    """Returns for how many seconds of the wall clock it has been waited."""
+    return max(0.0, wall_clock() - wait.since)
+
+
+def standing(run: Run, state: State) -> str:
+    """In a word: what became of the run, or what it is doing."""
+    if state.closed is not None:
+        return state.closed.outcome.value
+    return state.phase.value if run.is_live() else UNATTENDED
+
+
+def lease_ends(run: Run, state: State) -> Instant | None:
+    """Returns when machines that nobody drives end themselves, or did; None where somebody drives."""
+    if state.closed is not None or run.is_live():
+        return None
+    from agileml.node.hosts.nominal_time import lapses_at  # only of runs that were left
+
+    at = lapses_at(run.training)
+    return None if at is None or not math.isfinite(at) else Instant(int(at))
+
+
+def died_of(run: Run, state: State) -> str | None:
+    """What the processes of a run that failed died of."""
+    return run.died_of() if state.closed is not None and state.closed.outcome.value == "failed" else None
+
+
+def _stamp(run: Run) -> list[int]:
+    """Changes with the ledger."""
+    found = run.ledger_path.stat()
+    return [found.st_size, found.st_mtime_ns]
+
+
+def _kept(run: Run) -> RunSummary | None:
+    """None where there is none, or where it cannot be relied on."""
+    try:
+        head, _, body = run.summary_path.read_bytes().partition(b"\n")
+        if json.loads(head) != [VERSION, zlib.crc32(body), *_stamp(run)]:
+            return None
+        summary = RunSummary.parse(json.loads(body))
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+    # homes are moved and copied
+    return replace(summary, status={**summary.status, "ledger": str(run.ledger_path)})
+
+
+def _keep(run: Run, summary: RunSummary, stamp: list[int]) -> None:
+    body = json.dumps(summary.document()).encode()
+    head = json.dumps([VERSION, zlib.crc32(body), *stamp]).encode()
+    partial = run.summary_path.with_suffix(f".{os.getpid()}.partial")
+    try:
+        partial.write_bytes(head + b"\n" + body)
+        partial.replace(run.summary_path)
+    except OSError:  # whoever may only read, or has no room left, folds again next time
+        with suppress(OSError):
+            partial.unlink()

@@ -1,0 +1,290 @@
+"""Cut input, shared between runs: each content is cut once, whoever launches it how often (decision 40).
+
+ROOT/inputs/KEY/           shards and all else that agileml.data.shards reads, whole
+ROOT/inputs/KEY/about.json what it was cut from, and how large it is; touched when a run takes it
+ROOT/inputs/KEY.part/      one that is being cut, or was when its process was killed
+ROOT/inputs/KEY.lock       held by who cuts it or removes it
+ROOT/inputs/digests.json   digests of files that have not changed since
+ROOT/jobs/NAME/RUN/input   the KEY that a run uses: written first, so that nobody removes it
+
+KEY follows from the content of the data, the columns, the application's source and arguments, and the number
+of shards: whatever cutting depends on.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final
+
+import agileml
+from spotctl.timesource import pause, wall_clock
+
+if TYPE_CHECKING:  # cutting loads DuckDB and NumPy, and most who look here cut nothing
+    from agileml.data.fingerprints import Fingerprints, Stat
+    from agileml.job import Job
+    from agileml.server.partition import Shape
+
+CLAIM: Final = "input"
+"""Within a run's folder: the key of the input that it uses."""
+_ABOUT: Final = "about.json"
+_LOOK_EVERY_S: Final = 0.1
+_MOST_DIGESTS: Final = 2000
+"""Files whose digest is remembered, the latest."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptInput:
+    """One cut input. ``used_at``: when a run last took it, in seconds since the epoch."""
+
+    key: str
+    folder: Path
+    data: str
+    size_bytes: int
+    used_at: float
+
+
+class InputStore:
+    """All cut inputs below one root."""
+
+    def __init__(self, root: Path) -> None:
+        self.folder = root / "inputs"
+
+    def cut(
+        self, job: Job, source: str, run_folder: Path, check: Callable[[], None] = lambda: None
+    ) -> tuple[str, Shape]:
+        """Returns where ``source`` is cut for ``job``, and the model's shape; cuts it where nobody has.
+
+        The run claims it first. ``check`` is called now and then and may raise to give up. Raises
+        ApplicationError where the input is not what the application expects, or changes meanwhile.
+        """
+        from agileml.data.shards import Input
+        from spotctl.records.ledger import sync_folder
+
+        before = self._fingerprint(source, check)
+        key = key_of(job, before)
+        (run_folder / CLAIM).write_text(key)
+        sync_folder(run_folder)
+        place = self.folder / key
+        with self._locked(key, check):
+            try:
+                if not (place / _ABOUT).exists():
+                    self._cut(job, source, key, before, check)
+            except BaseException:
+                (self.folder / f"{key}.lock").unlink()  # nothing is left of what was refused
+                raise
+            os.utime(place / _ABOUT)
+            self._remember(before)
+            return str(place), Input(place).shape
+
+    def _cut(self, job: Job, source: str, key: str, before: Fingerprints, check: Callable[[], None]) -> None:
+        """Cuts aside, and puts it in its place when it is whole and on the disk."""
+        from agileml.api import ApplicationError
+        from agileml.data.fingerprints import changed_since
+        from agileml.data.sharding import cut_input
+        from spotctl.records.ledger import sync_folder
+
+        part = self.folder / f"{key}.part"
+        shutil.rmtree(part, ignore_errors=True)
+        try:
+            cut_input(job.make_application(), source, job.setup.shards, part, check, job.columns)
+            changed = changed_since(source, before)
+            if changed:
+                raise ApplicationError(f"{', '.join(changed)} changed while it was read; launch again")
+            (part / _ABOUT).write_text(json.dumps({"data": source}))
+            for file in part.iterdir():
+                with file.open("rb") as opened:
+                    os.fsync(opened.fileno())
+            part.rename(self.folder / key)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+        sync_folder(self.folder)
+
+    def kept(self) -> list[KeptInput]:
+        """Returns every whole cut input."""
+        found = []
+        for about in sorted(self.folder.glob(f"*/{_ABOUT}")):
+            try:
+                told = json.loads(about.read_text())
+                used_at = about.stat().st_mtime
+                size = sum(file.stat().st_size for file in about.parent.iterdir())
+            except (OSError, ValueError):
+                continue  # it is being removed
+            found.append(KeptInput(about.parent.name, about.parent, str(told["data"]), size, used_at))
+        return [kept for kept in found if not kept.folder.suffix]
+
+    def users(self, key: str) -> int:
+        """Returns how many runs on record use, or used, an input."""
+        claims = self.folder.parent.glob(f"jobs/*/*/{CLAIM}")
+        return sum(claim_of(claim.parent) == key for claim in claims)
+
+    def remains(self) -> list[Path]:
+        """Returns what processes have left that were killed while they cut or removed."""
+        found = [*self.folder.glob("*.part"), *self.folder.glob("*.gone")]
+        return [folder for folder in found if not self._is_locked(folder.stem)]
+
+    def remove(self, key: str, needed: Callable[[], bool]) -> bool:
+        """Removes one that is not ``needed``, which is asked when nobody can begin to use it any more.
+
+        Returns False where it is: a launch has claimed it or cuts it now.
+        """
+        with self._opened(key) as lock:
+            if not (_taken(lock) and self._is_named(key, lock)) or needed():
+                return False
+            gone = self.folder / f"{key}.gone"
+            for folder in (self.folder / key, self.folder / f"{key}.part"):
+                if folder.exists():
+                    shutil.rmtree(gone, ignore_errors=True)
+                    folder.rename(gone)
+                    shutil.rmtree(gone)
+            shutil.rmtree(gone, ignore_errors=True)
+            (self.folder / f"{key}.lock").unlink(missing_ok=True)
+        return True
+
+    # ---- who cuts and who removes ----------------------------------------------------------------
+
+    @contextmanager
+    def _locked(self, key: str, check: Callable[[], None]) -> Iterator[None]:
+        """Waits until nobody else cuts or removes this input."""
+        try:
+            while True:
+                with self._opened(key) as lock:
+                    if _taken(lock) and self._is_named(key, lock):
+                        yield
+                        return
+                check()
+                pause(_LOOK_EVERY_S)
+        finally:
+            with suppress(OSError):
+                self.folder.rmdir()  # if there is nothing in it
+
+    @contextmanager
+    def _opened(self, key: str) -> Iterator[IO[str]]:
+        while True:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            try:
+                opened = (self.folder / f"{key}.lock").open("a")
+            except FileNotFoundError:  # who cut nothing has just removed the empty folder
+                continue
+            break
+        with opened as lock:
+            yield lock
+
+    def _is_named(self, key: str, lock: IO[str]) -> bool:
+        """Whether the lock is still the one that others will open: removing an input removes its lock."""
+        try:
+            return os.stat(self.folder / f"{key}.lock").st_ino == os.fstat(lock.fileno()).st_ino
+        except FileNotFoundError:
+            return False
+
+    def _is_locked(self, key: str) -> bool:
+        if not (self.folder / f"{key}.lock").exists():
+            return False
+        with self._opened(key) as lock:
+            return not _taken(lock)
+
+    # ---- contents --------------------------------------------------------------------------------
+
+    def _fingerprint(self, source: str, check: Callable[[], None]) -> Fingerprints:
+        """Remembers digests, so that a large file is read for its digest once."""
+        from agileml.data.fingerprints import fingerprint
+
+        remembered = self._digests()
+
+        def known(name: str, stat: Stat) -> str | None:
+            kept = remembered.get(name)
+            return str(kept[1]) if kept is not None and tuple(kept[0]) == stat else None
+
+        return fingerprint(source, known, int(wall_clock() * 1e9), check)
+
+    def _remember(self, found: Fingerprints) -> None:
+        if not (found.settled and found.stats):
+            return
+        digests = {name: kept for name, kept in self._digests().items() if name not in found.stats}
+        contents = [digest for _, digest in found.files]
+        for (name, stat), digest in zip(found.stats.items(), contents, strict=True):
+            digests[name] = [list(stat), digest]
+        unfinished = self.folder / f"digests.{os.getpid()}.json"
+        unfinished.write_text(json.dumps(dict(list(digests.items())[-_MOST_DIGESTS:])))
+        unfinished.replace(self.folder / "digests.json")
+
+    def _digests(self) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = json.loads((self.folder / "digests.json").read_text())
+        except (OSError, ValueError):
+            return {}
+        return found
+
+
+def claim_of(run_folder: Path) -> str | None:
+    """Returns the key of the input that a run uses; None of one that has none."""
+    try:
+        return (run_folder / CLAIM).read_text().strip()
+    except FileNotFoundError:
+        return None
+
+
+def key_of(job: Job, content: Fingerprints) -> str:
+    """Returns the name of an input, which follows from all that cutting it depends on."""
+    from agileml.data.fingerprints import digest_of, digest_of_package
+
+    parts = {
+        "files": content.files,
+        "columns": dict(job.columns),
+        "application": job.application.rpartition(":")[2],
+        "arguments": dict(job.arguments),
+        "shards": job.setup.shards,
+        "source": _source_of(job),
+        "agileml": digest_of_package(Path(agileml.__file__).parent),
+    }
+    return digest_of(parts)
+
+
+def _source_of(job: Job) -> list[str]:
+    job.make_application()
+    return source_of_application(job.application, Path(job.program) if job.program else None)
+
+
+def source_of_application(reference: str, program: Path | None) -> list[str]:
+    """Names the source of an application that was loaded, and of the modules beside it that it imports.
+
+    ``program``: what it was loaded from, where that is a file and not a module.
+    """
+    from agileml.data.fingerprints import digest_of_package
+
+    place = reference.rpartition(":")[0]
+    if program is None:
+        package = import_module(place.partition(".")[0])
+        init = Path(package.__file__ or "")
+        return [digest_of_package(init.parent)] if init.name == "__init__.py" else [_read(init)]
+    beside = Path(place).parent
+    files = [Path(file) for module in sys.modules.values() if (file := getattr(module, "__file__", None))]
+    near = sorted({file for file in files if _is_beside(file, beside)})
+    return [_read(program), *(f"{file.relative_to(beside)} {_read(file)}" for file in near)]
+
+
+def _is_beside(file: Path, folder: Path) -> bool:
+    """Whether it is a module of the user's own below ``folder``, and not installed there."""
+    installed = "site-packages" in file.parts
+    return folder in file.parents and file.suffix == ".py" and not installed and file.is_file()
+
+
+def _read(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _taken(lock: IO[str]) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,161 @@
+"""A run without a terminal: what stands in front of it while there is one, and what becomes of it then.
+
+A launch at a terminal is two processes. The one in front is the shell's child and does nothing but wait; the
+one behind it drives the run. So the driver may go on while the shell has its prompt again: the person left it
+running, started it with ``--detach``, or stopped the view with Ctrl-Z. Nothing heavy is imported here, since
+the fork comes before everything else: one thread, and no lock that another one holds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NoReturn
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from spotctl.records.run import Run
+
+NOTE: Final = "background"
+"""Under which the ledger says why a run goes on without a terminal."""
+_LEFT, _RUNS = b"l", b"r"
+_VIEW_STOPS_WITHIN_S: Final = 0.2
+_PR_SET_PDEATHSIG: Final = 1
+"""See prctl(2)."""
+_SIGNALLED: Final = 128
+"""What a shell adds to the number of the signal that ended a process."""
+
+
+class Front:
+    """The driver's end of the pipe to the process in front of it.
+
+    Where that process is killed, the driver hears what it would of a terminal that is closed (SIGHUP): the
+    shell has its prompt again, and nothing must be drawn over it.
+    """
+
+    def __init__(self, pipe: int, process: int) -> None:
+        """``process``: the id of the process in front, the parent of this one."""
+        self._pipe: int | None = pipe
+        self._process = process
+        _hear_of_parents_end(signal.SIGHUP)
+        if self.gone:  # before it was listened for
+            signal.raise_signal(signal.SIGHUP)
+
+    @property
+    def gone(self) -> bool:
+        """Whether the process in front has ended."""
+        return os.getppid() != self._process
+
+    def leave(self, *, as_wanted: bool) -> None:
+        """Let the process in front end; ``as_wanted``: the job was to be started so.
+
+        Harmless when repeated.
+        """
+        if self._pipe is None:
+            return
+        _hear_of_parents_end(0)
+        with contextlib.suppress(OSError):
+            os.setsid()
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._pipe, _RUNS if as_wanted else _LEFT)
+        os.close(self._pipe)
+        self._pipe = None
+
+
+def fork_behind(interrupted: int) -> Front:
+    """Fork; returns in the child alone. The process in front ends with the child's exit code, or before it.
+
+    ``interrupted`` is its exit code where the run goes on without it, and not as it was started to.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    reads, writes = os.pipe()
+    front, child = os.getpid(), os.fork()
+    if child:
+        os.close(writes)
+        _wait_in_front(child, reads, interrupted)
+    os.close(reads)
+    return Front(writes, front)
+
+
+def _hear_of_parents_end(number: int) -> None:
+    """Have the kernel send this process a signal when its parent ends; 0: none.
+
+    Elsewhere than on Linux there is no such thing: there a driver whose front is killed goes on drawing.
+    """
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number)
+
+
+def _wait_in_front(child: int, reads: int, interrupted: int) -> NoReturn:
+    def pass_on(number: int, _: FrameType | None) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, number)
+
+    def stop(*_: object) -> None:
+        time.sleep(_VIEW_STOPS_WITHIN_S)
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to both
+    signal.signal(signal.SIGTSTP, stop)
+    signal.signal(signal.SIGTERM, pass_on)
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, pass_on)
+    word = os.read(reads, 1)
+    if word:
+        os._exit(0 if word == _RUNS else interrupted)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    os._exit(code if code >= 0 else _SIGNALLED - code)
+
+
+def redirect(streams: Sequence[int], log: Path | None) -> None:
+    """Have ``streams`` of this process lead to ``log`` (None: nowhere), standard input to nothing."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    try:
+        out = nowhere if log is None else os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    except OSError:  # a full disk must not end a run
+        out = nowhere
+    for stream in streams:
+        os.dup2(nowhere if stream == 0 else out, stream)
+    for opened in {nowhere, out}:
+        os.close(opened)
+
+
+def has_terminal() -> bool:
+    """Whether this process is in the foreground of the terminal that is its standard input."""
+    try:
+        return os.tcgetpgrp(0) == os.getpgrp()
+    except OSError:
+        return False
+
+
+def log_of(run: Run) -> Path:
+    """Where a run writes that has no terminal."""
+    return run.folder / "launch.log"
+
+
+def note(run: Run, why: str) -> None:
+    """Put on record that the run goes on without a terminal, for ``status`` to say."""
+    ledger = run.ledger()
+    try:
+        ledger.note(NOTE, why)
+        ledger.commit()
+    finally:
+        ledger.close()
+
+
+def noted(run: Run) -> str | None:
+    """Why a run goes on without a terminal; None where it has one, or never had any."""
+    ledger = run.ledger()
+    try:
+        return ledger.noted(NOTE)
+    finally:
+        ledger.close()

@@ -1,0 +1,314 @@
+"""Launching, resuming and ending runs: the shell around the loop. What the verbs of the CLI call.
+
+It takes the job's lock, opens the ledger, builds a world, drives, and afterwards counts what is left. It
+decides nothing about machines or money.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from pricing_data.model.market import PriceHistory
+from pricing_data.model.units import Instant
+from spotctl.control import entries as e
+from spotctl.control.drive import drive, fold
+from spotctl.control.evolve import evolve
+from spotctl.control.state import Phase, State
+from spotctl.errors import AlreadyRunning, Interrupted, LedgerError, NothingToDo, SpotctlError, UsageError
+from spotctl.job.settings import IfRunning, LaunchOptions, Settings, WorldKind
+from spotctl.job.spec import JobSpec
+from spotctl.planning.launch_plan import JobPlan, expectation_of, plan_launch
+from spotctl.records.ledger import Ledger
+from spotctl.records.run import JobLocked, Run, Runs, held, is_held
+from spotctl.report.final import Score, Unscored, final_object, with_score
+from spotctl.session import background
+from spotctl.session.interrupts import Interrupts, Watcher
+from spotctl.session.open import Observer as OfRuns
+from spotctl.session.open import begin as begin_run
+from spotctl.session.open import has_begun, reopen, runs_of, settings_of, undriven_now
+from spotctl.session.scoring import INTERRUPTED, Scoring, limit_s
+from spotctl.session.stop_signals import StopSignals
+from spotctl.timesource import PacedTime, VirtualTime, pause, wall_clock
+from spotctl.worlds.built import BuiltWorld
+
+_FOLLOW_EVERY_S = 0.2
+
+
+class Observer(Watcher, OfRuns, Protocol):
+    """Who watches a run, and who is asked when Ctrl-C is pressed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """How a run ended. ``final`` is the object of ``launch --json``, whose model was not scored yet.
+
+    ``scoring``: how to do that, or why it is not done; None where there is nothing to score.
+    """
+
+    final: dict[str, Any]
+    state: State
+    run: Run
+    scoring: Scoring | Unscored | None = None
+    scoring_limit_s: float = 0.0
+    asks_taken: int = 0
+    """The number of the last request that was answered; later ones end the scoring."""
+
+    @property
+    def to_score(self) -> bool:
+        """Whether there is a model that scoring will take time for."""
+        return isinstance(self.scoring, Scoring)
+
+    def scored(self, interrupted: bool = False) -> dict[str, Any]:
+        """Scores the model, within ``scoring_limit_s``, and returns the whole final object.
+
+        KeyboardInterrupt only ends the scoring; ``interrupted``: it came before.
+        """
+        if self.scoring is None:
+            return self.final
+        if isinstance(self.scoring, Unscored):
+            return with_score(self.final, self.scoring)
+        try:
+            return with_score(self.final, Unscored(INTERRUPTED) if interrupted else self._score(self.scoring))
+        except KeyboardInterrupt:
+            return with_score(self.final, Unscored(INTERRUPTED))
+
+    def _score(self, scoring: Scoring) -> Score | Unscored:
+        ledger = self.run.ledger()
+        try:
+            with held(self.run.scoring_lock):
+                return scoring.run(self.scoring_limit_s, lambda: any(ledger.asks(after=self.asks_taken)))
+        finally:
+            ledger.close()
+
+    @property
+    def exit_code(self) -> int:
+        return int(self.final["exit_code"])
+
+
+def launch(
+    spec: JobSpec,
+    options: LaunchOptions,
+    observer: Observer,
+    signals: StopSignals | None = None,
+    plan: JobPlan | None = None,
+) -> Finished:
+    """Run a job to its end, going on with its last run where that was never closed.
+
+    A new run begins as ``plan`` says, which was made and checked of the same job and options; None: one is
+    made now. When this returns the record is closed, its machines are gone and another run may begin.
+    ``signals`` are held back then: the caller releases them when it has said how the run ended. Raises
+    NothingToDo or AlreadyRunning where another process runs it, UsageError where an unfinished run has other
+    settings.
+    """
+    settings = Settings.of(spec, options)
+    runs = runs_of(settings.world)
+    try:
+        with runs.lock(settings.spec.name):
+            return _run(runs, settings, observer, signals or StopSignals(), plan)
+    except JobLocked:
+        return _already_running(runs, settings, options.if_running, observer)
+
+
+def end(run: Run, ask: e.Ask, observer: Observer) -> Finished | None:
+    """Have a run cancelled or taken down: by the process that runs it, or by this one where there is none.
+
+    None where another process was asked: ``follow`` says when it is done. Raises NothingToDo where the run
+    had ended before. Whatever else it raises, after ``Ask.DOWN`` no machine is left that nobody works with.
+    """
+    try:
+        return _end(run, ask, observer)
+    except NothingToDo:
+        raise
+    except Exception as error:  # a record, a trace or an input that is gone, a full disk, a bug
+        if ask is e.Ask.DOWN:
+            _take_machines(run, error)
+        raise
+
+
+def _end(run: Run, ask: e.Ask, observer: Observer) -> Finished | None:
+    runs = Runs(run.folder.parents[2])
+    state = run.state()
+    if state.closed is not None and (run.is_live() or is_held(run.scoring_lock)):
+        run.ask(ask)  # the run has ended, the scoring of its model does now
+    _refuse_ended(run, state)
+    run.ask(ask)
+    try:
+        with runs.lock(run.name):
+            forgotten = NothingToDo(f"{run.name} had not asked for any machine yet; its run is forgotten")
+            if not run.ledger_path.exists():  # the process that was asked has seen to it
+                raise forgotten
+            state = run.state()
+            if state.closed is not None:
+                return None  # the process that was asked is done with it already
+            if not has_begun(run):
+                run.discard()
+                raise forgotten
+            return _resume(run, settings_of(run), observer, StopSignals())
+    except JobLocked:
+        return None
+
+
+def _take_machines(run: Run, because: Exception) -> None:
+    """End what is left of the machines of a run that cannot be closed ``because`` of something.
+
+    Raises SpotctlError to say so; returns where another process runs the job, whose machines they are.
+    """
+    from agileml.node.hosts.local import LocalHost  # processes, only where they are wanted
+
+    told = because if isinstance(because, SpotctlError | OSError) else repr(because)
+    try:
+        with Runs(run.folder.parents[2]).lock(run.name):
+            if run.machines.is_dir():
+                LocalHost(run.training).kill_all()
+    except JobLocked:
+        return
+    except OSError as error:
+        raise SpotctlError(f"machines are left, {error}; its bill has not ended: {told}") from error
+    raise SpotctlError(f"its machines have ended, its bill has not: {told}") from because
+
+
+def follow(run: Run, observer: Observer) -> State:
+    """Watch a run that another process drives until it is closed; its final state.
+
+    Raises LedgerError where that process goes away before the run is closed.
+    """
+    ledger = run.ledger()
+    try:
+        state: State | None = None
+        seen = 0
+        while state is None or state.phase is not Phase.CLOSED:
+            live = run.is_live()
+            for row in ledger.rows(after=seen):
+                seen = row.number
+                state = fold((row.entry,), PriceHistory()) if state is None else evolve(state, row.entry)
+                observer.on_entry(state, row.entry)
+            if not live and (state is None or state.phase is not Phase.CLOSED):
+                raise LedgerError(f"the process that ran {run.name} is gone; launch it again to go on")
+            pause(_FOLLOW_EVERY_S)
+        return state
+    finally:
+        ledger.close()
+
+
+# ---- one process, one run -----------------------------------------------------------------------
+
+
+def _run(
+    runs: Runs, settings: Settings, observer: Observer, signals: StopSignals, plan: JobPlan | None
+) -> Finished:
+    unfinished = None if settings.world is WorldKind.REPLAY else runs.unfinished(settings.spec.name)
+    if unfinished is not None and not has_begun(unfinished):
+        unfinished.discard()  # whoever made it was refused or killed before it asked for anything
+        unfinished = None
+    if unfinished is None:
+        return _begin(runs, settings, observer, signals, plan)
+    if settings_of(unfinished) != settings:
+        raise UsageError(
+            f"{settings.spec.name} has an unfinished run with other settings ({unfinished.folder}); launch "
+            f"it as before to go on with it, or end it with: spotctl down {settings.spec.name}"
+        )
+    return _resume(unfinished, settings, observer, signals)
+
+
+def _begin(
+    runs: Runs, settings: Settings, observer: Observer, signals: StopSignals, plan: JobPlan | None
+) -> Finished:
+    plan = plan or plan_launch(settings)
+    resolved = replace(plan.resolved, terms=replace(plan.terms, expected=expectation_of(plan)))
+    opened = begin_run(runs, settings, resolved, observer)
+    try:
+        interrupts = Interrupts(opened.ledger, observer, opened.run)
+        try:
+            if settings.world is WorldKind.REPLAY:
+                built = opened.world(interrupts, VirtualTime(resolved.terms.start))
+            else:
+                time = PacedTime(resolved.terms.start, settings.speed)
+                built = opened.world(interrupts, time)
+        except BaseException:  # nothing was asked for yet: a full disk leaves no run either
+            opened.run.discard()
+            raise
+        with interrupts.caught():
+            finished = _drive(opened.state, built, opened.ledger, observer, opened.run, signals)
+        return _heeding(interrupts, finished)
+    finally:
+        opened.ledger.close()
+
+
+def _resume(run: Run, settings: Settings, observer: Observer, signals: StopSignals) -> Finished:
+    ledger = Ledger.at(run.ledger_path)
+    try:
+        interrupts = Interrupts(ledger, observer, run)
+        with interrupts.caught():
+            opened = reopen(run, ledger, settings)
+        _refuse_ended(run, opened.state)
+        ledger.note(background.NOTE, "")
+        observer.on_start(run, opened.resolved.recording)
+        if not interrupts.stop_asked:
+            opened.prepare()
+        with interrupts.caught():
+            down = _down(run, ledger, settings)
+            time = PacedTime(down.until, settings.speed)
+            built = opened.resumed_world(interrupts, time, down)
+            finished = _drive(opened.state, built, ledger, observer, run, signals)
+        return _heeding(interrupts, finished)
+    finally:
+        ledger.close()
+
+
+def _refuse_ended(run: Run, state: State) -> None:
+    if state.closed is not None:
+        raise NothingToDo(f"{run.name} has ended: {state.closed.why}")
+
+
+def _drive(
+    state: State, built: BuiltWorld, ledger: Ledger, observer: Observer, run: Run, signals: StopSignals
+) -> Finished:
+    began = wall_clock()
+    try:
+        state = drive(state, built.world, ledger, observer)
+    except BaseException:
+        built.abandon()
+        raise
+    signals.hold()  # nothing may get between the end of a run and saying how it ended
+    built.close()
+    wall_s, left = wall_clock() - began, built.machines_left()
+    final = final_object(state, run.ledger_path, wall_s, left, run.died_of())
+    return Finished(final, state, run, built.scoring(state), limit_s(wall_s))
+
+
+def _heeding(interrupts: Interrupts, finished: Finished) -> Finished:
+    """Whoever asks a run to end does not wait for a score: neither where the run had just ended by itself."""
+    if interrupts.stop_asked and finished.scoring is not None:
+        return replace(finished, scoring=Unscored("the run was asked to end"))
+    return replace(finished, asks_taken=interrupts.asks_taken)
+
+
+def _down(run: Run, ledger: Ledger, settings: Settings) -> e.ControllerDown:
+    """How long nobody was there, in nominal time (decision 4): as the machines' clock shows it."""
+    last = ledger.last()
+    assert last is not None
+    at, recorded = last
+    until = undriven_now(run)
+    if until is None:  # it died before it had any
+        until = at + max(0.0, wall_clock() - recorded) * settings.speed
+    return e.ControllerDown(at, Instant(max(at, int(until))))
+
+
+def _already_running(runs: Runs, settings: Settings, choice: IfRunning, observer: Observer) -> Finished:
+    name = settings.spec.name
+    if choice is IfRunning.SKIP:
+        raise NothingToDo(f"{name} is running already; nothing was started")
+    run = runs.find(name)
+    if choice is IfRunning.FAIL or run is None:
+        raise AlreadyRunning(
+            f"{name} is running already; wait for it (spotctl wait {name}), end it (spotctl cancel {name}), "
+            "or say --if-running skip or attach"
+        )
+    began = wall_clock()
+    try:
+        state = follow(run, observer)
+    except KeyboardInterrupt:
+        raise Interrupted(f"{name} goes on; only this view of it has ended") from None
+    wall_s = wall_clock() - began
+    return Finished(final_object(state, run.ledger_path, wall_s, 0, run.died_of()), state, run)

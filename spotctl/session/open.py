@@ -1,0 +1,152 @@
+"""Opening a run: its folder and record, its world, and both again after a crash.
+
+What ``launch`` does for one job and a queue for each of its jobs. Whoever calls holds the job's lock, drives
+the world and closes both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+from pricing_data.formats.traces import Recording
+from spotctl.control import entries as e
+from spotctl.control.drive import fold, start, unexecuted
+from spotctl.control.evolve import begin as begin_state
+from spotctl.control.state import State
+from spotctl.errors import LedgerError
+from spotctl.job.resolve import Resolved, resolve
+from spotctl.job.settings import Settings, WorldKind
+from spotctl.records.run import Run, Runs, replays
+from spotctl.timesource import TimeSource, wall_clock
+
+if TYPE_CHECKING:  # a plan opens nothing: it needs neither records nor worlds
+    from spotctl.records.ledger import Ledger
+    from spotctl.worlds.built import BuiltWorld
+    from spotctl.worlds.world import Asks
+
+
+class Observer(Protocol):
+    """Who watches a run."""
+
+    def on_start(self, run: Run, recording: Recording) -> None: ...
+
+    def on_entry(self, state: State, entry: e.Entry) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A run that is on record: its ledger is open, its world not there yet."""
+
+    run: Run
+    ledger: Ledger
+    settings: Settings
+    resolved: Resolved
+    state: State
+    entries: tuple[e.Entry, ...] = ()
+    """What the ledger held when it was opened again; nothing of a new one."""
+
+    def world(self, asks: Asks, time: TimeSource) -> BuiltWorld:
+        """The world of a new run. Raises UsageError where the job cannot work here."""
+        if self.settings.world is WorldKind.REPLAY:
+            from spotctl.worlds.replay import replay_world
+
+            return replay_world(self.resolved, asks, time)
+        from spotctl.worlds.local import local_world  # processes and sockets, only where they are wanted
+
+        return local_world(self.settings, self.resolved, self.run, asks, time)
+
+    def prepare(self) -> None:
+        """Finishes what a process that was killed had not prepared: input that is not cut yet, say."""
+        if self.settings.world is WorldKind.LOCAL:
+            from spotctl.worlds.local import prepare
+
+            prepare(self.settings, self.resolved, self.run)
+
+    def resumed_world(self, asks: Asks, time: TimeSource, down: e.ControllerDown) -> BuiltWorld:
+        """The world of a run that goes on; what its ledger asked for without an answer is asked again."""
+        if self.settings.world is WorldKind.REPLAY:
+            from spotctl.worlds.replay import resumed_replay_world
+
+            built = resumed_replay_world(self.resolved, asks, time, self.state, self.entries, down)
+        else:
+            from spotctl.worlds.local import resumed_local_world
+
+            built = resumed_local_world(
+                self.settings, self.resolved, self.run, asks, time, self.state, self.entries, down
+            )
+        try:
+            for command in unexecuted(self.entries, self.state):
+                built.world.execute(command)
+        except BaseException:
+            built.abandon()
+            raise
+        return built
+
+
+def begin(runs: Runs, settings: Settings, resolved: Resolved, observer: Observer) -> Recorded:
+    """Make a run of ``resolved`` and put its beginning on record."""
+    from spotctl.records.ledger import Ledger
+
+    run = runs.create(settings.spec.name)
+    resolved = resolved.named(run.id)
+    ledger = Ledger.at(run.ledger_path)
+    try:
+        begins = resolved.terms.start
+        run.save_history(resolved.trace.as_of(begins), resolved.capacity.as_of(begins))
+        ledger.note("settings", settings.text())
+        started = e.JobStarted(begins, resolved.terms)
+        state = start(started, resolved.trace, ledger, observer, resolved.capacity)
+    except BaseException:
+        ledger.close()
+        run.discard()
+        raise
+    observer.on_start(run, resolved.recording)
+    return Recorded(run, ledger, settings, resolved, state)
+
+
+def opening_state(resolved: Resolved) -> State:
+    """How a run of ``resolved`` stands before anything is on record."""
+    started = e.JobStarted(resolved.terms.start, resolved.terms)
+    return begin_state(started, resolved.trace, resolved.capacity)
+
+
+def reopen(run: Run, ledger: Ledger, settings: Settings, recording: Recording | None = None) -> Recorded:
+    """A run as its ledger has it; its terms are those that are on record."""
+    entries = ledger.entries()
+    state = fold(entries, run.load_history(), run.load_capacity())
+    prices = replace(settings.prices, start=state.terms.start)
+    resolved = resolve(settings.spec, prices, run.id, settings.seed, recording)
+    return Recorded(run, ledger, settings, replace(resolved, terms=state.terms), state, entries)
+
+
+def has_begun(run: Run) -> bool:
+    """Whether a run has asked for any machine: one that has not was refused, or killed while it was made."""
+    return bool(run.state().allocations) or run.has_machines()
+
+
+def settings_of(run: Run) -> Settings:
+    """What was launched. Raises LedgerError where the record does not say."""
+    from spotctl.records.ledger import Ledger
+
+    ledger = Ledger.at(run.ledger_path)
+    try:
+        text = ledger.noted("settings")
+    finally:
+        ledger.close()
+    if text is None:
+        raise LedgerError(f"{run.folder}: the record does not say what was launched")
+    return Settings.parse(text)
+
+
+def undriven_now(run: Run) -> float | None:
+    """Returns the nominal time of a run that nobody drives, by its machines' clock; None without one."""
+    from agileml.node.hosts.nominal_time import NominalClock  # only where there are processes
+
+    clock = NominalClock.of(run.training)
+    return None if clock is None else clock.undriven_at(wall_clock())
+
+
+def runs_of(world: WorldKind) -> Runs:
+    """Replays cost nothing and are kept apart, so that reports never add them up."""
+    return replays() if world is WorldKind.REPLAY else Runs()

@@ -1,0 +1,98 @@
+"""From what a provider says now to what has happened since it was last asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from typing import Any, TypeVar
+
+from pricing_data.model.billing import End
+from pricing_data.model.units import Instant
+from spotctl.control import entries as e
+from spotctl.control.state import State
+from spotctl.providers.base import Notice, Provider, Report, Standing
+
+K = TypeVar("K", bound=Any)
+
+
+class Watch:
+    """Remembers what was already told; ``facts`` says the rest, once.
+
+    Providers are eventually consistent: an instance that is not listed yet is waited for.
+    """
+
+    def __init__(self) -> None:
+        self._running: set[str] = set()
+        self._warned: set[str] = set()
+        self._ended: set[str] = set()
+        self._heard: tuple[tuple[Report, ...], tuple[Notice, ...]] = ((), ())
+
+    @classmethod
+    def resumed(cls, state: State) -> Watch:
+        """A watch that has told everything the ledger already holds."""
+        watch = cls()
+        for instance in state.instances.values():
+            if instance.running_at is not None:
+                watch._running.add(instance.name)
+            if instance.warned_at is not None:
+                watch._warned.add(instance.name)
+            if not instance.live:
+                watch._ended.add(instance.name)
+        return watch
+
+    def facts(self, provider: Provider) -> tuple[e.Fact, ...]:
+        """News in the order it happened; at one moment: running, then warned, then ended."""
+        reports, notices = provider.describe(), provider.notices()
+        if reports is self._heard[0] and notices is self._heard[1]:
+            return ()  # not only equal: the very same, as providers may say where nothing changed
+        self._heard = (reports, notices)
+        news: list[e.Fact] = [*self._starts(reports), *self._warnings(notices), *self._ends(reports)]
+        return tuple(sorted(news, key=lambda fact: fact.at))
+
+    def _starts(self, reports: Iterable[Report]) -> Iterator[e.Fact]:
+        new = [
+            (report.running_at, report.token, report.instance)
+            for report in reports
+            if report.running_at is not None and report.instance not in self._running
+        ]
+        for (at, _), names in _together(new):
+            self._running.update(names)
+            yield e.InstancesRunning(at, names)
+
+    def _warnings(self, notices: Iterable[Notice]) -> Iterator[e.Fact]:
+        new = [
+            (n.at, (n.ends_at, n.token), n.instance)
+            for n in notices
+            if n.instance not in self._warned and n.instance not in self._ended
+        ]
+        for (at, (ends_at, _)), names in _together(new):
+            self._warned.update(names)
+            yield e.EvictionWarned(at, names, ends_at)
+
+    def _ends(self, reports: Iterable[Report]) -> Iterator[e.Fact]:
+        new = [
+            (_known(report.ended_at), (report.token, _reason(report.end)), report.instance)
+            for report in reports
+            if report.standing is Standing.ENDED and report.instance not in self._ended
+        ]
+        for (at, (_, end)), names in _together(new):
+            self._ended.update(names)
+            yield e.InstancesEnded(at, names, end)
+
+
+def _together(news: Iterable[tuple[Instant, K, str]]) -> Iterator[tuple[tuple[Instant, K], tuple[str, ...]]]:
+    """Instances to which the same happened at the same moment, with that moment and what it was."""
+    for key, group in groupby(sorted(news, key=lambda item: item[:2]), key=lambda item: item[:2]):
+        yield key, tuple(name for _, _, name in group)
+
+
+def _known(at: Instant | None) -> Instant:
+    if at is None:
+        raise ValueError("an instance is reported as ended without a time")
+    return at
+
+
+def _reason(end: End | None) -> End:
+    if end is None:
+        raise ValueError("an instance is reported as ended without a reason")
+    return end

@@ -1,0 +1,72 @@
+"""What ``status`` says beside the record: which process takes longer than ever over what."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from msgspec import structs
+
+from agileml.node.agent.crash_reports import gave_up
+from agileml.node.agent.watchdog import Overdue, Told
+from pricing_data.formats.layouts import Semantics
+from pricing_data.formats.traces import Recording
+from spotctl.cli.watch.live_view import LiveView
+from spotctl.cli.watch.observers import Screen
+from spotctl.control import entries as e
+from spotctl.records.ledger import Ledger
+from spotctl.records.run import Run
+from spotctl.records.run_history import run_status
+from spotctl.timesource import wall_clock
+from tests.spotctl.cli.story import START, entries, state_after
+from tests.spotctl.cli.watch.test_live_view import drawn, line
+
+NO_PRICES = Recording("none", Semantics.POLLED, False, {}, {}, (), 0, 0, 0, 0, 0, 0, 0, START, START)
+
+
+def recorded_run(folder: Path) -> Run:
+    run = Run(folder / "movies" / "one")
+    run.folder.mkdir(parents=True)
+    Ledger.at(run.ledger_path).close()
+    return run
+
+
+def test_status_names_what_is_waited_for_on_machines_that_live(tmp_path: Path) -> None:
+    run, overdue = recorded_run(tmp_path), Overdue("computing shards [3] in clock 7", 300.0, news=True)
+    for machine in ("r1-0", "s1-0"):
+        (run.machines / machine).mkdir(parents=True)
+        Told(run.machines / machine, "worker").tell([overdue], wall_clock())
+    found = run_status(run, state_after(40))["waits"]
+    (wait,) = found  # s1-0 is gone, and what it was at with it
+    assert (wait["instance"], wait["process"]) == ("r1-0", "worker")
+    assert wait["what"] == "computing shards [3] in clock 7"
+    assert 300.0 <= wait["real_seconds"] < 400.0
+
+
+def test_a_person_is_told_for_how_long() -> None:
+    said = "the worker of r1-0, for 0:05:00 of real time: computing shards [3] in clock 7"
+    shown = drawn(LiveView(state_after(20), START, "", waits=(said,)))
+    assert line(shown, "waiting for").endswith(said)
+
+
+def test_status_says_what_the_processes_of_a_failed_run_died_of(tmp_path: Path) -> None:
+    run = recorded_run(tmp_path)
+    (run.machines / "r1-0").mkdir(parents=True)
+    (run.machines / "r1-0" / "agent.log").write_text(gave_up("worker", 5))
+    state = state_after(52)
+    failed = structs.replace(state, closed=e.Close(START, e.Outcome.FAILED, 1, "no reliable machine is left"))
+    found = [run_status(run, told)["died_of"] for told in (state, failed)]
+    assert found == [None, "the worker of r1-0 died 5 times in a row, without saying why"]
+
+
+def test_so_is_whoever_watches_the_run(tmp_path: Path) -> None:
+    run = Run(tmp_path / "movies" / "one")
+    (run.machines / "r1-0").mkdir(parents=True)
+    Told(run.machines / "r1-0", "server").tell([Overdue("reading", 300.0, news=True)], wall_clock())
+    watched = Screen("600x real time")
+    watched.on_start(run, NO_PRICES)
+    watched.on_entry(state_after(20), entries()[-1])
+    watched.tick(START)
+    assert watched.view is not None
+    (said,) = watched.view.waits
+    assert said.startswith("the server of r1-0, for 0:05:0")
+    assert said.endswith(" of real time: reading")

@@ -1,0 +1,45 @@
+"""A run that asked for no machine is nothing to bill, and ends without its input, its code or its trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from spotctl.cli.watch.observers import LogLines
+from spotctl.control import entries as e
+from spotctl.errors import NothingToDo, SpotctlError
+from spotctl.records.run import Run, Runs
+from spotctl.session import launch
+from tests.spotctl.records.test_run import begun
+
+
+def ended(run: Run, ask: e.Ask) -> SpotctlError:
+    with pytest.raises(SpotctlError) as raised:
+        launch.end(run, ask, LogLines())
+    return raised.value
+
+
+@pytest.mark.parametrize("ask", list(e.Ask))
+def test_a_run_whose_process_died_before_it_asked_for_machines_is_forgotten(
+    ask: e.Ask, tmp_path: Path
+) -> None:
+    runs = Runs(tmp_path)
+    run, other = begun(runs, "movies"), begun(runs, "songs")
+    assert isinstance(ended(run, ask), NothingToDo)
+    assert runs.all() == (other,)
+
+
+def test_one_that_has_machines_all_the_same_is_not(tmp_path: Path) -> None:
+    run = begun(Runs(tmp_path), "movies")
+    (run.machines / "r1-1").mkdir(parents=True)
+    assert not isinstance(ended(run, e.Ask.DOWN), NothingToDo)
+    assert run.folder.exists()
+
+
+def test_one_that_another_process_is_about_to_start_is_left_to_it(tmp_path: Path) -> None:
+    runs = Runs(tmp_path)
+    run = begun(runs, "movies")
+    with runs.lock("movies"):
+        assert launch.end(run, e.Ask.DOWN, LogLines()) is None
+    assert run.folder.exists()
