@@ -2,7 +2,7 @@
 
     job.json              the Job
     application.py        what the application's file was when the job began, where it names one
-    input/                the cut input (``shards.Input``), unless it is kept elsewhere, as where runs share it
+    input/                the cut input (``shards.Input``), unless runs share it and it is kept elsewhere
     machines/NAME/        a machine's lock, process group, logs, and what its processes are overdue with
     controller/           the elasticity controller's journal and last words, and where it listens
     model/                the trained partitions

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 FEW_TESTS_BUT_LONG = (
     *("docs/test_readme.py", "scenarios/test_queue.py", "scenarios/test_kills.py", "ray/test_run.py"),
     *("scenarios/test_ends.py", "training/test_network_namespaces.py", "training/test_local_host.py"),
-    *("ray/test_kills.py", "training/test_paper_timings.py", "backtest/test_kept.py"),
+    *("ray/test_kills.py", "training/test_paper_timings.py", "backtest/test_with_deadline.py"),
 )
 """Files that take half a minute or more for a handful of tests: they begin first, in this order."""
 SECOND_CHANCES = 5

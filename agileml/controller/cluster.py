@@ -96,7 +96,7 @@ INVARIANTS: Final[Mapping[int, str]] = {
     5: "nothing completed up to B can be lost: every partition is safe at B or later",
     6: "once events stop, partitions arrive, leaving machines become safe to kill, and clocks complete",
 }
-"""4 speaks of two states and is checked by ``state_machine.step``; 6 of what comes, and is checked by the tests."""
+"""``state_machine.step`` checks 4, which compares two states; tests check 6, which is about the future."""
 
 
 class Stored(Struct, frozen=True):

@@ -4,7 +4,8 @@
     PLACE/RUN/CLOCK-ATTEMPT/manifest.json             written last: without it the folder counts for nothing
 
 A job writes below a RUN of its own, so that it never touches what it was resumed from. Nothing here knows
-when a checkpoint is due, or which one is the newest of a running job: that is for ``agileml.controller.checkpoints``.
+when a checkpoint is due, or which one is the newest of a running job: that is for
+``agileml.controller.checkpoints``.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 One file or many (a glob, or a folder), on this disk or behind any URL that fsspec knows. Files are taken
 in the order of their names, rows in the order they have. DuckDB reads text (CSV and its relatives, docword,
 svmlight) and Parquet; ``.npy`` and ``.npz`` are read through their own headers. Keys that are names are
-numbered by ``agileml.data.key_columns``. This module knows columns and their kinds, and refuses to know shards or models.
+numbered by ``agileml.data.key_columns``. This module knows columns and their kinds, and refuses to know
+shards or models.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def run(
     :param timing: of the messages between the job's processes
     :param progress: is called with everything that the job tells (see ``agileml.protocol.telemetry.Upward``)
     :raises agileml.data.trained_model.TrainingFailed: where the model cannot be trained to its end
-    :raises agileml.data.checkpoint_store.CheckpointError: where there is none to resume, or nowhere to keep them
+    :raises agileml.data.checkpoint_store.CheckpointError: where none can be resumed, or none can be stored
     :raises ValueError: where the numbers describe no job
     :raises agileml.api.ApplicationError: where the application or its input is not what it should be
     :raises ConnectionError: where there is no Ray cluster

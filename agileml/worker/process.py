@@ -35,8 +35,8 @@ _DRAIN_MARGIN: Final = 0.5
 class WorkerProcess:
     """Where the job sets a nominal speed, results are held until their nominal time has passed.
 
-    That is the time which whoever drives the job has released (``nominal_time.py``): nobody who is not paid for
-    computes, and nobody is paid for who cannot.
+    That is the time which whoever drives the job has released (``nominal_time.py``): nobody who is not paid
+    for computes, and nobody is paid for who cannot.
     """
 
     def __init__(self, folder: JobFolder, machine: str, incarnation: int, cores: int, doings: Doings) -> None:

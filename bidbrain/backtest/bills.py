@@ -1,4 +1,4 @@
-"""What allocations cost, exact to the micro-dollar: ``pricing_data.model.billing.settle`` for very many at once.
+"""Bills many allocations at once, exact to the micro-dollar: ``pricing_data.model.billing.settle`` in arrays.
 
     r    allocations that ended
     q    billing hours of all of them, laid end to end

@@ -5,7 +5,7 @@
 
 It is the control core's day in arrays, held to it by a test: the same decisions at the same seconds, the
 same bill to the micro-dollar. What it mirrors of a run over a recorded trace (``spotctl.control``,
-``worlds.trace``, ``benchmark.training``):
+``spotctl.worlds.world``, ``spotctl.engines``):
 
 - decisions every two minutes from the training's start, three minutes before an hour ends, and at every
   warning: at one moment warnings come one allocation after the other, each with a decision of its own,

@@ -1,7 +1,7 @@
 """How far n jobs have come: work done, work that is not safe yet, and pauses.
 
-Mutable on purpose and private to the engine, as ``footprint_table.py``. Knows rates of work and moments; refuses to
-know machines.
+Mutable on purpose and private to the engine, as ``footprint_table.py``. Knows rates of work and moments;
+refuses to know machines.
 """
 
 from __future__ import annotations

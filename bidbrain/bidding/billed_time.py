@@ -1,8 +1,8 @@
 """For how many seconds machines are expected to be charged, under any market's rules: many, or one.
 
 A machine is given by its age and by ``lives``, which answers for any horizon how likely it lives that long
-and how long it is expected to run until then. Refuses to know prices; ``expected_cost.py`` and ``footprint.py`` have
-them. A property test holds this to the mean of many bills.
+and how long it is expected to run until then. Refuses to know prices; ``expected_cost.py`` and
+``footprint.py`` have them. A property test holds this to the mean of many bills.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""E of "footprint and request" for every request at once (Harlap 4.3.2): the sums of ``expected_work.py``, factored.
+"""Scores every request at once, beside the footprint (Harlap 4.3.2): ``expected_work.py``, factored.
 
     n, m, c, d   decision points, markets, counts, bid deltas
     F, k         the footprint as it stands; the count of the request

@@ -1,7 +1,7 @@
 """Observation in, decision out: which allocation to acquire, renew or let go (Harlap 4.3.2).
 
-What is best is ``candidate_search.py``'s to say, for one running job as for a thousand of a backtest; here it is
-put into words, beside what else was weighed. Pure, so the same observation gives the same decision in
+What is best is ``candidate_search.py``'s to say, for one running job as for a thousand of a backtest; here it
+is put into words, beside what else was weighed. Pure, so the same observation gives the same decision in
 every world and in every replay.
 """
 

@@ -13,8 +13,8 @@ How a cloud bills is data (``MarketRules``), and how many seconds that comes to 
 equation 4.1 is what ``expected_charge`` gives where evicted hours are free. Refuses to know prices to
 come: an instance costs ``price`` throughout.
 
-A bill, as ``pricing_data.model.billing.settle`` draws it up, has three parts: what the seconds before now cost,
-which is spent whatever is decided; what the seconds from now on cost (``expected_charge``); and what of
+A bill, as ``pricing_data.model.billing.settle`` draws it up, has three parts: what the seconds before now
+cost, which is spent whatever is decided; what the seconds from now on cost (``expected_charge``); and what of
 the first is given back if the provider ends the instance (``expected_refund``). The paper decides by the
 second alone, and so does ``cost_per_work``. All three add up to the expected bill, exactly.
 """

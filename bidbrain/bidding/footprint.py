@@ -1,7 +1,7 @@
 """From decision points to the columns that the equations are written in.
 
-Here rules, prices and chances of eviction meet: what an instance pays and how long it may last. ``expected_work.py``
-and ``candidate_scores.py`` see numbers only, ``decide.py`` and strategies compare only.
+Here rules, prices and chances of eviction meet: what an instance pays and how long it may last.
+``expected_work.py`` and ``candidate_scores.py`` see numbers only, ``decide.py`` and strategies compare only.
 """
 
 from __future__ import annotations

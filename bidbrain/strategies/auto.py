@@ -3,7 +3,8 @@
     by the hour     where evicted hours are free a bid is worth dollars: requests and renewals by E until the
                     hour's end, as Proteus has them (``proteus.py``)
     by the second   nothing is refunded for long and a machine may be exchanged at any moment: requests and
-                    exchanges by what work costs on a footprint that is kept up (``bidbrain.bidding.steady_state_cost``)
+                    exchanges by what work costs on a footprint that is kept up
+                    (``bidbrain.bidding.steady_state_cost``)
 
 A machine is exchanged where another market does its work for less, by more than the exchange costs:
 

@@ -1,8 +1,8 @@
 """What a strategy is: one object that decides for a running job, or for n jobs of a backtest at once.
 
-Batches are arrays with the axis of decision points in front (``bidbrain.bidding.decision_batch``); a live decision is a
-batch of one (``single_decision.py``). So the lines that were backtested are the lines that run. A strategy sees
-``Moments`` and nothing else: no history, no clock, and no price after its own now.
+Batches are arrays with the axis of decision points in front (``bidbrain.bidding.decision_batch``); a live
+decision is a batch of one (``single_decision.py``). So the lines that were backtested are the lines that run.
+A strategy sees ``Moments`` and nothing else: no history, no clock, and no price after its own now.
 """
 
 from __future__ import annotations

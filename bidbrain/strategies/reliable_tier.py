@@ -1,7 +1,8 @@
 """Where the reliable machines run: on demand, or on spot where a checkpoint stands behind them.
 
     r      list price of one, dollars per hour
-    G, q   of a spot machine in its place: dollars per hour while it is up, losses per second (``steady_state_cost.py``)
+    G, q   of a spot machine in its place: dollars per hour while it is up, losses per second
+           (``steady_state_cost.py``)
     C, V   of the largest footprint that the job would have now, the reliable machines on spot: dollars per
            hour, core-seconds per second
     T      seconds of work that can be lost: twice what a loss costs on the mean, as long as losses are rare

@@ -1,6 +1,7 @@
 """The footprints a deadline may be reckoned with: the job's most machines, of each type to be had on demand.
 
-Which of them it is, ``deadline_inputs.py`` says: what keeps a promise for least depends on the work and the time left.
+Which of them it is, ``deadline_inputs.py`` says: what keeps a promise for least depends on the work and the
+time left.
 """
 
 from __future__ import annotations

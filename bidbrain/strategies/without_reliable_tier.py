@@ -8,8 +8,9 @@ Beside nothing at all every price looks good, since E of nothing is infinite. So
 machines see to by being there are said here: spot machines are worth no more than their price on demand,
 and an allocation is kept only while no other, with the way there paid for, makes work cheaper.
 
-The way to another region is paid in egress and in time (``bidbrain.relocation.egress``). To whoever decides it is part of
-the price: the toll, spread over the work left or a day's, whichever is less, on spot and on demand alike.
+The way to another region is paid in egress and in time (``bidbrain.relocation.egress``). To whoever decides
+it is part of the price: the toll, spread over the work left or a day's, whichever is less, on spot and on
+demand alike.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Recorded availability and lifetimes -> spells per market.
 
-Probes and lifetimes are CSV, plain or gzipped, in UTF-8 (``capacity_rows.py`` has the columns). A third layout:
+Probes and lifetimes are CSV, plain or gzipped, in UTF-8 (``capacity_rows.py`` has the columns). A third
+layout:
 
 grid        JSON as published with "Can't Be Late" (NSDI 2024), instances available at each tick:
             {"metadata": {"gap_seconds": s}, "data": [n, ...]}; it names neither its market nor its begin

@@ -107,7 +107,7 @@ def _query(files: Sequence[Path], where: str, time: str, observed: str) -> str:
 
 
 def catalogue(types: Sequence[Row], list_prices: Sequence[Row]) -> Catalogue:
-    """The bundled catalogue with rows of ``reference_tables.TYPES`` and ``reference_tables.ON_DEMAND`` on top of it."""
+    """Returns the bundled catalogue, overlaid with rows of ``reference_tables.py``."""
     bundled = Catalogue.bundled()
     known = dict(bundled.instance_types)
     for cloud, name, vcpus, memory_gib, gpus, *_ in types:

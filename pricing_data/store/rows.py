@@ -69,7 +69,7 @@ def probes(batch: ProbeBatch) -> list[Row]:
 
 
 def lifetimes(batch: LifetimeBatch) -> list[Row]:
-    """Rows of ``reference_tables.LIFETIMES``. A machine that still runs is replaced once more is known of it."""
+    """Returns rows of ``reference_tables.LIFETIMES``; later news of a running machine replace its row."""
     rows: list[Row] = []
     before: tuple[Market, int] | None = None
     rank = 0
@@ -85,7 +85,7 @@ def lifetimes(batch: LifetimeBatch) -> list[Row]:
 def seen(
     probed: Iterable[Row], lived: Iterable[Row], markets: Collection[Market] | None, nodes: int
 ) -> Observations:
-    """What rows of ``reference_tables.PROBES`` and ``reference_tables.LIFETIMES`` say of ``markets``, or of all."""
+    """Reads probes and lifetimes (``reference_tables.py``) of ``markets``, or of all, as observations."""
     names = None if markets is None else {_names(market) for market in markets}
     return observations(
         (Probe(Market(*row[:4]), row[5], row[6]) for row in probed if names is None or row[:4] in names),

@@ -1,8 +1,8 @@
 """The price store: years of prices of all clouds in a folder, added to whole batches at a time.
 
 What it holds is a function of the set of rows that were ever added: not of their order, of how often they
-came, of who was killed while adding them (``commit_log.py``, ``validation.py``). Every row keeps its source, when it
-was seen and whether it was an event or a poll. Where sources disagree they are all kept, and one is
+came, of who was killed while adding them (``commit_log.py``, ``validation.py``). Every row keeps its source,
+when it was seen and whether it was an event or a poll. Where sources disagree they are all kept, and one is
 believed when reading (``source_priority.py``). Refuses to read a clock, and to forget.
 """
 

@@ -1,7 +1,8 @@
 """What BidBrain is shown of a run, and whom it is asked of: from ``State`` to ``Decided``.
 
 A job without a deadline is decided by its strategy alone, one with a deadline by the same strategy kept
-within it (``bidbrain.strategies.deadline_bound``). Pure: asked again of the same state, the answer is the same.
+within it (``bidbrain.strategies.deadline_bound``). Pure: asked again of the same state, the answer is the
+same.
 """
 
 from __future__ import annotations

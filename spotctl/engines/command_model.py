@@ -1,6 +1,6 @@
 """A command job that exists only as arithmetic: one machine works at a time, and checkpoints keep its steps.
 
-All moments follow from the commands it is told and their nominal times, as in ``benchmark.training``.
+All moments follow from the commands it is told and their nominal times, as in ``agileml_model.py``.
 
 The model: a machine is ready sigma seconds after it was told to join; the one that joined first of those
 that stay runs the program, at nu per core less the share that checkpoints take, from ``restart_s`` after it

@@ -27,7 +27,7 @@ STRATEGIES: Final = (
     "on-demand",
     *NEED_DEADLINE,
 )
-"""The names of ``bidbrain.strategies.registry.LIVE``; here too because reading a job file must not load numpy."""
+"""The names in ``bidbrain.strategies.registry.LIVE``, repeated: reading a job file must not import numpy."""
 _SIGMA: Final = Seconds(60.0)
 _LAMBDA: Final = Seconds(120.0)
 LINK_MBIT_S: Final = 1000.0
@@ -208,7 +208,7 @@ class Gains:
     phi: float | None = None
 
     def speed(self, cores: int, reference: int) -> float:
-        """Returns work per second on a machine of ``cores``; ``reference``: the cores of ``expected_work.on``."""
+        """Returns work per second on a machine of ``cores``; ``reference``: the cores of ``work.on``."""
         if self.phi is not None:
             return cores * float(self.phi ** math.log2(cores))
         return float(min(cores, self.cores or reference))

@@ -2,7 +2,8 @@
 
     resolve    prices, markets, strategy, rules            (``spotctl.job.resolve``)
     here       program, data, model, secrets, where results go
-    promise    deadline and budget                         (``spotctl.cli.launch_flow``, ``spotctl.queue.allocation.admission``)
+    promise    deadline and budget                         (``spotctl.cli.launch_flow``, and for queues
+                                                           ``spotctl.queue.allocation.admission``)
 
 Refuses to start, to write and to decide anything. What only a whole pass over the input shows (a bad value in
 its millionth row) shows when the input is cut; a launch that is refused then leaves nothing behind either.

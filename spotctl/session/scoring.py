@@ -1,8 +1,8 @@
 """Scores a saved model once its run is over and paid for: its objective, and a trusted solver's beside it.
 
-It happens in a process of its own (``python -m spotctl.session.scoring``), which whoever started it can end at any
-moment: a solver may take hours, or memory without end. What was found by then is told. That process says what
-it finds in lines of JSON, and ends with whoever reads them.
+It happens in a process of its own (``python -m spotctl.session.scoring``), which whoever started it can end
+at any moment: a solver may take hours, or memory without end. What was found by then is told. That process
+says what it finds in lines of JSON, and ends with whoever reads them.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """How long policies take for many jobs, beside a straightforward cvxpy program of the same problem.
 
-Jobs as for the dissertation (``tests.papers.protocols.sharing``: single and multiple workers), each with steps, an age
-and a deadline of its own, on as many workers as jobs; published throughputs. Milliseconds of processor time,
-building included, medians of interleaved repeats: for the problem, with one job more, and with one less.
-Answers keep nothing, so these two are solved from cold too. A size is left out for cvxpy where the one before
-took more than ``_PATIENCE_MS``. Needs ``SPOTCTL_DATA`` or ../shared/data.
+Jobs as for the dissertation (``tests.papers.protocols.sharing``: single and multiple workers), each with
+steps, an age and a deadline of its own, on as many workers as jobs; published throughputs. Milliseconds of
+processor time, building included, medians of interleaved repeats: for the problem, with one job more, and
+with one less. Answers keep nothing, so these two are solved from cold too. A size is left out for cvxpy where
+the one before took more than ``_PATIENCE_MS``. Needs ``SPOTCTL_DATA`` or ../shared/data.
 
 Aims at 2048 jobs: least attained service 10 ms, cost with deadlines 50 ms, finish-time fairness 100 ms, water
 filling and hierarchies 500 ms; a quarter of it after an arrival or an end.

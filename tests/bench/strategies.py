@@ -6,9 +6,10 @@
 A row is a market, a job and a rule set: mean dollars per job from random starts of a window that no
 strategy saw before. What lies before the window trains beta, as for ``spotctl backtest``. "single" are all
 strategies but the default, "over" is how much the default costs above the best of them. Capacity is taken
-from probes where a market was probed: its clock is that of the prices (``tests/papers/protocols/capacity.py``).
-Nothing is chosen on these. With a deadline, so many times as long as the work takes on as many machines on
-demand, jobs are run one by one on the control core, as a launch runs them.
+from probes where a market was probed: its clock is that of the prices
+(``tests/papers/protocols/capacity.py``). Nothing is chosen on these. With a deadline, so many times as long
+as the work takes on as many machines on demand, jobs are run one by one on the control core, as a launch runs
+them.
 """
 
 from __future__ import annotations

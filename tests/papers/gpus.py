@@ -2,10 +2,10 @@
 
 One job on one GPU, as much as a V100 does in the days given, started every day. Each strategy adds markets,
 or freedom, to the one before: the cheapest V100 of AWS's us-east-1; any GPU there; one of a larger instance,
-at its share of the price; Azure's too; and moving to wherever is cheapest by then (``bidbrain.relocation.oracle_path``).
-Speeds are those measured for the dissertation. Data sets are on every cloud already, as there; checkpoints
-are carried and paid for, and so is the time it takes. Prices of both clouds overlap for a month only: longer
-jobs, and more starts, are shown on AWS alone.
+at its share of the price; Azure's too; and moving to wherever is cheapest by then
+(``bidbrain.relocation.oracle_path``). Speeds are those measured for the dissertation. Data sets are on every
+cloud already, as there; checkpoints are carried and paid for, and so is the time it takes. Prices of both
+clouds overlap for a month only: longer jobs, and more starts, are shown on AWS alone.
 """
 
 from __future__ import annotations

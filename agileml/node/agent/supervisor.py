@@ -1,10 +1,10 @@
 """The agent of one machine: starts its roles, starts them again, and ends them with itself.
 
-``python -m agileml.node.agent.supervisor FOLDER MACHINE CORES LOCK [controller]``, in a process session of its own.
-Every process of the machine inherits the open lock file LOCK, so the lock is free exactly when all of them
-are gone. The agent lives by lease: without a word from the controller it ends, and so does the machine. Where
-the job has nominal time and nobody drives it, the agent also ends at the machine's bound, and once the driver
-has been away for longer than the job allows (``nominal_time.py``).
+``python -m agileml.node.agent.supervisor FOLDER MACHINE CORES LOCK [controller]``, in a process session of
+its own. Every process of the machine inherits the open lock file LOCK, so the lock is free exactly when all
+of them are gone. The agent lives by lease: without a word from the controller it ends, and so does the
+machine. Where the job has nominal time and nobody drives it, the agent also ends at the machine's bound, and
+once the driver has been away for longer than the job allows (``nominal_time.py``).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What AgileML asks of whatever runs its processes: machines that start, live and end.
 
-A *machine* is an agent with its roles (``supervisor.py``), wherever they are; it says by itself to the elasticity
-controller that it is up. A host knows nothing of training. What it knows of machines that come or go by
-themselves, it says in its own way: a simulated market, a cluster's notices.
+A *machine* is an agent with its roles (``supervisor.py``), wherever they are; it says by itself to the
+elasticity controller that it is up. A host knows nothing of training. What it knows of machines that come or
+go by themselves, it says in its own way: a simulated market, a cluster's notices.
 """
 
 from __future__ import annotations

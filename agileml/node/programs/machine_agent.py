@@ -1,10 +1,10 @@
 """The agent of one machine of a command job: it runs the program there and keeps its checkpoints.
 
-``python -m agileml.node.programs.machine_agent FOLDER MACHINE CORES LOCK``, started by ``agileml.node.hosts.local``, in a
-process session of its own and holding the open lock file LOCK: a machine lives as long as its agent. Orders
-come from a file and words go to one (``mailbox``), so neither end need be there when the other speaks: the
-program goes on while nobody listens. An agent without a program to run ends when nobody has run the job for
-a lease.
+``python -m agileml.node.programs.machine_agent FOLDER MACHINE CORES LOCK``, started by
+``agileml.node.hosts.local``, in a process session of its own and holding the open lock file LOCK: a machine
+lives as long as its agent. Orders come from a file and words go to one (``mailbox``), so neither end need be
+there when the other speaks: the program goes on while nobody listens. An agent without a program to run ends
+when nobody has run the job for a lease.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""How many jobs share a cluster (Gavel): one ``ShareProblem`` in, shares of time out; ``registry.py`` names all.
+"""Gavel's policies: a ``ShareProblem`` goes in, shares of time for each job and machine type come out.
 
-``base.py`` is the contract and what policies are put together from, ``linear_program.py`` the program under them.
+Read ``problem.py``, ``base.py`` (the contract) and ``linear_program.py``, then any policy; ``registry.py``
+names all. Policies know no clouds, no prices over time and no rounds: ``bidbrain.cluster.rounds`` has those.
 """

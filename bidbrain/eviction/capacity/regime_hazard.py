@@ -2,8 +2,8 @@
 
     lambda(x)   hazard at age x of all markets together: exp(b + spline(log x) w), a Poisson regression over
                 cells of age (``poisson.py``)
-    f_k(t)      what the market's own record of the last weeks makes of it (``recent_losses.py``), for the young, the
-                settled and the old, k, apart: does it lose more of them than lambda expects?
+    f_k(t)      what the market's own record of the last weeks makes of it (``recent_losses.py``), for the
+                young, the settled and the old, k, apart: does it lose more of them than lambda expects?
     hazard      lambda(x) f_k(x)(t)
 
 A market that nobody has seen gets what markets do on average, f = 1; its own losses then move it, the further

@@ -89,7 +89,8 @@ def _evidence(state: State, judged: Sequence[_Judged]) -> list[Text]:
             ages.setdefault(kind, []).append(beta.age_s(state.now) or 0.0)
     return [
         Text(
-            f"risk in an hour: {kind} of {len(found)} markets, newest up to {event_text.span(max(found))} old",
+            f"risk in an hour: {kind} of {len(found)} markets, "
+            f"newest up to {event_text.span(max(found))} old",
             style="dim",
         )
         for kind, found in ages.items()

@@ -84,7 +84,8 @@ def _speeds(measured: Mapping[str, Any] | None) -> list[tuple[str, str]]:
 def _took(final: Mapping[str, Any]) -> str:
     """Nominal time is held until real machines are ready, and nothing is billed meanwhile."""
     most = "at most " if final["ended_at_latest"] else ""
-    took = f"{most}{event_text.span(final['sim_seconds'])} of the prices' time, {final['wall_seconds']:.1f} s here"
+    nominal = event_text.span(final["sim_seconds"])
+    took = f"{most}{nominal} of the prices' time, {final['wall_seconds']:.1f} s here"
     held = final["held_seconds"]
     return f"{took}, {held:.1f} s of them held for machines to be ready" if held else took
 

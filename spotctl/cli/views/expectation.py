@@ -66,7 +66,8 @@ def unkept(plan: JobPlan, promise: Promise) -> str:
             f"A deadline is promised by machines on demand, and they may cost "
             f"{event_text.money(least_asked(promise.least_budget))}: no lower budget can be promised beside "
             f"{which}. "
-            f"Without a deadline the job is expected to cost {event_text.money(micros(plan.ahead.expected_cost))}."
+            "Without a deadline the job is expected to cost "
+            f"{event_text.money(micros(plan.ahead.expected_cost))}."
         )
     return " ".join(told)
 

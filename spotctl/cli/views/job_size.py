@@ -31,7 +31,8 @@ def real_time(plan: JobPlan, speed: float) -> list[str]:
     if plan.work.source is WorkSource.RECORDED or not plan.terms.reliable_count:
         return []
     return [
-        f"on this computer {event_text.span(plan.ahead.expected_s / speed)} and some seconds, at --speed {speed:g}"
+        f"on this computer {event_text.span(plan.ahead.expected_s / speed)} and some seconds, "
+        f"at --speed {speed:g}"
     ]
 
 

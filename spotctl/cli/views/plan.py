@@ -74,8 +74,8 @@ def _reliable(plan: JobPlan) -> list[str]:
     if at.bid is None:
         return [f"{machines}, on-demand at {_rate(at.price)}{_may_be_cheaper(terms)}"]
     return [
-        f"{machines}, on spot at {_rate(at.price)} (on demand ${event_text.price(terms.reliable.on_demand)}), to "
-        f"keep the model. {_reliable_risk(at)}"
+        f"{machines}, on spot at {_rate(at.price)} "
+        f"(on demand ${event_text.price(terms.reliable.on_demand)}), to keep the model. {_reliable_risk(at)}"
     ]
 
 

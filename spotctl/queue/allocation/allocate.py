@@ -2,15 +2,15 @@
 
     j, p      jobs that want machines; pools (``quotas.py``): the worker types of the policy
     scale     as many machines as a job may hold at once, or as there are for it
-    T[j, p]   expected core-seconds per second of all of them (``bidbrain.bidding.market_outlook``), by what the job has
-              shown on that type (``throughput_estimates.py``)
+    T[j, p]   expected core-seconds per second of all of them (``bidbrain.bidding.market_outlook``), by what
+              the job has shown on that type (``throughput_estimates.py``)
     c[p]      expected dollars per machine-hour in the pool's best market
     steps     core-seconds left
 
-The policy answers with shares of time; ``bidbrain.cluster.rounds`` turns them into this round's choices. A lease
-moves only where that is worth what it costs (``lease_moves.py``), and machines whose hour is paid stay where they
-are until it is nearly over: what they would be given up for is not worth an hour's price. What is left over
-goes to jobs that can use fewer machines than they asked for.
+The policy answers with shares of time; ``bidbrain.cluster.rounds`` turns them into this round's choices. A
+lease moves only where that is worth what it costs (``lease_moves.py``), and machines whose hour is paid stay
+where they are until it is nearly over: what they would be given up for is not worth an hour's price. What is
+left over goes to jobs that can use fewer machines than they asked for.
 """
 
 from __future__ import annotations

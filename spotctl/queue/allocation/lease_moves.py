@@ -6,8 +6,8 @@
     H             seconds that a better pool would be enjoyed for: the work left, an hour at most
     T, T'         work per second here and there;  e, e' dollars per unit of work
 
-Shares say how much time jobs get, and rounds who has it now (``bidbrain.cluster.rounds``). A round that moves a lease
-for fairness alone brings nobody forward: the same is done, s later. So a turn lasts until
+Shares say how much time jobs get, and rounds who has it now (``bidbrain.cluster.rounds``). A round that moves
+a lease for fairness alone brings nobody forward: the same is done, s later. So a turn lasts until
 
     s <= PART h
 

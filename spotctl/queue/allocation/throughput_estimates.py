@@ -1,8 +1,9 @@
 """How fast a job is on each instance type: T[j, p] of the policies, before it is multiplied out. Pure.
 
 Before a job has run, a type is as fast as its cores (the catalogue's nu). While it runs, its own progress
-says more (``bidbrain.performance.speed_fit``): of the types it was on directly, and of the others as far as they move
-together. A queue looks at that whether or not the job's own decisions do (``scaling: {measure: true}``).
+says more (``bidbrain.performance.speed_fit``): of the types it was on directly, and of the others as far as
+they move together. A queue looks at that whether or not the job's own decisions do (``scaling: {measure:
+true}``).
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ ROOT/queues/NAME/lock              held by the process that runs the queue
 ROOT/queues/NAME/requests.jsonl    jobs to be added and removed, by whatever process, numbered by their lines
 ROOT/queues/NAME/RUN/journal.jsonl one run of the queue
 
-Lines are JSON, whole or not there (``agileml.node.programs.jsonl_log``): each is on the disk before anything follows
-from it.
+Lines are JSON, whole or not there (``agileml.node.programs.jsonl_log``): each is on the disk before anything
+follows from it.
 """
 
 from __future__ import annotations

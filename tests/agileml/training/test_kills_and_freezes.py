@@ -1,8 +1,9 @@
 """SIGKILL and SIGSTOP to any process of any machine at any moment, often one upon the other.
 
-``pytest --campaign tests/agileml/training/test_kills_and_freezes.py`` makes two hundred runs; a run prints what was done to it.
-Each trains with checkpoints and must end, bit for bit, with the model of a plain loop. Where the elasticity
-controller's machine goes, the job ends, and a new one that is resumed from what it names must do so.
+``pytest --campaign tests/agileml/training/test_kills_and_freezes.py`` makes two hundred runs; a run prints
+what was done to it. Each trains with checkpoints and must end, bit for bit, with the model of a plain loop.
+Where the elasticity controller's machine goes, the job ends, and a new one that is resumed from what it names
+must do so.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
 the array. ``sums``: send an array, wait for the sum of all that was sent: one round trip and one addition,
 and none is answered before so many have sent theirs: no parameter server with clocks could do with less.
 
-``python -m tests.bench.support.bare_zmq serve WAY ENDPOINT BYTES TOGETHER`` and ``... ask WAY ENDPOINT BYTES SECONDS``,
-which prints the bytes it moved both ways together, the seconds it took, and its processor seconds.
+``python -m tests.bench.support.bare_zmq serve WAY ENDPOINT BYTES TOGETHER`` and ``... ask WAY ENDPOINT BYTES
+SECONDS``, which prints the bytes it moved both ways together, the seconds it took, and its processor seconds.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Recorded availability in ticks, as published with "Can't Be Late" (Wu et al., NSDI 2024).
 
 A file is ``{"metadata": {"gap_seconds": s}, "data": [n, ...]}``: how many machines could be had in each
-tick of s seconds. ``pricing_data.formats.availability`` reads the same files as spells, for fitting; the deadline
-benchmark wants the ticks themselves, with the time after the last spell.
+tick of s seconds. ``pricing_data.formats.availability`` reads the same files as spells, for fitting; the
+deadline benchmark wants the ticks themselves, with the time after the last spell.
 """
 
 from __future__ import annotations
