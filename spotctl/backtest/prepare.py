@@ -29,11 +29,11 @@ from spotctl.control.bidding import restart_of
 from spotctl.control.estimation import estimator_of
 from spotctl.control.run_spec import Terms
 from spotctl.errors import JobError, UsageError
+from spotctl.job.checks import check_job
 from spotctl.job.clock_work import ClockWork, find_clock_work
 from spotctl.job.resolve import PriceOptions, Resolved, resolve
 from spotctl.job.settings import LaunchOptions, Settings, WorldKind
 from spotctl.job.spec import JobSpec
-from spotctl.planning.checks import check_job
 
 CHECKPOINT_S: Final = 120.0
 """Time of one checkpoint, and of a restart from one, where strategies checkpoint."""

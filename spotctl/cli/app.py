@@ -31,7 +31,7 @@ class _Verbs(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Reads plain values of all verbs' options without what only unusual ones need."""
         try:
-            from spotctl.cli.option_values import lighten
+            from spotctl.cli.commands.option_values import lighten
         except ImportError:  # another version of Typer, which reads all options itself
             return super().parse_args(ctx, args)
         lighten(self, ctx)

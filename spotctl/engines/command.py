@@ -20,7 +20,7 @@ from pricing_data.model.units import Instant
 from spotctl.control import entries as e
 from spotctl.control.run_spec import Terms
 from spotctl.engines.base import ends, joins, made_safe, notice_s
-from spotctl.engines.outputs import NotKept
+from spotctl.records.outputs import NotKept
 from spotctl.timesource import Effect, pause, stopwatch
 
 JOIN_FLOOR_S: Final = 120.0

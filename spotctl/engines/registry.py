@@ -24,16 +24,16 @@ from spotctl.control.state import State
 from spotctl.engines.agileml import HEARD, Again, AgileMLTraining, attempt
 from spotctl.engines.base import Training
 from spotctl.engines.command import CommandTraining
-from spotctl.engines.model_size import BYTES_PER_VALUE, refuse_immovable, refuse_too_large
-from spotctl.engines.outputs import keep_checkpoint, keep_model
+from spotctl.engines.scoring import Scoring
 from spotctl.errors import JobError
+from spotctl.job.checks import place_of
 from spotctl.job.input_survey import data_error
+from spotctl.job.model_size import BYTES_PER_VALUE, refuse_immovable, refuse_too_large
 from spotctl.job.settings import Settings
 from spotctl.job.spec import Command, JobSpec
-from spotctl.planning.checks import place_of
+from spotctl.records.outputs import keep_checkpoint, keep_model
 from spotctl.records.run import Run
 from spotctl.report.final import Unscored
-from spotctl.session.scoring import Scoring
 
 _NO_LAST_CLOCK: Final = 1_000_000_000
 """For jobs that end by time or convergence."""
@@ -55,7 +55,7 @@ class Engine(Protocol):
         ...
 
     def prepare(self, check: Callable[[], None] = do_nothing) -> None:
-        """Write down what the processes need to know, of a job that ``spotctl.planning.checks`` let pass.
+        """Write down what the processes need to know, of a job that ``spotctl.job.checks`` let pass.
 
         ``check`` is called now and then, and raises where it is to be given up. Raises UsageError for what
         shows only in the whole input.

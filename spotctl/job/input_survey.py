@@ -32,12 +32,12 @@ from agileml.api import (
     HasLargest,
     asked,
 )
-from spotctl.engines.model_size import BYTES_PER_VALUE
 from spotctl.errors import JobError
 from spotctl.home import default_root
+from spotctl.job.model_size import BYTES_PER_VALUE
 from spotctl.job.spec import JobSpec
-from spotctl.prices.trace_cache import prune
 from spotctl.records.shared_inputs import source_of_application
+from spotctl.records.trace_cache import prune
 from spotctl.timesource import wall_clock
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from pricing_data.model.units import Instant, Seconds, format_instant
 from spotctl.control.run_spec import Keeping, Luggage, Stop, Tariff, Terms, Tradable
 from spotctl.errors import JobError, UsageError
 from spotctl.job.spec import NEED_DEADLINE, JobSpec
-from spotctl.prices.trace_cache import read_bundled_once, read_trace_once
-from spotctl.session.start_moment import DAY_S, HISTORY_S, start_like_now
+from spotctl.job.start_moment import DAY_S, HISTORY_S, start_like_now
+from spotctl.records.trace_cache import read_bundled_once, read_trace_once
 
 HISTORY_BEFORE_START_S: Final = 30 * DAY_S
 """Default start of a backtest: after this much history (decision 7)."""

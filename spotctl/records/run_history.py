@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pricing_data.model.units import Instant, format_instant
 from spotctl.errors import SpotctlError
+from spotctl.records import background
 from spotctl.records.run import Run
 from spotctl.report.summary import VERSION, RunSummary
-from spotctl.session import background
 from spotctl.timesource import wall_clock
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from types import FrameType
 from typing import Final, Literal, Protocol
 
 from spotctl.control.entries import Ask
+from spotctl.records import background
 from spotctl.records.ledger import Ledger
 from spotctl.records.run import Run
-from spotctl.session import background
 from spotctl.timesource import stopwatch
 
 _LOOK_EVERY_S: Final = 0.2

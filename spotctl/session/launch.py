@@ -15,19 +15,19 @@ from spotctl.control import entries as e
 from spotctl.control.drive import drive, fold
 from spotctl.control.evolve import evolve
 from spotctl.control.state import Phase, State
+from spotctl.engines.scoring import INTERRUPTED, Scoring, limit_s
 from spotctl.errors import AlreadyRunning, Interrupted, LedgerError, NothingToDo, SpotctlError, UsageError
 from spotctl.job.settings import IfRunning, LaunchOptions, Settings, WorldKind
 from spotctl.job.spec import JobSpec
-from spotctl.planning.launch_plan import JobPlan, expectation_of, plan_launch
+from spotctl.records import background
 from spotctl.records.ledger import Ledger
 from spotctl.records.run import JobLocked, Run, Runs, held, is_held
 from spotctl.report.final import Score, Unscored, final_object, with_score
-from spotctl.session import background
 from spotctl.session.interrupts import Interrupts, Watcher
+from spotctl.session.launch_plan import JobPlan, expectation_of, plan_launch
 from spotctl.session.open import Observer as OfRuns
 from spotctl.session.open import begin as begin_run
 from spotctl.session.open import has_begun, reopen, runs_of, settings_of, undriven_now
-from spotctl.session.scoring import INTERRUPTED, Scoring, limit_s
 from spotctl.session.stop_signals import StopSignals
 from spotctl.timesource import PacedTime, VirtualTime, pause, wall_clock
 from spotctl.worlds.built import BuiltWorld

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from spotctl.control.state import State
+from spotctl.engines.scoring import Scoring
 from spotctl.report.final import Unscored
-from spotctl.session.scoring import Scoring
 from spotctl.worlds.world import TraceWorld
 
 

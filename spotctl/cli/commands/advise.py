@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from spotctl.cli import options, output
+from spotctl.cli.commands import options
+from spotctl.cli.format import output
 from spotctl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def advise(
     if seconds > _LONGEST_S:
         raise UsageError(f"--horizon: found {horizon!r}, expected no more than 7d")
     from pricing_data.model.units import Instant
-    from spotctl.cli import json_lines
+    from spotctl.cli.format import json_lines
     from spotctl.cli.views import advice as adviseview
     from spotctl.prices import advice, market_table_build
     from spotctl.prices.location import reported

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spotctl.cli import options, output
+from spotctl.cli.commands import options
 from spotctl.cli.commands.launch import AvailabilityOption, RulesOption, TraceMarketOption
+from spotctl.cli.format import output
 from spotctl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def backtest(
     from spotctl.backtest.prepare import BacktestOptions, prepare
     from spotctl.backtest.result import run_backtest
     from spotctl.backtest.strategies import check
-    from spotctl.cli import json_lines
+    from spotctl.cli.format import json_lines
     from spotctl.cli.views import backtest as backtestview
     from spotctl.job.file import load_job
     from spotctl.job.locations import placed

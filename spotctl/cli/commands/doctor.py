@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from spotctl.cli import options, output
+from spotctl.cli.commands import options
+from spotctl.cli.format import output
 
 
 def add_to(app: typer.Typer) -> None:
@@ -17,9 +18,9 @@ def doctor(form: options.FormatOption = options.Format.TABLE, as_json: options.J
 
     What it has, what is missing, and what to do about it. Exits with 1 where no job would run.
     """
-    from spotctl.cli import amounts, json_lines
-    from spotctl.planning.computer_check import Verdict, diagnose
+    from spotctl.cli.format import amounts, json_lines
     from spotctl.records.run import default_root
+    from spotctl.session.computer_check import Verdict, diagnose
 
     found = list(diagnose(default_root()))
     failed = [finding for finding in found if finding.verdict is Verdict.FAIL]

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from spotctl.cli import output
+from spotctl.cli.format import output
 from spotctl.errors import UsageError
 
 

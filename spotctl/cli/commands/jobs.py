@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from spotctl.cli import options, output
+from spotctl.cli.commands import options
+from spotctl.cli.format import output
 from spotctl.errors import NothingToDo, SpotctlError, UsageError
 
 if TYPE_CHECKING:
@@ -43,14 +44,14 @@ def status(
 
     Of one job: its stage, footprint, progress, cost so far and next decision.
     """
-    from spotctl.cli import disk_sizes, json_lines
+    from spotctl.cli.format import disk_sizes, json_lines
     from spotctl.cli.views import runs as runtable
     from spotctl.records.run_history import summaries, summary_of
 
     runs = _runs()
     run = None if job is None else _find(runs, job)
     if run is not None and not options.wants_json(form, as_json):
-        from spotctl.cli.views import status as runview
+        from spotctl.cli.watch import run_status as runview
 
         output.show(runview.picture(run))
         output.note(disk_sizes.of_run(runs, run))
@@ -81,7 +82,7 @@ def logs(
     In plain words, and what its machines wrote: each of their lines follows the name of its file.
     """
     from pricing_data.model.units import format_instant
-    from spotctl.cli.commands.logs import LogFiles, Story
+    from spotctl.cli.format.run_logs import LogFiles, Story
 
     run = _find(_runs(), job)
     files, story = LogFiles(run.machines), Story(run)
@@ -147,7 +148,7 @@ def down(
 
 
 def _end(run: Run, ask: Ask) -> None:
-    from spotctl.cli.watch import event_text
+    from spotctl.cli.format import event_text
     from spotctl.cli.watch.observers import LogLines
     from spotctl.session import launch
 
@@ -174,7 +175,7 @@ def wait(
 
     Its exit code becomes this command's.
     """
-    from spotctl.cli import json_lines
+    from spotctl.cli.format import json_lines
     from spotctl.cli.views import runs as runtable
     from spotctl.records.run_history import summary_of
 
@@ -203,7 +204,7 @@ def gc(
 
     Whatever left them there: a crash, a killed process, an ended run.
     """
-    from spotctl.cli import amounts, json_lines
+    from spotctl.cli.format import amounts, json_lines
     from spotctl.cli.watch.observers import LogLines
     from spotctl.session.orphans import orphans, take_down
 

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from spotctl.cli import options, output
+from spotctl.cli.commands import options
+from spotctl.cli.format import output
 from spotctl.errors import Interrupted, UsageError
-from spotctl.session.background import fork_behind
+from spotctl.records.background import fork_behind
 
 if TYPE_CHECKING:
     from spotctl.job.resolve import PriceOptions
@@ -140,7 +141,7 @@ def launch(
     front = None if dry_run or not (detach or output.can_ask()) else fork_behind(Interrupted.exit_code)
     spec = _job(job, name, env)
 
-    from spotctl.cli import launch_flow
+    from spotctl.cli.commands import launch_flow
     from spotctl.job import settings
     from spotctl.job.locations import placed
 
@@ -188,7 +189,7 @@ def plan(
     _refuse(cloud)
     spec = _job(job, None, None)
 
-    from spotctl.cli import launch_flow
+    from spotctl.cli.commands import launch_flow
     from spotctl.job.locations import placed
     from spotctl.job.settings import LaunchOptions
 

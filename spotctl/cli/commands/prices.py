@@ -14,9 +14,9 @@ import typer
 
 from pricing_data.errors import TraceError
 from pricing_data.model.units import Instant
-from spotctl.cli import options
-from spotctl.cli import output as screen
+from spotctl.cli.commands import options
 from spotctl.cli.commands.advise import Cloud
+from spotctl.cli.format import output as screen
 from spotctl.errors import Interrupted, UsageError
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def fetch(
     are those of one --cloud. GCP's preemption rates take one question per zone and type: naming some of them
     saves most of the time.
     """
-    from spotctl.cli import json_lines
+    from spotctl.cli.format import json_lines
     from spotctl.cli.views import fetch as fetchview
     from spotctl.prices import fetch_plan
 
@@ -128,7 +128,7 @@ def import_(
     cannot be believed go to quarantine, with the reason.
     """
     from pricing_data.store.importing import import_file
-    from spotctl.cli import json_lines
+    from spotctl.cli.format import json_lines
     from spotctl.cli.views import imports
 
     outcomes, failures, since = [], [], options.moment("--as-of", as_of)
@@ -162,7 +162,7 @@ def status(
     Markets, rows, span and age by cloud, region and source; findings with examples; gaps; which source is
     believed where several speak of one market.
     """
-    from spotctl.cli import json_lines
+    from spotctl.cli.format import json_lines
     from spotctl.cli.views import store as storeview
     from spotctl.prices.store_status import standing
 
@@ -185,7 +185,7 @@ def show(
     as_json: options.JsonOption = False,
 ) -> None:
     """Show current prices, with age and source."""
-    from spotctl.cli import json_lines
+    from spotctl.cli.format import json_lines
     from spotctl.cli.views import quotes as quoteview
     from spotctl.prices.quotes import chosen, quotes
 
@@ -243,7 +243,7 @@ def plot(
 
     In the terminal, or into a file; PNG needs Pillow: pip install 'spotctl[plot]'.
     """
-    from spotctl.cli import plots
+    from spotctl.cli.commands import plots
     from spotctl.prices.quotes import between, chosen, quotes
 
     if not markets:

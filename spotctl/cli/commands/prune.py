@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from spotctl.cli import options, output
+from spotctl.cli.commands import options
+from spotctl.cli.format import output
 from spotctl.errors import NothingToDo, SpotctlError, UsageError
 
 if TYPE_CHECKING:
-    from spotctl.records.prune import Freed
+    from spotctl.prune import Freed
 
 
 def add_to(app: typer.Typer) -> None:
@@ -37,8 +38,8 @@ def prune(
     Cut input that no unfinished run uses; with --keep, only what is older, and records of runs that
     ended before that. Models in outputs and runs that may go on are never touched.
     """
-    from spotctl.cli import json_lines
-    from spotctl.records.prune import Keep, find_unneeded, free
+    from spotctl.cli.format import json_lines
+    from spotctl.prune import Keep, find_unneeded, free
     from spotctl.records.run import default_root
 
     kept = None if keep is None else Keep.parse(keep)
@@ -55,7 +56,7 @@ def prune(
     if wants_json:
         rows = [_row(one, one in freed) for one in found]
         total = sum(one.size_bytes for one in freed)
-        said = {"schema": "spotctl.records.prune/1", "dry_run": dry_run, "freed_bytes": total, "items": rows}
+        said = {"schema": "spotctl.prune/1", "dry_run": dry_run, "freed_bytes": total, "items": rows}
         output.data(json_lines.document(said))
     elif found and not dry_run:
         output.note(_outcome(found, freed))
@@ -64,7 +65,7 @@ def prune(
 
 
 def _show(found: list[Freed]) -> None:
-    from spotctl.cli.watch import event_text
+    from spotctl.cli.format import event_text
 
     for one in found:
         loses = f"; with it {one.loses}" if one.loses else ""
@@ -75,7 +76,7 @@ def _show(found: list[Freed]) -> None:
 
 
 def _outcome(found: list[Freed], freed: list[Freed]) -> str:
-    from spotctl.cli.watch import event_text
+    from spotctl.cli.format import event_text
 
     told = f"freed {event_text.size(sum(one.size_bytes for one in freed))}"
     left = len(found) - len(freed)

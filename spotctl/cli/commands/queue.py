@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from spotctl.cli import options, output
-from spotctl.cli.commands import launch
+from spotctl.cli.commands import launch, options
+from spotctl.cli.format import output
 from spotctl.errors import SpotctlError, UsageError
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def ls(
 
     On which machines, and what each has cost: of the run that goes on, or of the last one.
     """
-    from spotctl.cli import json_lines
+    from spotctl.cli.format import json_lines
     from spotctl.cli.views import queue as queueview
     from spotctl.queue.file import load_queue
     from spotctl.queue.lifecycle.status import standing
@@ -180,7 +180,7 @@ def run(
     And say what each has cost. Ctrl-C ends all of them gracefully. Killed, the same command goes on where it
     was. With --json, standard output is one JSON object per line and event, the last being the outcome.
     """
-    from spotctl.cli import queue_flow
+    from spotctl.cli.commands import queue_flow
     from spotctl.job.settings import WorldKind
     from spotctl.queue.error_locations import placed_in
     from spotctl.queue.file import load_queue
@@ -211,7 +211,7 @@ def policies(
 
     What each does, and what it can be told in a queue file.
     """
-    from spotctl.cli import json_lines
+    from spotctl.cli.format import json_lines
     from spotctl.cli.views import queue as queueview
 
     if options.wants_json(form, as_json):

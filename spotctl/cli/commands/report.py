@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from pricing_data.model.units import parse_instant
-from spotctl.cli import options
-from spotctl.cli import output as screen
-from spotctl.cli.options import JsonOption, ReportFormat
+from spotctl.cli.commands import options
+from spotctl.cli.commands.options import JsonOption, ReportFormat
+from spotctl.cli.format import output as screen
 from spotctl.errors import SpotctlError, UsageError
 from spotctl.report.groupings import By
 

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pricing_data.model.units import HOUR_S, Instant, Seconds, format_instant
-from spotctl.cli.watch import event_text
+from spotctl.cli.format import event_text
 from spotctl.prices.advice import Advice, Advised, Wish
 from spotctl.prices.estimates import Basis
 from spotctl.prices.market_table import Row

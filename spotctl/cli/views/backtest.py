@@ -16,7 +16,7 @@ from bidbrain.strategies.registry import LIVE
 from pricing_data.model.units import HOUR_S, format_instant, format_micros, micros
 from spotctl.backtest.result import BacktestResult, StrategyResult
 from spotctl.backtest.with_deadline import Told
-from spotctl.cli import amounts, output
+from spotctl.cli.format import amounts, output
 from spotctl.job.clock_work import ESTIMATES_WITHIN, ClockWork, WorkSource
 from spotctl.report.final import baselines_document
 from spotctl.report.summary import AS_FAST, MEANINGS

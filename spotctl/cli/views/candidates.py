@@ -13,9 +13,9 @@ from rich.text import Text
 from bidbrain.eviction.base import Beta
 from bidbrain.model import Decision, Weighed
 from pricing_data.model.units import HOUR_S, format_instant
-from spotctl.cli.watch import event_text
+from spotctl.cli.format import event_text
 from spotctl.control.state import State
-from spotctl.planning.launch_plan import JobPlan
+from spotctl.session.launch_plan import JobPlan
 
 _Judged: TypeAlias = tuple[Weighed, Beta | None]
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from rich.table import Table
 from rich.text import Text
 
-from spotctl.cli.watch import event_text
+from spotctl.cli.format import event_text
 
 _NAMES_WIDTH: Final = len("cheapest on demand")
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from bidbrain.deadline.feasibility import Promise, least_asked
 from pricing_data.model.units import Instant, format_instant, format_micros, later, micros
-from spotctl.cli.watch import event_text
+from spotctl.cli.format import event_text
 from spotctl.control.checkpoint_transfer import dearest_move
-from spotctl.planning.launch_plan import JobPlan
 from spotctl.report.final import baselines_document
 from spotctl.report.summary import MEANINGS
+from spotctl.session.launch_plan import JobPlan
 
 
 def cost_and_finish(plan: JobPlan) -> list[str]:

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from pricing_data.errors import FeedError
 from pricing_data.feeds.base import Part
 from pricing_data.feeds.fetch import FetchReport, PartReport
-from spotctl.cli import output
+from spotctl.cli.format import output
 from spotctl.timesource import stopwatch
 
 _LINE_EVERY_S: Final = 10.0

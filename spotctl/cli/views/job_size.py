@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from spotctl.cli.watch import event_text
-from spotctl.engines.model_size import BYTES_PER_VALUE
+from spotctl.cli.format import event_text
 from spotctl.job.clock_work import ESTIMATES_WITHIN, WorkSource
 from spotctl.job.input_survey import InputSize
+from spotctl.job.model_size import BYTES_PER_VALUE
 from spotctl.job.settings import DEFAULT_SPEED, LaunchOptions
-from spotctl.planning.launch_plan import JobPlan
+from spotctl.session.launch_plan import JobPlan
 
 if TYPE_CHECKING:
     from agileml.api import Counts

@@ -13,12 +13,12 @@ from rich.text import Text
 from pricing_data.formats.quality import Finding
 from pricing_data.formats.traces import Recording
 from pricing_data.model.units import Seconds, UsdPerHour, format_instant
-from spotctl.cli.json_lines import public
+from spotctl.cli.format import event_text
+from spotctl.cli.format.json_lines import public
 from spotctl.cli.views import candidates, expectation, job_size, setbacks
-from spotctl.cli.watch import event_text
 from spotctl.control.bidding import ReliableAt, may_be_on_spot
 from spotctl.control.run_spec import Keeping, Terms
-from spotctl.planning.launch_plan import JobPlan
+from spotctl.session.launch_plan import JobPlan
 
 _MARKETS_NAMED: Final = 5
 

@@ -13,11 +13,11 @@ from bidbrain.cluster.lease import Lease
 from bidbrain.cluster.policies.registry import MENU
 from bidbrain.performance.throughput_completion import Estimate, Source
 from pricing_data.model.units import format_instant, format_micros
+from spotctl.cli.format import event_text
 from spotctl.cli.views import job_size
-from spotctl.cli.watch import event_text
 from spotctl.job.settings import WorldKind
+from spotctl.queue.lifecycle.planning import QueuePlan
 from spotctl.queue.lifecycle.status import Row, Standing, Status
-from spotctl.queue.planning import QueuePlan
 from spotctl.queue.spec import QueueSettings
 
 

@@ -12,10 +12,9 @@ from rich.table import Table
 
 from pricing_data.model.market import Series
 from pricing_data.model.units import Instant, format_instant
-from spotctl.cli import json_lines
-from spotctl.cli.options import ReportFormat
+from spotctl.cli.commands.options import ReportFormat
+from spotctl.cli.format import event_text, json_lines
 from spotctl.cli.views.advice import age
-from spotctl.cli.watch import event_text
 from spotctl.prices.quotes import Quote
 
 _COLUMNS: Final = ("time_utc", "cloud", "region", "zone", "instance_type", "price_usd_hour", "source")

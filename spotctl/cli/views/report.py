@@ -8,8 +8,8 @@ from collections import Counter
 from typing import Any, Final
 
 from pricing_data.model.units import HOUR_S, MicroUsd, format_micros
-from spotctl.cli import amounts, json_lines
-from spotctl.cli.text_tables import Rows
+from spotctl.cli.format import amounts, json_lines
+from spotctl.cli.format.text_tables import Rows
 from spotctl.report.groupings import By
 from spotctl.report.groups import Group, Summaries, grouped, time_zone, total
 from spotctl.report.summary import MONEY

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from pricing_data.model.units import MicroUsd
-from spotctl.cli import amounts
-from spotctl.cli.text_tables import Rows
+from spotctl.cli.format import amounts
+from spotctl.cli.format.text_tables import Rows
 from spotctl.records.run import Run, replays
 from spotctl.records.run_history import UNATTENDED
 from spotctl.report.summary import RunSummary

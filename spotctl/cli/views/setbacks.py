@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from pricing_data.model.units import micros
-from spotctl.cli.watch import event_text
-from spotctl.planning.eviction_setbacks import Setbacks, matters
-from spotctl.planning.launch_plan import JobPlan
+from spotctl.cli.format import event_text
+from spotctl.session.eviction_setbacks import Setbacks, matters
+from spotctl.session.launch_plan import JobPlan
 
 _HARDLY_EVER: Final = 1000
 """Evictions in a row after which nobody waits for the end of a program."""

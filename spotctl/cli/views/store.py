@@ -11,7 +11,7 @@ from rich.text import Text
 
 from pricing_data.model.units import Instant, format_instant
 from pricing_data.store.findings import StoreFinding
-from spotctl.cli import json_lines
+from spotctl.cli.format import json_lines
 from spotctl.cli.views.advice import age
 from spotctl.prices.store_status import Corner, Standing
 

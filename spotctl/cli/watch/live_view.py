@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pricing_data.model.units import HOUR_S, Instant, format_instant, later
-from spotctl.cli.watch import event_text
+from spotctl.cli.format import event_text
 from spotctl.control.lifecycle import Life
 from spotctl.control.run_spec import Expectation
 from spotctl.control.state import Allocation, Instance, Phase, State

@@ -17,16 +17,15 @@ from rich.live import Live
 
 from pricing_data.formats.traces import Recording
 from pricing_data.model.units import Instant, format_instant
-from spotctl.cli import json_lines, output
-from spotctl.cli.views.status import waiting
-from spotctl.cli.watch import event_text
+from spotctl.cli.format import event_text, json_lines, output
 from spotctl.cli.watch.line_writer import Lines
 from spotctl.cli.watch.live_view import HAPPENED_ROWS, LiveView, clocks, done, objective
+from spotctl.cli.watch.run_status import waiting
 from spotctl.control.entries import Entry, Granted, ObjectiveReported, Progressed
 from spotctl.control.state import State
+from spotctl.records import background
+from spotctl.records.background import Front
 from spotctl.records.run import Run
-from spotctl.session import background
-from spotctl.session.background import Front
 from spotctl.session.interrupts import CLOSED, DETACHED, KILLED, LEFT, Answer
 from spotctl.timesource import stopwatch
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 from pricing_data.model.units import Instant, MicroUsd
 from spotctl.errors import DeadlineInfeasible, SpotctlError, UsageError
+from spotctl.job.checks import check_job
 from spotctl.job.clock_work import find_clock_work
 from spotctl.job.resolve import Resolved, resolve
 from spotctl.job.settings import Settings, WorldKind
-from spotctl.planning.checks import check_job
 from spotctl.queue.allocation.admission import Admission, admission
 from spotctl.queue.allocation.deadline_admission import Promised
 from spotctl.queue.allocation.quotas import Pools

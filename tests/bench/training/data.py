@@ -234,7 +234,7 @@ def _processes(root: int, folder: str) -> Iterator[tuple[int, Path, str]]:
 def _role(number: int, process: Path, root: int, command: str) -> str:
     if number == root:
         return "spotctl"
-    if "spotctl.session.scoring" in command:
+    if "spotctl.engines.scoring" in command:
         return "scoring"
     return next((role for role in ROLES if plays(process, role)), "agent")
 

@@ -31,7 +31,7 @@ PATIENCE_S = 120
 ASKING = """
 import os, signal, sys, time
 from pathlib import Path
-from spotctl.session.background import fork_behind
+from spotctl.records.background import fork_behind
 from spotctl.cli.watch.observers import LogLines, Screen
 from spotctl.session.interrupts import Interrupts
 from spotctl.records.ledger import Ledger

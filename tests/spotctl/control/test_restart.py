@@ -12,7 +12,7 @@ from bidbrain.strategies.reliable_tier import MOST_TAKEN
 from pricing_data.model.billing import End
 from pricing_data.model.rules import AWS
 from pricing_data.model.units import HOUR_S, Instant, MicroUsd, Seconds
-from spotctl.cli.watch.event_text import sentence
+from spotctl.cli.format.event_text import sentence
 from spotctl.control import entries as e
 from spotctl.control.billing import bills
 from spotctl.control.drive import drive, start

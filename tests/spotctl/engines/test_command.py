@@ -16,7 +16,7 @@ from agileml.node.programs.checkpoint_store import CheckpointStore
 from agileml.node.programs.job_folder import CommandFolder, Description
 from spotctl.control import entries as e
 from spotctl.engines.command import FIRST_SIGN_S, SILENCE_S, CommandTraining
-from spotctl.engines.outputs import keep_checkpoint
+from spotctl.records.outputs import keep_checkpoint
 from spotctl.timesource import stopwatch
 from tests.spotctl.build import START, terms
 

@@ -16,14 +16,14 @@ from agileml.node.programs import messages as m
 from agileml.node.programs.job_folder import CommandFolder
 from pricing_data.model.units import Seconds
 from spotctl.engines.registry import Engine, engine_of, job_of
+from spotctl.engines.scoring import Scoring
 from spotctl.errors import JobError
+from spotctl.job.checks import check_job
 from spotctl.job.file import load_job
 from spotctl.job.settings import LaunchOptions, Settings
 from spotctl.job.spec import JobSpec, Local, ModelCheckpoints, Training
-from spotctl.planning.checks import check_job
 from spotctl.records.run import Run
 from spotctl.report.final import Unscored
-from spotctl.session.scoring import Scoring
 from tests.spotctl.build import terms
 from tests.spotctl.cli.story import state_after
 

@@ -17,8 +17,8 @@ from spotctl.job.file import load_job
 from spotctl.job.settings import WorldKind
 from spotctl.job.spec import JobSpec
 from spotctl.queue.lifecycle.journal import QueueFolder, root_of
+from spotctl.queue.lifecycle.planning import plan_queue
 from spotctl.queue.lifecycle.requests import Request
-from spotctl.queue.planning import plan_queue
 from spotctl.queue.spec import Member, member_text
 from tests.scenarios.support.market import SPIKE, ZONES
 from tests.spotctl.queue.build import Queue, Watching, command, elastic, queue

@@ -11,7 +11,7 @@ import pytest
 from bidbrain.cluster.lease import Lease
 from pricing_data.model.market import Market
 from pricing_data.model.units import Instant, Seconds
-from spotctl.cli import output
+from spotctl.cli.format import output
 from spotctl.cli.views import queue as queueview
 from spotctl.control import entries as e
 from spotctl.control.run_spec import Stop

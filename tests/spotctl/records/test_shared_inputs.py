@@ -19,7 +19,7 @@ from agileml.api import ApplicationError
 from agileml.data.shards import Input
 from agileml.job import Job
 from agileml.protocol.events import Setup
-from spotctl.records.prune import Keep, find_unneeded, free
+from spotctl.prune import Keep, find_unneeded, free
 from spotctl.records.shared_inputs import InputStore, claim_of
 
 APP = '''

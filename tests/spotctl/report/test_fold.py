@@ -12,7 +12,7 @@ from msgspec import structs
 
 from pricing_data.model.billing import End
 from pricing_data.model.units import HOUR_S, Instant, UsdPerHour
-from spotctl.cli import output
+from spotctl.cli.format import output
 from spotctl.cli.views import end as endview
 from spotctl.control import entries as e
 from spotctl.control.evolve import evolve

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from pricing_data.model.units import Instant
-from spotctl.cli import options
+from spotctl.cli.commands import options
 from spotctl.errors import UsageError
 from spotctl.job.file import load_job
-from spotctl.planning.computer_check import Verdict, diagnose
+from spotctl.session.computer_check import Verdict, diagnose
 from tests.spotctl.cli.commandline import spotctl
 
 DATA = {
@@ -90,7 +90,7 @@ def test_doctor_says_what_to_do_about_a_store_that_cannot_be_written(tmp_path: P
 def test_doctor_says_what_to_do_about_a_long_name_for_sockets(tmp_path: Path) -> None:
     long = tmp_path / ("x" * 90)
     long.mkdir()
-    code = "from spotctl.planning.computer_check import _sockets; print(_sockets())"
+    code = "from spotctl.session.computer_check import _sockets; print(_sockets())"
     environment = {**os.environ, "TMPDIR": str(long)}
     ran = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True

@@ -12,7 +12,7 @@ import pytest
 from msgspec import structs
 
 from pricing_data.model.units import MicroUsd, Seconds
-from spotctl.cli import output
+from spotctl.cli.format import output
 from spotctl.cli.views import end
 from spotctl.control import entries as e
 from spotctl.control.run_spec import Expectation

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from spotctl.cli.format import event_text
 from spotctl.cli.views import job_size
-from spotctl.cli.watch import event_text
 from spotctl.control.entries import InstancesRunning, JobStarted
 from spotctl.job.file import load_job
 from spotctl.job.settings import LaunchOptions, Settings
-from spotctl.planning import launch_plan
 from spotctl.records.ledger import Ledger
 from spotctl.records.run import Runs
+from spotctl.session import launch_plan
 from tests.spotctl.cli.commandline import spotctl
 
 _ROW = "{},us-east-1,us-east-1a,c4.xlarge,Linux/UNIX,{}\n"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from spotctl.cli import output
+from spotctl.cli.format import output
 from spotctl.cli.views import queue
 from spotctl.control import entries as e
 from spotctl.report.final import final_object

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from pricing_data.model.rules import AWS
 from pricing_data.model.units import Instant
-from spotctl.cli.watch.event_text import span
+from spotctl.cli.format.event_text import span
 from spotctl.cli.watch.live_view import LiveView
 from spotctl.control.run_spec import Stop
 from spotctl.control.state import State

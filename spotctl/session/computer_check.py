@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from agileml.node.agent import process_tree
-from spotctl.engines.model_size import memory_of_computer
+from spotctl.job.model_size import memory_of_computer
 from spotctl.records.run import Runs
 from spotctl.session.orphans import orphans
 from spotctl.timesource import wall_clock

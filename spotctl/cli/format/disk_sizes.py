@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from spotctl.cli import amounts
+from spotctl.cli.format import amounts
 from spotctl.records.run import Run, Runs
 from spotctl.records.shared_inputs import InputStore, claim_of
 
@@ -19,7 +19,7 @@ def of_all(runs: Runs) -> str:
 
 def of_run(runs: Runs, run: Run) -> str:
     """Says how much a run's record takes, and its input."""
-    from spotctl.records.prune import size_of  # of one run: it takes all that removes runs
+    from spotctl.prune import size_of  # of one run: it takes all that removes runs
 
     told = f"kept on disk: {amounts.size(size_of(run.folder))} of record"
     found = _input_of(runs, run)
@@ -33,7 +33,7 @@ def of_run(runs: Runs, run: Run) -> str:
 def document(runs: Runs, run: Run | None) -> dict[str, Any]:
     """For programs: bytes, of one run or of all."""
     if run is not None:
-        from spotctl.records.prune import size_of
+        from spotctl.prune import size_of
 
         return {"record_bytes": size_of(run.folder), "input": _input_of(runs, run)}
     kept = InputStore(runs.root).kept()

@@ -10,7 +10,7 @@ import pytest
 
 from bidbrain.model import Action
 from pricing_data.model.units import Instant, MicroUsd, Seconds, Usd, UsdPerHour
-from spotctl.cli import json_lines
+from spotctl.cli.format import json_lines
 from spotctl.control import entries as e
 from tests.spotctl.cli.story import SPOT, at, decision, entries
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from spotctl.cli.commands.logs import LogFiles
+from spotctl.cli.format.run_logs import LogFiles
 
 
 def test_lines_come_once_whole_and_after_the_name_of_their_file(tmp_path: Path) -> None:

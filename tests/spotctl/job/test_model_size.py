@@ -9,12 +9,12 @@ import pytest
 
 from agileml.api import HasLargest, load_application
 from agileml.data.tables import Table
-from spotctl.engines.model_size import BYTES_PER_VALUE, memory_of_computer, refuse_too_large
 from spotctl.errors import JobError, UsageError
+from spotctl.job.checks import check_job
 from spotctl.job.file import load_job
+from spotctl.job.model_size import BYTES_PER_VALUE, memory_of_computer, refuse_too_large
 from spotctl.job.settings import LaunchOptions, Settings, WorldKind
 from spotctl.job.spec import JobSpec
-from spotctl.planning.checks import check_job
 from tests.scenarios.support.product import ROOT
 from tests.spotctl.build import terms
 

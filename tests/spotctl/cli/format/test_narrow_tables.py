@@ -11,8 +11,8 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from spotctl.cli import output
-from spotctl.cli.narrow_tables import fitting, least_width
+from spotctl.cli.format import output
+from spotctl.cli.format.narrow_tables import fitting, least_width
 
 WORDS: Final = st.text("abc0123456789$.", min_size=1, max_size=30)
 

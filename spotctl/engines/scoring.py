@@ -1,6 +1,6 @@
 """Scores a saved model once its run is over and paid for: its objective, and a trusted solver's beside it.
 
-It happens in a process of its own (``python -m spotctl.session.scoring``), which whoever started it can end
+It happens in a process of its own (``python -m spotctl.engines.scoring``), which whoever started it can end
 at any moment: a solver may take hours, or memory without end. What was found by then is told. That process
 says what it finds in lines of JSON, and ends with whoever reads them.
 """
@@ -56,7 +56,7 @@ class Scoring:
         found: dict[str, Any] = {}
         why = f"it took more than the {limit_s:.0f} s that scoring may take"
         child = subprocess.Popen(
-            [sys.executable, "-m", "spotctl.session.scoring", str(self.training), self.data],
+            [sys.executable, "-m", "spotctl.engines.scoring", str(self.training), self.data],
             stdin=subprocess.PIPE,  # its end tells the child that this process is gone
             stdout=subprocess.PIPE,
             env={**machine_environment(), **self.envs},

@@ -11,7 +11,7 @@ from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
 
-from spotctl.cli import output
+from spotctl.cli.format import output
 from spotctl.cli.watch.line_writer import Lines
 
 

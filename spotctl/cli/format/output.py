@@ -9,7 +9,7 @@ import shutil
 import sys
 from typing import TYPE_CHECKING, Final, TextIO
 
-from spotctl.session.background import has_terminal
+from spotctl.records.background import has_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console, RenderableType
 
-    from spotctl.cli.text_tables import Rows
+    from spotctl.cli.format.text_tables import Rows
 
 _PLAIN_WIDTH: Final = 160
 _LOOK_EVERY_S: Final = 0.1
@@ -39,7 +39,7 @@ def show(picture: RenderableType) -> None:
     from rich.console import Console
 
     if for_people():
-        from spotctl.cli.narrow_tables import fitting
+        from spotctl.cli.format.narrow_tables import fitting
 
         console = Console(markup=False, highlight=False)
         console.print(fitting(picture, console.width))
@@ -59,7 +59,7 @@ def text(picture: RenderableType) -> str:
     """A picture without colour, wide enough that nothing of it is cut, and without trailing spaces."""
     from rich.console import Console
 
-    from spotctl.cli.narrow_tables import least_width
+    from spotctl.cli.format.narrow_tables import least_width
 
     width = max(_PLAIN_WIDTH, least_width(picture))
     console = Console(markup=False, highlight=False, color_system=None, width=width)

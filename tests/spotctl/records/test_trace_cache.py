@@ -13,8 +13,8 @@ import pytest
 from pricing_data.errors import NoSuchMarket
 from pricing_data.formats.traces import Filter, Recording, read_trace
 from pricing_data.model.market import Market
-from spotctl.prices import trace_cache
-from spotctl.prices.trace_cache import SMALLEST, read_trace_once
+from spotctl.records import trace_cache
+from spotctl.records.trace_cache import SMALLEST, read_trace_once
 
 HEADER = "timestamp_utc,region,zone,instance_type,product,price_usd_hour\n"
 

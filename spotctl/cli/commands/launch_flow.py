@@ -9,19 +9,18 @@ from typing import TYPE_CHECKING
 import typer
 
 from pricing_data.model.units import micros
-from spotctl.cli import json_lines, output
+from spotctl.cli.format import event_text, json_lines, output
 from spotctl.cli.views import expectation, job_size, setbacks
 from spotctl.cli.views import plan as planview
-from spotctl.cli.watch import event_text
 from spotctl.errors import DeadlineInfeasible, NothingToDo, UsageError
 from spotctl.job.settings import LaunchOptions, WorldKind
 from spotctl.job.spec import JobSpec
-from spotctl.planning import launch_plan
+from spotctl.session import launch_plan
 
 if TYPE_CHECKING:  # a plan is shown without what runs a job, which takes as long to load as all the rest
     from spotctl.cli.watch.observers import JsonLines, LogLines, Screen
+    from spotctl.records.background import Front
     from spotctl.session import launch as session
-    from spotctl.session.background import Front
     from spotctl.session.stop_signals import StopSignals
 
 

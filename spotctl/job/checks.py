@@ -2,7 +2,7 @@
 
     resolve    prices, markets, strategy, rules            (``spotctl.job.resolve``)
     here       program, data, model, secrets, where results go
-    promise    deadline and budget                         (``spotctl.cli.launch_flow``, and for queues
+    promise    deadline and budget                         (``cli.commands.launch_flow``, and for queues
                                                            ``spotctl.queue.allocation.admission``)
 
 Refuses to start, to write and to decide anything. What only a whole pass over the input shows (a bad value in
@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Final
 from agileml.api import Application, ApplicationError, load_application
 from agileml.node.object_folder import Place
 from spotctl.control.run_spec import Terms
-from spotctl.engines.model_size import memory_of_computer, refuse_immovable, refuse_too_large
-from spotctl.engines.outputs import check_output
 from spotctl.errors import JobError
 from spotctl.job.input_survey import InputSize, Limit, look_at_input
+from spotctl.job.model_size import memory_of_computer, refuse_immovable, refuse_too_large
 from spotctl.job.settings import Settings, WorldKind
 from spotctl.job.spec import Command, JobSpec
+from spotctl.records.outputs import check_output
 
 if TYPE_CHECKING:
     from agileml.trial import ClockTime

@@ -15,15 +15,15 @@ from typing import Any, Final
 from bidbrain.model import Action
 from pricing_data.model.market import Market
 from pricing_data.model.units import HOUR_S, Instant, MicroUsd, Usd, format_micros, micros
-from spotctl.cli.amounts import BASELINES as BASELINES
-from spotctl.cli.amounts import BESIDE as BESIDE
-from spotctl.cli.amounts import NOMINAL as NOMINAL
-from spotctl.cli.amounts import counted as counted
-from spotctl.cli.amounts import exact as exact
-from spotctl.cli.amounts import money as money
-from spotctl.cli.amounts import savings as savings
-from spotctl.cli.amounts import size as size
-from spotctl.cli.amounts import span as span
+from spotctl.cli.format.amounts import BASELINES as BASELINES
+from spotctl.cli.format.amounts import BESIDE as BESIDE
+from spotctl.cli.format.amounts import NOMINAL as NOMINAL
+from spotctl.cli.format.amounts import counted as counted
+from spotctl.cli.format.amounts import exact as exact
+from spotctl.cli.format.amounts import money as money
+from spotctl.cli.format.amounts import savings as savings
+from spotctl.cli.format.amounts import size as size
+from spotctl.cli.format.amounts import span as span
 from spotctl.control import entries as e
 from spotctl.control.billing import bills
 from spotctl.control.state import Allocation, Instance, State

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from agileml.node.agent.watchdog import Wait
 from pricing_data.model.units import format_instant
-from spotctl.cli.commands.logs import Story
-from spotctl.cli.watch import event_text
+from spotctl.cli.format import event_text
+from spotctl.cli.format.run_logs import Story
 from spotctl.cli.watch.live_view import LiveView
 from spotctl.control.state import State
+from spotctl.records import background
 from spotctl.records.run import Run
 from spotctl.records.run_history import died_of, lease_ends, waited_s, waits_of
-from spotctl.session import background
 
 
 def picture(run: Run) -> LiveView:

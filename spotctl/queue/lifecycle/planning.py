@@ -13,9 +13,9 @@ from bidbrain.cluster.policies.base import Infeasible
 from bidbrain.performance.throughput_completion import Estimate
 from pricing_data.model.units import Instant
 from spotctl.errors import DeadlineInfeasible
+from spotctl.job.checks import check_job
 from spotctl.job.clock_work import find_clock_work
 from spotctl.job.resolve import resolve
-from spotctl.planning.checks import check_job
 from spotctl.queue.allocation import job_views
 from spotctl.queue.allocation.admission import Admission, admission
 from spotctl.queue.allocation.allocate import deal

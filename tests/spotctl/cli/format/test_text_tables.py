@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spotctl.cli.text_tables import Rows
+from spotctl.cli.format.text_tables import Rows
 
 ROWS = Rows(
     ("job", "cost"), (("a", "$1.00"), ("nightly", "$20.00")), 1, total=("total", "$21.00"), notes=("so",)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pricing_data.model.market import PriceHistory
 from pricing_data.model.units import Instant
-from spotctl.cli.watch import event_text
+from spotctl.cli.format import event_text
 from spotctl.control.drive import fold
 from spotctl.control.evolve import evolve
 from spotctl.control.state import State

@@ -11,7 +11,7 @@ from bidbrain.model import Action, Decision
 from pricing_data.model.market import MarketRules
 from pricing_data.model.rules import AWS, AWS_2016
 from pricing_data.model.units import MicroUsd
-from spotctl.cli.watch import event_text
+from spotctl.cli.format import event_text
 from spotctl.control import entries as e
 from tests.spotctl.cli.story import at, entries, state_after, told
 

@@ -16,15 +16,15 @@ from pricing_data.model.units import Seconds, micros
 from spotctl.control.bidding import ReliableAt, observation, promised, reliable_at, strategy
 from spotctl.control.run_spec import Expectation, Terms
 from spotctl.control.state import State
+from spotctl.job.checks import check_job, measure_job
 from spotctl.job.clock_work import ClockWork, WorkSource, find_clock_work
 from spotctl.job.input_survey import InputSize
 from spotctl.job.resolve import Resolved, resolve
 from spotctl.job.settings import LaunchOptions, Settings, WorldKind
 from spotctl.job.spec import JobSpec
-from spotctl.planning.checks import check_job, measure_job
-from spotctl.planning.eviction_setbacks import Setbacks, expect_setbacks
 from spotctl.records.run import Run
 from spotctl.report.baselines import Baselines, find_baselines
+from spotctl.session.eviction_setbacks import Setbacks, expect_setbacks
 from spotctl.session.open import has_begun, opening_state, runs_of, settings_of
 from spotctl.timesource import wall_clock
 

@@ -8,16 +8,15 @@ import typer
 
 from pricing_data.formats.traces import Recording
 from pricing_data.model.units import format_instant
-from spotctl.cli import json_lines, output
+from spotctl.cli.format import event_text, json_lines, output
 from spotctl.cli.views import queue
-from spotctl.cli.watch import event_text
 from spotctl.cli.watch.line_writer import Lines
 from spotctl.control import entries as e
 from spotctl.control.state import State
 from spotctl.errors import NothingToDo, UsageError
 from spotctl.queue.lifecycle.journal import QueueRun
+from spotctl.queue.lifecycle.planning import plan_queue
 from spotctl.queue.lifecycle.run_queue import goes_on, run_queue
-from spotctl.queue.planning import plan_queue
 from spotctl.queue.spec import QueueSettings
 from spotctl.records.run import Run
 

@@ -76,7 +76,7 @@ def test_values_and_messages_are_those_of_typer(
 
 def test_another_version_of_typer_reads_options_itself() -> None:
     hidden = (
-        "import sys; sys.modules['spotctl.cli.option_values'] = None;"
+        "import sys; sys.modules['spotctl.cli.commands.option_values'] = None;"
         "from spotctl.__main__ import main; main()"
     )
     command = [sys.executable, "-c", hidden, "report", "--by", "nothing"]

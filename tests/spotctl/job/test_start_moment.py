@@ -15,9 +15,9 @@ from pricing_data.model.units import HOUR_S, Instant
 from spotctl.errors import UsageError
 from spotctl.job.file import load_job
 from spotctl.job.resolve import PriceOptions, resolve
+from spotctl.job.start_moment import DAY_S, WEEK_S, start_like_now
 from spotctl.records.run import Runs
 from spotctl.session.open import settings_of
-from spotctl.session.start_moment import DAY_S, WEEK_S, start_like_now
 from tests.spotctl.cli.commandline import spotctl, write_job
 
 BEGAN = dt.datetime(2026, 11, 23, 2, 0, 5, tzinfo=dt.UTC).timestamp()

@@ -15,8 +15,8 @@ from agileml.data.shards import CutInput
 from agileml.job import Job, JobFolder
 from agileml.protocol.events import Setup
 from agileml.server.partition import Shape
-from spotctl.engines.outputs import NotKept, check_output, keep_model
 from spotctl.errors import UsageError
+from spotctl.records.outputs import NotKept, check_output, keep_model
 
 
 def test_a_folder_that_can_be_written_to_is_left_empty(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from agileml.apps.planted import planted_ratings, write_ratings
+from spotctl.engines.scoring import INTERRUPTED, Scoring, limit_s
 from spotctl.report.final import Score, Unscored
-from spotctl.session.scoring import INTERRUPTED, Scoring, limit_s
 from tests.spotctl.cli.commandline import spotctl
 from tests.spotctl.cli.test_terminal import SPOTCTL
 
@@ -105,7 +105,7 @@ def test_an_interrupt_ends_the_scoring_and_nothing_else(trained: Scoring) -> Non
 @pytest.mark.process
 def test_who_scores_ends_with_who_asked(trained: Scoring) -> None:
     child = subprocess.Popen(
-        [sys.executable, "-m", "spotctl.session.scoring", str(trained.training), trained.data],
+        [sys.executable, "-m", "spotctl.engines.scoring", str(trained.training), trained.data],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
