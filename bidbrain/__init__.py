@@ -1,14 +1,14 @@
-"""The decisions: what to buy, keep and let go, for one job and for many. Pure: no clock, no file, no chance.
+"""The decisions: what to buy, keep and release, for one job and for many. Pure: no clock, file or randomness.
 
-    model, batch       what a decision sees: one running job, or n decision points as arrays
-    work, cost, weigh  Harlap's equations 4.1 to 4.4; ``docs/glossary.md`` maps their symbols
-    requests, decide   which request makes work cheapest; the same in words
-    eviction/          how likely a machine is lost, and by when
-    strategies/        who buys; live and backtested are the same object
-    deadline/          when to buy, so that a deadline is kept for least
-    backtest/          many starts over one history, and the clairvoyant optimum
-    policies/          who among many jobs gets which machines (Gavel)
-    rounds, clustersim shares made into rounds, over a trace of jobs
+    model        what a decision sees and says
+    eviction     how likely a machine is to be evicted, and how soon
+    bidding      expected cost and work of a footprint, and the request that makes work cheapest (Proteus)
+    strategies   who buys: the same object decides live and in a backtest
+    deadline     when to buy so that a deadline is kept for least
+    cluster      which of many jobs gets which machines (Gavel)
+    performance  how fast jobs are, from what was measured
+    relocation   what a move to another region or cloud costs
+    backtest     many jobs over one price history, beside the clairvoyant optimum
 
-Imports ``pricing_data`` and nothing else of ours.
+Imports ``pricing_data`` alone. ``docs/glossary.md`` maps the papers' symbols to names.
 """

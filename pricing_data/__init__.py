@@ -1,4 +1,11 @@
-"""Prices as data: units, markets, billing rules, histories, recorded files, catalogue.
+"""Prices as data: what the clouds charge for machines, how they bill, and how their history is kept.
 
-Imports nothing of ours and no cloud SDK.
+    model      units, markets, billing rules, bills, spells of capacity
+    formats    recorded files and tables of rows: how each is read, and which rows are believed
+    catalogue  instance types and on-demand list prices, as published
+    snapshots  the generated market that ships with the program
+    store      every row ever fetched or imported, in Parquet, with where it came from
+    feeds      the clouds' own APIs
+
+Imports none of the other packages, and no cloud SDK until a feed is asked.
 """

@@ -1,0 +1,6 @@
+"""What runs on a machine, whatever its job is.
+
+``agent`` starts and ends processes, ``hosts`` starts machines, ``programs`` runs any program that can
+checkpoint, ``transport`` carries messages. ``liveness.py`` tells a silent peer from one that nobody listened
+to; ``object_folder.py`` reads and writes behind any URL.
+"""

@@ -1,4 +1,6 @@
-"""Who buys machines, and when: ``base.py`` is the contract, ``registry.py`` what a job can be given by name.
+"""Who buys machines, and when: ``base.py`` is the contract, ``registry.py`` lists what a job file can name.
 
-``alone``, ``leased`` and ``kept`` go around any of them: no reliable machines, a lease, a deadline.
+``auto.py`` is the default; ``proteus.py``, ``tierml.py`` and ``price_only.py`` are the others.
+``without_reliable_tier.py``, ``lease_bound.py`` and ``deadline_bound.py`` wrap any of them. A strategy sees
+one moment and what was known by then; it reads no clock and no file.
 """

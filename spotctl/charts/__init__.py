@@ -1,0 +1,1 @@
+"""Draws: ``axes.py`` makes a picture of curves, ``drawing.py`` writes it as SVG, ``png.py`` as pixels."""

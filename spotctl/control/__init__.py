@@ -1,4 +1,6 @@
-"""The control core: what happened is folded by ``evolve``, what to do is said by ``plan``.
+"""The control core: ``evolve`` folds what happened into a state, ``step`` says what to do next.
 
-Pure but for ``drive``. No clock, no I/O, no randomness; imports bidbrain and pricing_data only.
+Read ``entries.py`` (facts and commands), ``state.py``, ``evolve.py`` and ``step.py``, then ``drive.py``, the
+loop. ``run_spec.py`` is what a run was started with; ``bidding.py``, ``restart.py``, ``billing.py`` and the
+others are parts of the fold and of the rules. Pure but for ``drive``: no clock, no I/O, no randomness.
 """
