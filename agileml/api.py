@@ -26,8 +26,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeAlias, run
 import numpy as np
 import numpy.typing as npt
 
-from agileml.protocol.messages import Matrix, Patch, Rows
-from agileml.server.partition import Shape
+from agileml.model_shape import Shape
+from agileml.node.arrays import Matrix, Rows
+from agileml.protocol.messages import Patch
 
 if TYPE_CHECKING:
     from agileml.data.tables import Table  # which brings DuckDB along: only who cuts the input needs that

@@ -17,10 +17,11 @@ from agileml.controller.links import CLIENT
 from agileml.data.checkpoint_store import CheckpointError, newest
 from agileml.job import JobFolder
 from agileml.node.liveness import Listening
+from agileml.node.tier import Tier
 from agileml.node.transport.reliable_link import Link
 from agileml.protocol.commands import Failed, Finished
 from agileml.protocol.endpoints import ControlEnd
-from agileml.protocol.events import Event, MachineJoined, MachineLost, Tier
+from agileml.protocol.events import Event, MachineJoined, MachineLost
 from agileml.protocol.telemetry import Upward
 from agileml.protocol.wire import control_from_json
 

@@ -32,16 +32,14 @@ from typing import Any, Final, TypeAlias
 from msgspec import structs
 
 from agileml.api import Application, ApplicationError, Called, load_application
-from agileml.controller.cluster import Cluster
-from agileml.controller.stopping import Stop
 from agileml.data.checkpoint_store import begun_again, with_places
 from agileml.data.model_files import assemble
 from agileml.data.shards import Input
+from agileml.model_shape import Shape
+from agileml.node.arrays import Matrix
 from agileml.node.object_folder import Place
 from agileml.node.transport.curve_keys import Keys
 from agileml.protocol.events import Setup
-from agileml.protocol.messages import Matrix
-from agileml.server.partition import Shape
 
 _LONGEST_SOCKET_NAME: Final = 107
 """Bytes: unix(7) has room for 108, and ends them with a zero."""
@@ -69,6 +67,22 @@ class Timing:
     first_word_s: float = 300.0
     unclaimed_s: float = 1800.0
     told_after_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """``seconds``: real ones since the first clock; ``delta``: the objective has settled once two reports in
+    a row differ by no more. Whatever comes first ends the job; None never does. The model is that of the
+    first consistent clock after.
+    """
+
+    seconds: float | None = None
+    delta: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in (("seconds", self.seconds), ("delta", self.delta)):
+            if value is not None and not value > 0:
+                raise ValueError(f"a job stops after {name} above 0, not {value}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +162,7 @@ class JobFolder:
         folder._link.unlink(missing_ok=True)
         folder._keys.unlink(missing_ok=True)
         folder._controller_address.unlink(missing_ok=True)
-        Cluster.start(job.setup)
+        job.setup.check()
         try:
             json.dumps(dict(job.arguments))
         except (TypeError, ValueError) as error:

@@ -12,7 +12,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from agileml.protocol.messages import Matrix, Patch, Rows
+from agileml.node.arrays import Matrix, Rows
+from agileml.protocol.messages import Patch
 
 
 def span(rows: Rows) -> slice | None:

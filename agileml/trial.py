@@ -21,14 +21,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from agileml.api import (
-    Application,
-    ApplicationError,
-    ApplicationFault,
-    Called,
-    asked,
-    load_application,
-)
+from agileml.api import Application, ApplicationError, ApplicationFault, Called, asked, load_application
 from agileml.data.sampling import MOST_VALUES, Sample
 
 TAKES_AT_MOST_S: Final = 60.0

@@ -14,15 +14,9 @@ from agileml.client import TrainingClient
 from agileml.data.tables import Table
 from agileml.job import Job, JobFolder
 from agileml.node.hosts.local import LocalHost
+from agileml.node.tier import Tier
 from agileml.protocol.commands import Finished, Progressed, RolledBack, SafeToKill
-from agileml.protocol.events import (
-    EvictionWarned,
-    MachineJoined,
-    MachineLost,
-    MachineReleased,
-    Setup,
-    Tier,
-)
+from agileml.protocol.events import EvictionWarned, MachineJoined, MachineLost, MachineReleased, Setup
 from agileml.protocol.telemetry import ObjectiveAt
 
 WARNED_AT, KILLED_AT = 15, 30

@@ -13,7 +13,7 @@ import numba as nb
 import numpy as np
 
 from agileml.api import Arrays
-from agileml.protocol.messages import Matrix
+from agileml.node.arrays import Matrix
 
 Loop = TypeVar("Loop", bound=Callable[..., Any])
 

@@ -30,8 +30,9 @@ import numpy.typing as npt
 
 from agileml.api import ApplicationError, Arrays, Columns, Counts, Kind, Outcome, Survey
 from agileml.apps.tally import Tally
-from agileml.protocol.messages import Matrix, Patch, Rows
-from agileml.server.partition import Shape
+from agileml.model_shape import Shape
+from agileml.node.arrays import Matrix, Rows
+from agileml.protocol.messages import Patch
 
 if TYPE_CHECKING:
     from agileml.data.tables import Table

@@ -19,8 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from agileml.api import ApplicationError, Arrays, Columns, Counts, Kind, Outcome, Survey
-from agileml.protocol.messages import Matrix, Patch, Rows
-from agileml.server.partition import Shape
+from agileml.model_shape import Shape
+from agileml.node.arrays import Matrix, Rows
+from agileml.protocol.messages import Patch
 
 if TYPE_CHECKING:
     from agileml.data.tables import Table

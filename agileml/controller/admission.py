@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from agileml.controller.cluster import Cluster, Phase, Result
 from agileml.controller.machines import Machine
-from agileml.protocol.events import Tier
+from agileml.node.tier import Tier
 
 
 def admit(cluster: Cluster) -> Result:

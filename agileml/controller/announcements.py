@@ -6,13 +6,7 @@ from msgspec.structs import replace
 
 from agileml.controller.cluster import Cluster, Commands, Phase, Result
 from agileml.controller.stages import PLACEMENTS
-from agileml.protocol.commands import (
-    Advance,
-    Progressed,
-    SafeToKill,
-    SaveModel,
-    StageChanged,
-)
+from agileml.protocol.commands import Advance, Progressed, SafeToKill, SaveModel, StageChanged
 
 
 def advance(cluster: Cluster) -> Result:

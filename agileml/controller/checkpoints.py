@@ -14,6 +14,7 @@ from collections import defaultdict
 from msgspec.structs import replace
 
 from agileml.controller.cluster import Attempt, Cluster, Commands, Result, Stored
+from agileml.node.tier import Tier
 from agileml.protocol.commands import (
     Checkpointed,
     CheckpointFailed,
@@ -21,13 +22,7 @@ from agileml.protocol.commands import (
     SealCheckpoint,
     WriteCheckpoint,
 )
-from agileml.protocol.events import (
-    CheckpointDue,
-    CheckpointRefused,
-    CheckpointSealed,
-    CheckpointWritten,
-    Tier,
-)
+from agileml.protocol.events import CheckpointDue, CheckpointRefused, CheckpointSealed, CheckpointWritten
 
 
 def due(cluster: Cluster, event: CheckpointDue) -> Result:  # noqa: ARG001 - one signature for all

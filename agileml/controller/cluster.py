@@ -20,14 +20,9 @@ from msgspec.structs import replace
 
 from agileml.controller.machines import Machine, Server
 from agileml.controller.placement.load_model import Loads
-from agileml.controller.placement.ownership import (
-    EDGES,
-    ON_ITS_WAY,
-    Partition,
-    Shard,
-    Standing,
-)
+from agileml.controller.placement.ownership import EDGES, ON_ITS_WAY, Partition, Shard, Standing
 from agileml.controller.stages import PLACEMENTS
+from agileml.node.tier import Tier
 from agileml.protocol.commands import Command
 from agileml.protocol.events import (
     Event,
@@ -36,7 +31,6 @@ from agileml.protocol.events import (
     ServerReady,
     Setup,
     Stage,
-    Tier,
     WorkerLost,
     WorkerReady,
 )
@@ -175,23 +169,8 @@ class Cluster(Struct, frozen=True):
     @classmethod
     def start(cls, setup: Setup) -> Self:
         """A job without machines. Raises ValueError where the setup describes no job."""
-        if min(setup.partitions, setup.shards, setup.clocks) < 1 or setup.staleness < 0:
-            raise ValueError(
-                f"a job needs partitions, shards and clocks, and a staleness of at least 0: {setup}"
-            )
-        if not 0 <= setup.start < setup.clocks or (setup.start > 0) != bool(setup.resume):
-            raise ValueError(
-                f"a job starts after a clock before its last one, and after 0 from a checkpoint: {setup}"
-            )
-        if setup.checkpoint_clocks < 0 or (setup.checkpoint_clocks and not setup.checkpoints):
-            raise ValueError(
-                f"checkpoints need a place, and a positive number of clocks between them: {setup}"
-            )
+        setup.check()
         start = setup.start
-        if setup.lag < 1:
-            raise ValueError(f"backups lag by at least one clock, not by {setup.lag}: {setup}")
-        if setup.automatic and setup.link_bytes_per_s <= 0:
-            raise ValueError(f"automatic stages need to know what a link carries (link_bytes_per_s): {setup}")
         return cls(
             setup,
             partitions=tuple(Partition.absent(number, start) for number in range(setup.partitions)),

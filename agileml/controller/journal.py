@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 from agileml.controller.links import Entry
 from agileml.protocol.wire import control_from_json, control_to_json
@@ -20,14 +21,20 @@ class OtherRules(Exception):
     """The journal was written by other rules than those that were to read it."""
 
 
-def rules_of(package: Path) -> str:
-    """The SHA-256 of the modules of ``package`` itself, which are pure: what follows from events.
+CONTROLLER: Final = ("controller", "protocol", "node/tier.py", "node/transport/reliable_link.py")
+"""What the controller is made of, below the package ``agileml``: folders and modules."""
 
-    Any change of them counts, since nobody can say which does not.
+
+def rules_of(package: Path = Path(__file__).parents[1]) -> str:
+    """Returns the SHA-256 of all that decides what follows from events: ``CONTROLLER`` in ``package``.
+
+    Any change counts, since nobody can say which one changes no decision.
     """
     found = hashlib.sha256()
-    for module in sorted(package.glob("*.py")):
-        found.update(module.name.encode() + b"\0" + module.read_bytes() + b"\0")
+    for part in CONTROLLER:
+        path = package / part
+        for module in sorted(path.rglob("*.py")) if path.is_dir() else (path,):
+            found.update(str(module.relative_to(package)).encode() + b"\0" + module.read_bytes() + b"\0")
     return found.hexdigest()
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from agileml.node.tier import Tier
 from agileml.protocol.commands import Assign
-from agileml.protocol.events import Tier
 
 
 class Server(Struct, frozen=True):

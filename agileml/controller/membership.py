@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from agileml.controller.cluster import Cluster, Phase, Result, RoleEvent
 from agileml.controller.machines import Machine, Server, Worker
 from agileml.controller.placement.ownership import Partition, Standing
+from agileml.node.tier import Tier
 from agileml.protocol.events import (
     EvictionWarned,
     Loaded,
@@ -20,7 +21,6 @@ from agileml.protocol.events import (
     MachineReleased,
     ServerLost,
     ServerReady,
-    Tier,
     WorkerLost,
     WorkerReady,
 )

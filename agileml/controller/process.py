@@ -10,18 +10,17 @@ import math
 import time
 from collections.abc import Sequence
 from itertools import islice
-from pathlib import Path
 from typing import Final
 
 import zmq
 
-import agileml
 from agileml.controller.journal import Journal, rules_of
 from agileml.controller.links import CLIENT, Controller, Entry, agent
 from agileml.job import JobFolder
 from agileml.node.liveness import Listening
 from agileml.node.transport.reliable_link import Packet
-from agileml.protocol.endpoints import CONFIRM_WITHIN_S, Listener
+from agileml.node.transport.sockets import Listener
+from agileml.protocol.endpoints import CONFIRM_WITHIN_S
 from agileml.protocol.events import CheckpointDue, MachineJoined, MachineLost, StopRequested
 from agileml.protocol.telemetry import EndMachine
 from agileml.protocol.wire import Control, control_to_json, decode_packet, encode_packet
@@ -43,7 +42,7 @@ class ControllerProcess:
         self._timing = job.timing
         self._stop_after_s = job.stop.seconds
         self._core = Controller(job.setup, job.make_application().objective, job.stop.delta)
-        self._journal = Journal(folder.controller / "journal.jsonl", rules_of(Path(agileml.__file__).parent))
+        self._journal = Journal(folder.controller / "journal.jsonl", rules_of())
         self._core.replay(self._journal)
         self._checkpoint_at = time.monotonic()
         self._listening = Listening(self._checkpoint_at, 2 * job.timing.repeat_s, self._core.agents())

@@ -11,14 +11,7 @@ from msgspec.structs import replace
 from agileml.controller.cluster import Cluster, Commands, InvalidTransition, Phase, Result
 from agileml.controller.placement.ownership import ON_ITS_WAY, Heir, Partition, Standing
 from agileml.protocol.commands import Advance, Finished, Forget, Route
-from agileml.protocol.events import (
-    BackedUp,
-    ClockCompleted,
-    Drained,
-    Installed,
-    ModelSaved,
-    StopRequested,
-)
+from agileml.protocol.events import BackedUp, ClockCompleted, Drained, Installed, ModelSaved, StopRequested
 
 
 def installed(cluster: Cluster, event: Installed) -> Result:

@@ -15,8 +15,9 @@ from msgspec.structs import replace
 from agileml.controller.cluster import Cluster, Phase, Result
 from agileml.controller.placement.ownership import Partition, Standing
 from agileml.controller.placement.partition_moves import target_owners
+from agileml.node.tier import Tier
 from agileml.protocol.commands import Command, Failed, Forget, Restore, Rollback, RolledBack
-from agileml.protocol.events import CheckpointUnreadable, Stage, Tier
+from agileml.protocol.events import CheckpointUnreadable, Stage
 
 _DEATHS_PER_MACHINE: Final = 20
 _LEAST_PATIENCE: Final = 100

@@ -10,14 +10,9 @@ from msgspec.structs import replace
 from agileml.controller.cluster import Cluster, Result
 from agileml.controller.placement.load_model import measured
 from agileml.controller.placement.partition_moves import active_machines
-from agileml.controller.stages import (
-    Footprint,
-    Load,
-    cheapest_stage,
-    choose_stage,
-    clock_seconds,
-)
-from agileml.protocol.events import ServerLoad, Stage, StageDecided, Tier, WorkerLoad
+from agileml.controller.stages import Footprint, Load, cheapest_stage, choose_stage, clock_seconds
+from agileml.node.tier import Tier
+from agileml.protocol.events import ServerLoad, Stage, StageDecided, WorkerLoad
 
 
 def decide_stage(cluster: Cluster) -> Result:

@@ -12,7 +12,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from agileml.protocol.events import Setup, Stage, Tier
+from agileml.node.tier import Tier
+from agileml.protocol.events import Setup, Stage
 
 
 class Placement(Struct, frozen=True):

@@ -6,24 +6,6 @@ same answer; how much time is over, only somebody with a clock can say.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """``seconds``: real ones since the first clock; ``delta``: the objective has settled once two reports in
-    a row differ by no more. Whatever comes first ends the job; None never does. The model is that of the
-    first consistent clock after.
-    """
-
-    seconds: float | None = None
-    delta: float | None = None
-
-    def __post_init__(self) -> None:
-        for name, value in (("seconds", self.seconds), ("delta", self.delta)):
-            if value is not None and not value > 0:
-                raise ValueError(f"a job stops after {name} above 0, not {value}")
-
 
 class Settling:
     """Takes the objective clock by clock."""

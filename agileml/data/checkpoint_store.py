@@ -22,9 +22,9 @@ from typing import Any, Final
 import numpy as np
 from msgspec.structs import replace
 
+from agileml.model_shape import Shape
+from agileml.node.arrays import Matrix
 from agileml.protocol.events import Setup
-from agileml.protocol.messages import Matrix
-from agileml.server.partition import Shape
 
 _MANIFEST: Final = "manifest.json"
 _FORMAT: Final = 1

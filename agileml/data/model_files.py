@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from agileml.data.trained_model import Trained
+from agileml.node.arrays import Matrix
 from agileml.node.object_folder import Place
-from agileml.protocol.messages import Matrix
 
 
 def partition_file(partition: int) -> str:

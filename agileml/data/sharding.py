@@ -23,8 +23,8 @@ from agileml.api import Application, ApplicationFault, Arrays, Called, Survey, a
 from agileml.data.column_names import NONE_CALLED
 from agileml.data.shards import CutInput
 from agileml.data.tables import Table
-from agileml.protocol.messages import Matrix, Rows
-from agileml.server.partition import Shape
+from agileml.model_shape import Shape
+from agileml.node.arrays import Matrix, Rows
 
 _NUMBERS: Final = ""
 """The column of the rows' numbers, on their way; no column of an input is called so."""

@@ -18,9 +18,9 @@ from zipfile import ZipFile
 import numpy as np
 
 from agileml.api import ApplicationError, Arrays
+from agileml.model_shape import Shape
+from agileml.node.arrays import Rows
 from agileml.node.object_folder import Place
-from agileml.protocol.messages import Rows
-from agileml.server.partition import Shape
 
 
 class Input:

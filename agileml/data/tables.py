@@ -37,14 +37,7 @@ from agileml.data.key_columns import (
     number_names,
     number_of_name,
 )
-from agileml.data.sources import (
-    DOCWORD_HEAD,
-    Docword,
-    Format,
-    format_of,
-    is_local,
-    read_vocabulary,
-)
+from agileml.data.sources import DOCWORD_HEAD, Docword, Format, format_of, is_local, read_vocabulary
 
 Column: TypeAlias = npt.NDArray[Any]
 

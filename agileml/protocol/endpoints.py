@@ -9,21 +9,20 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence, Set
-from typing import Final
+from typing import Final, Protocol
 
 import zmq
 
-from agileml.job import JobFolder
 from agileml.node.transport.array_codec import Buffer
-from agileml.node.transport.curve_keys import Doorkeeper, Keys
+from agileml.node.transport.curve_keys import Keys
 from agileml.node.transport.reliable_link import Link
 from agileml.node.transport.shared_memory import Lending
+from agileml.node.transport.sockets import Listener, has_message, make_socket, receive_frames, send_frames
 from agileml.protocol.events import ClockCompleted
 from agileml.protocol.messages import Message, Peer, Reply, Send
 from agileml.protocol.telemetry import ObjectiveReport
 from agileml.protocol.wire import Control, decode, decode_packet, encode, encode_packet
 
-_IN: Final = int(zmq.POLLIN)
 _LOOK_AGAIN_MS: Final = 50
 """For the file in which the controller of a job on a network says where it listens."""
 _CAN_WAIT: Final = (ClockCompleted, ObjectiveReport)
@@ -32,111 +31,16 @@ _NEWS_EVERY_S: Final = 0.02
 """Between two packets of nothing but such news; the first after a pause goes at once."""
 CONFIRM_WITHIN_S: Final = 0.02
 """For a confirmation that has nothing to go with. Well below the time after which anything is repeated."""
-_VANISHED_AFTER_S: Final = 30
-"""Many times what a packet takes on a slow link with long queues."""
 
 
-def make_socket(
-    context: zmq.Context[zmq.Socket[bytes]], kind: int, name: str = "", keys: Keys | None = None
-) -> zmq.Socket[bytes]:
-    """Unbounded queues; nothing lingers after close; comes back soon to a peer that was restarted.
+class Controller(Protocol):
+    """Where the controller of a job is found: the job's folder (``agileml.job.JobFolder``)."""
 
-    ``keys``: of a job on a network, whose links are encrypted and end when the other machine vanished without
-    a word (from one that lost its power comes no TCP reset). A ROUTER listens.
-    """
-    made = context.socket(kind)
-    made.setsockopt(zmq.SNDHWM, 0)
-    made.setsockopt(zmq.RCVHWM, 0)
-    made.setsockopt(zmq.LINGER, 0)
-    made.setsockopt(zmq.RECONNECT_IVL, 20)
-    made.setsockopt(zmq.RECONNECT_IVL_MAX, 500)
-    if name:
-        made.setsockopt(zmq.IDENTITY, name.encode())
-    if keys is not None:
-        keys.secure(made, listens=kind == zmq.ROUTER)
-        made.setsockopt(zmq.IPV6, int(kind != zmq.ROUTER))
-        end_with_silence(made, _VANISHED_AFTER_S)
-    return made
+    def keys(self) -> Keys | None:
+        """Returns the keys of a job on a network; None where all processes share one machine."""
 
-
-def end_with_silence(socket: zmq.Socket[bytes], after_s: int) -> None:
-    """End its connections to machines from which there was no sign of life for so long.
-
-    Any packet is one, and kernels ask for them. ZeroMQ has heartbeats of its own, but to those only whole
-    frames are signs: an array that takes longer to arrive would be cut off, sent again, and cut off again.
-    A call that nobody takes for so long is made anew, since a kernel asks again at ever longer intervals.
-    """
-    socket.setsockopt(zmq.CONNECT_TIMEOUT, 1000 * after_s)
-    socket.setsockopt(zmq.TCP_MAXRT, 1000 * after_s)  # of what is under way
-    socket.setsockopt(zmq.TCP_KEEPALIVE, 1)  # while there is nothing
-    socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, max(1, after_s // 3))
-    socket.setsockopt(zmq.TCP_KEEPALIVE_INTVL, max(1, after_s // 6))
-    socket.setsockopt(zmq.TCP_KEEPALIVE_CNT, 4)
-
-
-def bound_to(socket: zmq.Socket[bytes]) -> str:
-    """Where a socket listens, with the port that the system chose."""
-    endpoint = socket.getsockopt(zmq.LAST_ENDPOINT)
-    assert isinstance(endpoint, bytes)
-    return endpoint.rstrip(b"\0").decode()
-
-
-def has_message(socket: zmq.Socket[bytes]) -> bool:
-    """Whether one can be received at once. A tenth of what ``socket.poll(0)`` costs, which makes a poller."""
-    events = socket.getsockopt(zmq.EVENTS)
-    return isinstance(events, int) and bool(events & _IN)
-
-
-def send_frames(socket: zmq.Socket[bytes], frames: Sequence[Buffer]) -> None:
-    """As one message; long frames are not copied, and must not change until they are sent.
-
-    Half of what ``send_multipart`` costs, which looks at all of them twice; so does the next.
-    """
-    last = len(frames) - 1
-    for number, frame in enumerate(frames):
-        copy = len(frame) < zmq.COPY_THRESHOLD
-        socket.send(frame, zmq.SNDMORE if number < last else 0, copy=copy)
-
-
-def receive_frames(socket: zmq.Socket[bytes]) -> list[memoryview]:
-    """Of one message that is there, without a copy."""
-    frame = socket.recv(copy=False)
-    frames = [frame.buffer]
-    while frame.more:
-        frame = socket.recv(copy=False)
-        frames.append(frame.buffer)
-    return frames
-
-
-class Listener:
-    """The ROUTER socket that peers call. ``endpoint``: where, with the port that the system chose."""
-
-    def __init__(
-        self,
-        context: zmq.Context[zmq.Socket[bytes]],
-        endpoint: str,
-        keys: Keys | None,
-        poller: zmq.Poller,
-    ) -> None:
-        """A name that calls again takes over from the connection that had it, which may be dead unnoticed."""
-        self._doorkeeper = None if keys is None else Doorkeeper(context, keys)
-        self.socket = make_socket(context, zmq.ROUTER, keys=keys)
-        self.socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
-        if "[" in endpoint:
-            self.socket.setsockopt(zmq.IPV6, 1)
-        self.socket.bind(endpoint)
-        self.endpoint = bound_to(self.socket)
-        poller.register(self.socket, zmq.POLLIN)
-        if self._doorkeeper is not None:
-            poller.register(self._doorkeeper.socket, zmq.POLLIN)
-
-    def receive(self) -> Iterator[tuple[str, list[memoryview]]]:
-        """What has come, without waiting, and the name of who sent it."""
-        if self._doorkeeper is not None:
-            self._doorkeeper.answer()
-        while has_message(self.socket):
-            sender, *frames = receive_frames(self.socket)
-            yield str(sender, "utf-8"), frames
+    def controller_endpoint(self) -> str | None:
+        """Returns where the controller listens; None before it has said so."""
 
 
 class ControlEnd:
@@ -148,13 +52,13 @@ class ControlEnd:
     def __init__(
         self,
         context: zmq.Context[zmq.Socket[bytes]],
-        folder: JobFolder,
+        controller: Controller,
         name: str,
         repeat_s: float,
         link: Link[Control] | None = None,
     ) -> None:
-        self.socket = make_socket(context, zmq.DEALER, name, folder.keys())
-        self._folder = folder
+        self.socket = make_socket(context, zmq.DEALER, name, controller.keys())
+        self._controller = controller
         self._connected = False
         self.link: Link[Control] = link or Link()
         self.heard_at = time.monotonic()
@@ -204,7 +108,7 @@ class ControlEnd:
         return max(0, int(1000 * (due - time.monotonic())) + 1)
 
     def _connect(self) -> bool:
-        endpoint = self._folder.controller_endpoint()
+        endpoint = self._controller.controller_endpoint()
         if endpoint is not None:
             self.socket.connect(endpoint)
             self._connected = True

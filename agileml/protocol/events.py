@@ -12,10 +12,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-
-class Tier(StrEnum):
-    RELIABLE = "reliable"
-    TRANSIENT = "transient"
+from agileml.node.tier import Tier
 
 
 class Stage(StrEnum):
@@ -67,6 +64,25 @@ class Setup(Struct, frozen=True):
     def returns(self) -> bool:
         """Whether losing the last copy of a partition sends training back rather than ends it."""
         return bool(self.checkpoints or self.resume)
+
+    def check(self) -> None:
+        """Raises ValueError where this describes no job."""
+        if min(self.partitions, self.shards, self.clocks) < 1 or self.staleness < 0:
+            raise ValueError(
+                f"a job needs partitions, shards and clocks, and a staleness of at least 0: {self}"
+            )
+        if not 0 <= self.start < self.clocks or (self.start > 0) != bool(self.resume):
+            raise ValueError(
+                f"a job starts after a clock before its last one, and after 0 from a checkpoint: {self}"
+            )
+        if self.checkpoint_clocks < 0 or (self.checkpoint_clocks and not self.checkpoints):
+            raise ValueError(
+                f"checkpoints need a place, and a positive number of clocks between them: {self}"
+            )
+        if self.lag < 1:
+            raise ValueError(f"backups lag by at least one clock, not by {self.lag}: {self}")
+        if self.automatic and self.link_bytes_per_s <= 0:
+            raise ValueError(f"automatic stages need to know what a link carries (link_bytes_per_s): {self}")
 
 
 class Peer(Struct, frozen=True):

@@ -12,15 +12,11 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-import numpy as np
-import numpy.typing as npt
 from msgspec import Struct
 
+from agileml.node.arrays import Matrix, Rows
 from agileml.protocol.events import Event
 from agileml.protocol.events import Peer as Peer
-
-Rows: TypeAlias = npt.NDArray[np.int64]
-Matrix: TypeAlias = npt.NDArray[np.float32]
 
 
 class ProtocolError(Exception):

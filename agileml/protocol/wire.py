@@ -17,24 +17,12 @@ from typing import Any, Final, TypeAlias
 import msgspec
 import numpy as np
 
-from agileml.node.transport.array_codec import (
-    Array,
-    Buffer,
-    WireError,
-    from_plain,
-    pack,
-    unpack,
-)
+from agileml.node.transport.array_codec import Array, Buffer, WireError, from_plain, pack, unpack
 from agileml.node.transport.reliable_link import Packet
 from agileml.protocol.commands import Command
 from agileml.protocol.events import Event
 from agileml.protocol.messages import Message
-from agileml.protocol.telemetry import (
-    EndMachine,
-    MachineGivenUp,
-    ObjectiveAt,
-    ObjectiveReport,
-)
+from agileml.protocol.telemetry import EndMachine, MachineGivenUp, ObjectiveAt, ObjectiveReport
 
 Control: TypeAlias = Event | Command | ObjectiveReport | ObjectiveAt | MachineGivenUp | EndMachine
 

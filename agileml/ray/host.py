@@ -15,7 +15,7 @@ from ray.exceptions import ActorUnschedulableError, RayActorError, RayError, Ray
 
 from agileml.job_bundle import Shipment
 from agileml.node.agent.supervisor import GAVE_UP
-from agileml.protocol.events import Tier
+from agileml.node.tier import Tier
 from agileml.ray.actors import ControllerActor, MachineActor
 from agileml.ray.nodes import Node
 

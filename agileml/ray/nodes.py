@@ -14,7 +14,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from agileml.protocol.events import EvictionWarned, MachineJoined, Tier
+from agileml.node.tier import Tier
+from agileml.protocol.events import EvictionWarned, MachineJoined
 
 _MARKETS: Final = {"on-demand": Tier.RELIABLE, "spot": Tier.TRANSIENT}
 _MOST_SHORT_LIVES: Final = 3

@@ -12,10 +12,9 @@ from typing import Any, Final
 
 import ray
 
-from agileml.controller.stopping import Stop
 from agileml.data.checkpoint_store import newest
 from agileml.data.trained_model import Trained, summary
-from agileml.job import Job, JobFolder, Timing
+from agileml.job import Job, JobFolder, Stop, Timing
 from agileml.protocol.events import Setup
 from agileml.protocol.telemetry import Upward
 from agileml.ray.cluster_api import living_nodes

@@ -18,8 +18,9 @@ from agileml.client import TrainingClient
 from agileml.data.trained_model import TrainingFailed
 from agileml.job import JobFolder
 from agileml.job_bundle import Shipment
+from agileml.node.tier import Tier
 from agileml.protocol.commands import Failed, Finished, SafeToKill
-from agileml.protocol.events import MachineLost, MachineReleased, StopRequested, Tier
+from agileml.protocol.events import MachineLost, MachineReleased, StopRequested
 from agileml.protocol.telemetry import MachineGivenUp, Upward
 from agileml.ray.cluster_api import living_nodes
 from agileml.ray.host import RayHost

@@ -8,16 +8,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeAlias
 
 from agileml.data.checkpoint_store import Manifest, drop_before, seal, write_partition
+from agileml.model_shape import Shape
 from agileml.node.agent.watchdog import Doing
 from agileml.protocol.commands import DropCheckpoints, SealCheckpoint
-from agileml.protocol.events import (
-    CheckpointRefused,
-    CheckpointSealed,
-    CheckpointWritten,
-    Setup,
-)
+from agileml.protocol.events import CheckpointRefused, CheckpointSealed, CheckpointWritten, Setup
 from agileml.protocol.messages import Snapshot
-from agileml.server.partition import Shape
 
 Task: TypeAlias = Snapshot | SealCheckpoint | DropCheckpoints
 Outcome: TypeAlias = CheckpointWritten | CheckpointSealed | CheckpointRefused

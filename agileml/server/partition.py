@@ -17,40 +17,15 @@ range needs no more memory than the rows it touched.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 from msgspec.structs import replace
 
-from agileml.protocol.messages import (
-    Matrix,
-    Patch,
-    PendingDelta,
-    ProtocolError,
-    Rows,
-    ShardDelta,
-    Undo,
-)
+from agileml.node.arrays import Matrix, Rows
+from agileml.protocol.messages import Patch, PendingDelta, ProtocolError, ShardDelta, Undo
 from agileml.row_math import added, index, merge, overlay, union
 from agileml.server.running_sums import Ahead
 from agileml.server.stale_view import StaleView
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """The whole model: a float32 matrix."""
-
-    rows: int
-    columns: int
-
-
-def rows_of(shape: Shape, partition: int, partitions: int) -> Rows:
-    """The global rows of a partition, in local order: r with r % N == partition.
-
-    >>> rows_of(Shape(7, 2), 1, 3)
-    array([1, 4])
-    """
-    return np.arange(partition, shape.rows, partitions, dtype=np.int64)
 
 
 class PartitionState:

@@ -14,6 +14,7 @@ from agileml.data.checkpoint_store import CheckpointError, read_partition
 from agileml.data.model_files import partition_file
 from agileml.job import JobFolder
 from agileml.node.agent.watchdog import Doings
+from agileml.node.arrays import Matrix, Rows
 from agileml.protocol.commands import (
     Advance,
     BackUp,
@@ -29,18 +30,7 @@ from agileml.protocol.commands import (
 )
 from agileml.protocol.endpoints import ControlEnd, DataEnd
 from agileml.protocol.events import CheckpointUnreadable, ModelSaved, ServerReady
-from agileml.protocol.messages import (
-    Matrix,
-    Outgoing,
-    Peer,
-    Reply,
-    Request,
-    Rows,
-    Save,
-    Send,
-    Snapshot,
-    Transfer,
-)
+from agileml.protocol.messages import Outgoing, Peer, Reply, Request, Save, Send, Snapshot, Transfer
 from agileml.protocol.meters import ServerMeter
 from agileml.protocol.wire import Control
 from agileml.server.checkpoint_writer import CheckpointWriter

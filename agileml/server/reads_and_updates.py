@@ -11,15 +11,7 @@ from enum import Enum
 from typing import Final, Literal, TypeAlias
 
 from agileml.protocol.events import Setup
-from agileml.protocol.messages import (
-    Answer,
-    Behind,
-    Moved,
-    ReadDone,
-    ReadPart,
-    UpdateDone,
-    UpdatePart,
-)
+from agileml.protocol.messages import Answer, Behind, Moved, ReadDone, ReadPart, UpdateDone, UpdatePart
 from agileml.server.pending_requests import Asked
 from agileml.server.replica import Held, Role
 

@@ -21,6 +21,8 @@ from collections.abc import Callable, Iterable
 import numpy as np
 from msgspec.structs import replace
 
+from agileml.model_shape import Shape, rows_of
+from agileml.node.arrays import Matrix, Rows
 from agileml.protocol.commands import (
     Advance,
     BackUp,
@@ -32,20 +34,13 @@ from agileml.protocol.commands import (
     SaveModel,
     WriteCheckpoint,
 )
-from agileml.protocol.events import (
-    BackedUp,
-    CheckpointRefused,
-    ClockCompleted,
-    Installed,
-    Setup,
-)
+from agileml.protocol.events import BackedUp, CheckpointRefused, ClockCompleted, Installed, Setup
 from agileml.protocol.messages import (
     Answer,
     Arrived,
     EndOfLife,
     Install,
     Lacking,
-    Matrix,
     Missing,
     Notice,
     Outgoing,
@@ -55,13 +50,12 @@ from agileml.protocol.messages import (
     PushDone,
     PushInquiry,
     Reply,
-    Rows,
     Save,
     Send,
     Snapshot,
     UpdateDone,
 )
-from agileml.server.partition import PartitionState, Shape, rows_of
+from agileml.server.partition import PartitionState
 from agileml.server.pending_requests import Asked, Came, Move
 from agileml.server.reads_and_updates import WAIT, answered
 from agileml.server.replica import Held, Role

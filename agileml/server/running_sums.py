@@ -14,7 +14,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from agileml.protocol.messages import Matrix, Patch, Rows, ShardDelta
+from agileml.node.arrays import Matrix, Rows
+from agileml.protocol.messages import Patch, ShardDelta
 from agileml.row_math import neighbours, span
 
 

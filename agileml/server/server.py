@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
+from agileml.model_shape import Shape
+from agileml.node.arrays import Matrix, Rows
 from agileml.protocol.commands import (
     Advance,
     BackUp,
@@ -30,7 +32,6 @@ from agileml.protocol.messages import (
     EndOfLife,
     Inquiry,
     Install,
-    Matrix,
     Missing,
     Outgoing,
     Peer,
@@ -40,12 +41,10 @@ from agileml.protocol.messages import (
     Read,
     Reply,
     Request,
-    Rows,
     Transfer,
     TransferInquiry,
     Update,
 )
-from agileml.server.partition import Shape
 from agileml.server.pending_requests import Asked, Came, HeldBack, Item
 from agileml.server.replica import Role
 from agileml.server.replicas import Copies

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from agileml.protocol.messages import Matrix, Patch, Rows
+from agileml.node.arrays import Matrix, Rows
+from agileml.protocol.messages import Patch
 from agileml.row_math import index
 
 

@@ -8,7 +8,8 @@ from functools import lru_cache
 import numpy as np
 from msgspec import Struct
 
-from agileml.protocol.messages import Patch, Rows
+from agileml.node.arrays import Rows
+from agileml.protocol.messages import Patch
 from agileml.row_math import index, span
 
 

@@ -27,13 +27,13 @@ from typing import TypeAlias
 
 import numpy as np
 
+from agileml.node.arrays import Matrix, Rows
 from agileml.protocol.commands import Assign, Route
 from agileml.protocol.events import Drained
 from agileml.protocol.messages import (
     Answer,
     Behind,
     Inquiry,
-    Matrix,
     Moved,
     Outgoing,
     Patch,
@@ -41,7 +41,6 @@ from agileml.protocol.messages import (
     Read,
     ReadDone,
     ReadPart,
-    Rows,
     Send,
     ShardDelta,
     Unknown,

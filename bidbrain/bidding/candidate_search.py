@@ -15,14 +15,7 @@ from bidbrain.arrays import Flags, Floats
 from bidbrain.bidding.candidate_scores import Weights, weigh
 from bidbrain.bidding.decision_batch import Codes, Held, Moments, Setting
 from bidbrain.bidding.expected_work import Allocations
-from bidbrain.bidding.footprint import (
-    Reckoned,
-    bid_deltas,
-    held,
-    reckon,
-    renewed,
-    requestable,
-)
+from bidbrain.bidding.footprint import Reckoned, bid_deltas, held, reckon, renewed, requestable
 
 
 @dataclass(frozen=True, slots=True, eq=False)

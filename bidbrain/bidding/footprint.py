@@ -15,12 +15,7 @@ from bidbrain.bidding.billed_time import billed_seconds
 from bidbrain.bidding.candidate_scores import Requestable
 from bidbrain.bidding.decision_batch import Codes, Moments, Setting
 from bidbrain.bidding.expected_cost import cost_per_work, footprint_charge
-from bidbrain.bidding.expected_work import (
-    Allocations,
-    eviction_of_any,
-    expected_work,
-    reliable_column,
-)
+from bidbrain.bidding.expected_work import Allocations, eviction_of_any, expected_work, reliable_column
 from pricing_data.model.units import HOUR_S, UsdPerHour
 
 

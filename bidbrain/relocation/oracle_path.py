@@ -18,14 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bidbrain.arrays import Floats
-from bidbrain.relocation.egress import (
-    MARGIN,
-    Baggage,
-    EgressPrices,
-    Place,
-    move_cost,
-    worth_moving,
-)
+from bidbrain.relocation.egress import MARGIN, Baggage, EgressPrices, Place, move_cost, worth_moving
 from pricing_data.model.market import Market
 from pricing_data.model.units import HOUR_S, Seconds, Usd, UsdPerHour
 

@@ -11,13 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from pricing_data.formats.batches import (
-    Batch,
-    OnDemandBatch,
-    RateBatch,
-    TypeBatch,
-    UnreadableBatch,
-)
+from pricing_data.formats.batches import Batch, OnDemandBatch, RateBatch, TypeBatch, UnreadableBatch
 from pricing_data.model.units import Instant
 
 AnyBatch = Batch | RateBatch | TypeBatch | OnDemandBatch | UnreadableBatch

@@ -25,13 +25,7 @@ from pricing_data.errors import (
 )
 from pricing_data.feeds.base import AnyBatch, Feed, Kind, Part
 from pricing_data.feeds.worker_pool import Crew
-from pricing_data.formats.batches import (
-    Batch,
-    OnDemandBatch,
-    RateBatch,
-    TypeBatch,
-    UnreadableBatch,
-)
+from pricing_data.formats.batches import Batch, OnDemandBatch, RateBatch, TypeBatch, UnreadableBatch
 from pricing_data.model.units import Instant
 
 _GRACE_S: Final = 5.0

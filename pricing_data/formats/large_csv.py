@@ -18,13 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from pricing_data.formats.csv_columns import (
-    A_PRICE_FILE,
-    Table,
-    content_of,
-    decoded,
-    parsed_prices,
-)
+from pricing_data.formats.csv_columns import A_PRICE_FILE, Table, content_of, decoded, parsed_prices
 from pricing_data.formats.quality import Ints, Mask
 from pricing_data.model.market import Prices, Times
 

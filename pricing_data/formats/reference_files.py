@@ -12,14 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pricing_data.formats.batches import (
-    ListPrice,
-    OnDemandBatch,
-    Rate,
-    RateBatch,
-    TypeBatch,
-    TypeRow,
-)
+from pricing_data.formats.batches import ListPrice, OnDemandBatch, Rate, RateBatch, TypeBatch, TypeRow
 from pricing_data.formats.csv_columns import Table
 from pricing_data.formats.quality import Flaw, Unreadable
 from pricing_data.model.market import InstanceType, Market

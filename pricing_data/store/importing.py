@@ -32,12 +32,7 @@ from pricing_data.formats.capacity_rows import (
 from pricing_data.formats.csv_columns import Table, parsed_prices, read_lines
 from pricing_data.formats.layouts import LAYOUTS, Semantics, recognised
 from pricing_data.formats.quality import Mask
-from pricing_data.formats.reference_files import (
-    FACT_LAYOUTS,
-    FactLayout,
-    fact_layout,
-    read_facts,
-)
+from pricing_data.formats.reference_files import FACT_LAYOUTS, FactLayout, fact_layout, read_facts
 from pricing_data.formats.traces import Filter, RawRows, price_rows
 from pricing_data.model.market import Times
 from pricing_data.model.units import Instant, UsdPerHour

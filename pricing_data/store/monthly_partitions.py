@@ -15,14 +15,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from pricing_data.store import parquet
-from pricing_data.store.commit_log import (
-    QUARANTINE,
-    ROWS,
-    Disk,
-    replace,
-    staged,
-    sync_folder,
-)
+from pricing_data.store.commit_log import QUARANTINE, ROWS, Disk, replace, staged, sync_folder
 from pricing_data.store.validation import Caps, Pool, Settled, pooled, settle
 
 if TYPE_CHECKING:

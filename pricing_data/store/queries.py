@@ -11,14 +11,7 @@ import numpy as np
 
 from pricing_data.formats.layouts import Semantics
 from pricing_data.formats.quality import Flaw
-from pricing_data.formats.source_priority import (
-    REPEATS,
-    Account,
-    Claim,
-    rank,
-    reconciled,
-    steps,
-)
+from pricing_data.formats.source_priority import REPEATS, Account, Claim, rank, reconciled, steps
 from pricing_data.model.market import Market, PriceHistory, Series
 from pricing_data.model.units import Instant, UsdPerHour, format_instant
 from pricing_data.store import parquet

@@ -14,6 +14,7 @@ from typing import Final, TypeAlias, assert_never
 from agileml.client import TrainingClient
 from agileml.controller.stopping import Settling
 from agileml.data.checkpoint_store import CheckpointError
+from agileml.node.tier import Tier
 from agileml.protocol import commands as c
 from agileml.protocol import events as a
 from agileml.protocol.telemetry import MachineGivenUp, ObjectiveAt, Upward
@@ -207,7 +208,7 @@ class AgileMLTraining:
     ) -> Iterator[a.Event]:
         match command:
             case e.TellJoin():
-                tier = a.Tier.RELIABLE if command.reliable else a.Tier.TRANSIENT
+                tier = Tier.RELIABLE if command.reliable else Tier.TRANSIENT
                 for name in command.instances:
                     effect = joins(name, command, self._terms.scaling.sigma_s, JOIN_FLOOR_S)
                     self._await(name, e.MachineJoined, effect)

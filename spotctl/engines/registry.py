@@ -11,13 +11,13 @@ from agileml.client import TrainingClient
 from agileml.data.checkpoint_store import CheckpointError, forget, newest
 from agileml.data.model_files import partition_file
 from agileml.job import Job, JobFolder, Timing
+from agileml.model_shape import Shape
 from agileml.node.hosts.local import LocalHost
 from agileml.node.programs import messages as m
 from agileml.node.programs.job_folder import CommandFolder, Description
 from agileml.node.programs.jsonl_log import Inbox
 from agileml.node.programs.local_host import DiskHost
 from agileml.protocol.events import Setup
-from agileml.server.partition import Shape
 from spotctl.control import entries as e
 from spotctl.control.run_spec import Terms
 from spotctl.control.state import State

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from agileml.node.hosts.local import LocalHost
-from agileml.protocol.events import Tier
+from agileml.node.tier import Tier
 from pricing_data.model.units import Instant
 from spotctl.providers.base import Notice, Offering, Order, Report, Standing
 from spotctl.providers.simulated import SimulatedProvider

@@ -32,7 +32,7 @@ from spotctl.timesource import pause, wall_clock
 if TYPE_CHECKING:  # cutting loads DuckDB and NumPy, and most who look here cut nothing
     from agileml.data.fingerprints import Fingerprints, Stat
     from agileml.job import Job
-    from agileml.server.partition import Shape
+    from agileml.model_shape import Shape
 
 CLAIM: Final = "input"
 """Within a run's folder: the key of the input that it uses."""

@@ -34,14 +34,7 @@ import numpy.typing as npt
 from pricing_data.formats import csv_columns, large_csv, layouts, quality, traces
 from pricing_data.formats.layouts import Semantics
 from pricing_data.formats.quality import Example, Finding, Flaw
-from pricing_data.formats.traces import (
-    Filter,
-    Recording,
-    SortedFile,
-    read_rows,
-    read_trace,
-    sort_markets,
-)
+from pricing_data.formats.traces import Filter, Recording, SortedFile, read_rows, read_trace, sort_markets
 from pricing_data.model import market
 from pricing_data.model.market import Market
 from pricing_data.snapshots import BUNDLED, BUNDLED_LABEL, bundled_market

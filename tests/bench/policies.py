@@ -35,12 +35,7 @@ from bidbrain.cluster.policies.cost import (
     Total,
     deadline_speed,
 )
-from bidbrain.cluster.policies.fairness import (
-    FinishTimeFairness,
-    LeastAttainedService,
-    Makespan,
-    fair_part,
-)
+from bidbrain.cluster.policies.fairness import FinishTimeFairness, LeastAttainedService, Makespan, fair_part
 from bidbrain.cluster.policies.ordered import Fifo, ShortestJobFirst, fastest
 from bidbrain.cluster.policies.problem import Cluster, Jobs, Kinds, ShareProblem
 from bidbrain.cluster.policies.water_filling import Hierarchical, Inside, WaterFilling

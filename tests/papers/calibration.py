@@ -38,12 +38,7 @@ from bidbrain.eviction.capacity.curves import CurveModel
 from bidbrain.eviction.capacity.exposure import AGE_EDGES_S, rows_of
 from bidbrain.eviction.capacity.lifetime_model import Lifetimes
 from bidbrain.eviction.capacity.pooled import Pooled
-from bidbrain.eviction.capacity.regime_hazard import (
-    LearnedHazard,
-    MarketRecord,
-    Memory,
-    learn,
-)
+from bidbrain.eviction.capacity.regime_hazard import LearnedHazard, MarketRecord, Memory, learn
 from bidbrain.eviction.price.price_crossing import PriceCrossing
 from bidbrain.eviction.scoring import (
     CHOICE_DAYS,

@@ -33,20 +33,9 @@ import numpy as np
 from bidbrain.cluster.policies.base import Filled, Policy
 from bidbrain.cluster.policies.baselines import Agnostic, AlloX, Packing
 from bidbrain.cluster.policies.cost import MaxThroughput, PerDollar, Total
-from bidbrain.cluster.policies.fairness import (
-    FinishTimeFairness,
-    LeastAttainedService,
-    Makespan,
-)
+from bidbrain.cluster.policies.fairness import FinishTimeFairness, LeastAttainedService, Makespan
 from bidbrain.cluster.policies.ordered import Fifo
-from bidbrain.cluster.simulator import (
-    Finished,
-    Trace,
-    completion_s,
-    fairness,
-    late,
-    simulate,
-)
+from bidbrain.cluster.simulator import Finished, Trace, completion_s, fairness, late, simulate
 from pricing_data.model.units import HOUR_S
 from tests.papers.protocols.curves import picture
 from tests.papers.protocols.saturation import saturation

@@ -12,14 +12,7 @@ from bidbrain.eviction.price.price_crossing import PriceCrossing
 from bidbrain.strategies.mttf import failure_rate, mttf_s
 from pricing_data.model.market import Market, PriceHistory, Series
 from pricing_data.model.units import HOUR_S, Instant
-from tests.papers.protocols.market_classes import (
-    DAY_S,
-    MINUTE_S,
-    MachineClass,
-    Tables,
-    first_from,
-    tabulate,
-)
+from tests.papers.protocols.market_classes import DAY_S, MINUTE_S, MachineClass, Tables, first_from, tabulate
 from tests.papers.protocols.tierml_jobs import Jobs, Scheme, run
 from tests.papers.tierml import AGGRESSIVE, LENGTHS, ON_DEMAND_BIDS, PAIRS, Pooled, results
 

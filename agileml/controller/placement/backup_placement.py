@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from agileml.controller.cluster import Cluster, Result
 from agileml.controller.placement.layout import spread
 from agileml.controller.placement.ownership import Heir, Partition, Standing
+from agileml.node.tier import Tier
 from agileml.protocol.commands import BackUp, Command
-from agileml.protocol.events import Tier
 
 
 def back_up(cluster: Cluster) -> Result:

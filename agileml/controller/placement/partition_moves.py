@@ -13,8 +13,9 @@ from agileml.controller.cluster import Cluster, Result
 from agileml.controller.placement.layout import actives, spread
 from agileml.controller.placement.ownership import Partition, Standing
 from agileml.controller.stages import PLACEMENTS
+from agileml.node.tier import Tier
 from agileml.protocol.commands import Command, Create, Forget, Handover
-from agileml.protocol.events import Stage, Tier
+from agileml.protocol.events import Stage
 
 
 def target_owners(cluster: Cluster) -> tuple[str | None, ...]:

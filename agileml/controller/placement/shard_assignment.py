@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from agileml.controller.cluster import Cluster, Result
 from agileml.controller.machines import Machine
 from agileml.controller.placement.layout import spread
+from agileml.node.tier import Tier
 from agileml.protocol.commands import Assign, Command, JoinedTraining
-from agileml.protocol.events import Tier
 
 
 def share_input(cluster: Cluster) -> Result:

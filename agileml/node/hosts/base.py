@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from agileml.protocol.events import Tier
+from agileml.node.tier import Tier
 
 
 class Host(Protocol):

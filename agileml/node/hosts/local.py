@@ -25,7 +25,7 @@ from agileml.job import JobFolder
 from agileml.node.agent import process_tree
 from agileml.node.agent.environment import machine_environment
 from agileml.node.hosts.nominal_time import Bound, Life
-from agileml.protocol.events import Tier
+from agileml.node.tier import Tier
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _GONE_WITHIN_S: Final = 10.0

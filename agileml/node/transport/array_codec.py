@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 import numpy as np
 
-from agileml.protocol.messages import Matrix, Rows
+from agileml.node.arrays import Matrix, Rows
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Array: TypeAlias = np.ndarray[Any, Any]

@@ -10,13 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bidbrain.arrays import Floats
-from bidbrain.cluster.policies.base import (
-    Answer,
-    Maximize,
-    TotalThroughput,
-    cannot_run,
-    inverse,
-)
+from bidbrain.cluster.policies.base import Answer, Maximize, TotalThroughput, cannot_run, inverse
 from bidbrain.cluster.policies.job_weights import most_worth
 from bidbrain.cluster.policies.problem import ShareProblem
 from bidbrain.cluster.solver import Method

@@ -17,18 +17,8 @@ import numpy as np
 
 from bidbrain.cluster.policies.base import Filled, Policy
 from bidbrain.cluster.policies.baselines import Agnostic, AlloX, Isolated, Packing
-from bidbrain.cluster.policies.cost import (
-    MakespanWithin,
-    MaxThroughput,
-    PerDollar,
-    PerJob,
-    Total,
-)
-from bidbrain.cluster.policies.fairness import (
-    FinishTimeFairness,
-    LeastAttainedService,
-    Makespan,
-)
+from bidbrain.cluster.policies.cost import MakespanWithin, MaxThroughput, PerDollar, PerJob, Total
+from bidbrain.cluster.policies.fairness import FinishTimeFairness, LeastAttainedService, Makespan
 from bidbrain.cluster.policies.ordered import Fifo, ShortestJobFirst
 from bidbrain.cluster.policies.water_filling import Hierarchical, Inside, WaterFilling
 

@@ -18,15 +18,7 @@ from pricing_data.feeds.base import AnyBatch
 from pricing_data.feeds.gcp.answers import History
 from pricing_data.feeds.gcp.client import Month
 from pricing_data.feeds.gcp.skus import Shape, Timelines, Usage, needs, price_steps
-from pricing_data.formats.batches import (
-    Batch,
-    ListPrice,
-    OnDemandBatch,
-    Rate,
-    RateBatch,
-    TypeBatch,
-    TypeRow,
-)
+from pricing_data.formats.batches import Batch, ListPrice, OnDemandBatch, Rate, RateBatch, TypeBatch, TypeRow
 from pricing_data.formats.layouts import Semantics
 from pricing_data.model.market import InstanceType, Market
 from pricing_data.model.units import Instant, Seconds, UsdPerHour

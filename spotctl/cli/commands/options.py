@@ -10,25 +10,12 @@ from typing import Annotated, Final, TypeAlias
 
 import typer
 
-from pricing_data.model.units import (
-    Instant,
-    MicroUsd,
-    Seconds,
-    micros,
-    parse_duration,
-    parse_instant,
-)
+from pricing_data.model.units import Instant, MicroUsd, Seconds, micros, parse_duration, parse_instant
 from spotctl.errors import UsageError
 
 
 class Format(StrEnum):
     TABLE = "table"
-    JSON = "json"
-
-
-class ReportFormat(StrEnum):
-    TABLE = "table"
-    CSV = "csv"
     JSON = "json"
 
 

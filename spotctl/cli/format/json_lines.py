@@ -17,14 +17,7 @@ from enum import Enum
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Union, get_args, get_origin, get_type_hints
 
-from pricing_data.model.units import (
-    Instant,
-    MicroUsd,
-    Usd,
-    UsdPerHour,
-    format_instant,
-    format_micros,
-)
+from pricing_data.model.units import Instant, MicroUsd, Usd, UsdPerHour, format_instant, format_micros
 
 if TYPE_CHECKING:
     from spotctl.control.entries import Entry

@@ -20,8 +20,8 @@ from agileml.apps.tally import Tally
 from agileml.data.sharding import cut_input
 from agileml.data.shards import Input
 from agileml.data.tables import Table
+from agileml.model_shape import Shape
 from agileml.protocol.messages import Patch
-from agileml.server.partition import Shape
 from tests.agileml.processes.real_jobs import serial
 
 

@@ -9,13 +9,7 @@ from hypothesis import strategies as st
 
 from agileml.controller.cluster import Cluster
 from agileml.controller.placement.load_model import Loads, measured
-from agileml.controller.stages import (
-    WORTH_A_CHANGE,
-    Footprint,
-    Load,
-    cheapest_stage,
-    clock_seconds,
-)
+from agileml.controller.stages import WORTH_A_CHANGE, Footprint, Load, cheapest_stage, clock_seconds
 from agileml.protocol.commands import StageChanged
 from agileml.protocol.events import ClockCompleted, ServerLoad, Setup, Stage, WorkerLoad
 from agileml.protocol.messages import (

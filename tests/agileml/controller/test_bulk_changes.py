@@ -7,15 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from agileml.protocol.commands import (
-    Assign,
-    Command,
-    Handover,
-    Restore,
-    Rollback,
-    RolledBack,
-    SafeToKill,
-)
+from agileml.protocol.commands import Assign, Command, Handover, Restore, Rollback, RolledBack, SafeToKill
 from agileml.protocol.events import (
     Drained,
     Event,

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from agileml.controller.journal import Journal, OtherRules, rules_of
+import agileml
+from agileml.controller.journal import CONTROLLER, Journal, OtherRules, rules_of
 from agileml.controller.links import CLIENT, Entry
+from agileml.node.tier import Tier
 from agileml.protocol.commands import Failed
-from agileml.protocol.events import MachineJoined, MachineLost, Tier
+from agileml.protocol.events import MachineJoined, MachineLost
 from tests.agileml.processes.real_jobs import PATIENCE_S, running_job
 
 JOINED = Entry(CLIENT, 1, MachineJoined("r1", Tier.RELIABLE, 4))
@@ -78,13 +84,25 @@ def test_a_journal_that_does_not_say_whose_rules_wrote_it_is_of_others(path: Pat
 
 
 def test_rules_are_the_modules_that_decide_and_not_those_that_carry_out(tmp_path: Path) -> None:
-    (tmp_path / "hosts").mkdir()
-    (tmp_path / "state_machine.py").write_text("lag = 2")
-    before = rules_of(tmp_path)
-    (tmp_path / "hosts" / "agent.py").write_text("patience = 5")
-    assert rules_of(tmp_path) == before
-    (tmp_path / "state_machine.py").write_text("lag = 3")
-    assert rules_of(tmp_path) != before
+    package = tmp_path / "agileml"
+    shutil.copytree(Path(agileml.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    before = rules_of(package)
+    assert before == rules_of()
+    for carries_out in ("server/process.py", "node/agent/supervisor.py"):
+        (package / carries_out).write_text("patience = 5")
+    assert rules_of(package) == before
+    (package / "controller" / "placement" / "layout.py").write_text("lag = 3")
+    assert rules_of(package) != before
+
+
+def test_rules_have_everything_that_the_pure_controller_imports() -> None:
+    script = "import sys, agileml.controller.links; print(*(m for m in sys.modules if m[:8] == 'agileml.'))"
+    imported = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    package = Path(agileml.__file__).parent
+    for name in imported.stdout.split():
+        module = Path(str(importlib.import_module(name).__file__))
+        is_page = module.name == "__init__.py"
+        assert is_page or any(module.is_relative_to(package / part) for part in CONTROLLER), name
 
 
 @pytest.mark.process

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agileml.controller.links import CLIENT, Controller, Entry, agent, role_name
+from agileml.node.tier import Tier
 from agileml.protocol.commands import Failed
 from agileml.protocol.events import (
     CheckpointUnreadable,
@@ -15,7 +16,6 @@ from agileml.protocol.events import (
     MachineReleased,
     ServerReady,
     Setup,
-    Tier,
     WorkerReady,
 )
 from agileml.protocol.telemetry import MachineGivenUp

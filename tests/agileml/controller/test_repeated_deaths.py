@@ -6,13 +6,7 @@ import pytest
 
 from agileml.controller.cluster import Phase
 from agileml.protocol.commands import Command, Failed
-from agileml.protocol.events import (
-    MachineLost,
-    ServerLost,
-    ServerReady,
-    WorkerLost,
-    WorkerReady,
-)
+from agileml.protocol.events import MachineLost, ServerLost, ServerReady, WorkerLost, WorkerReady
 from tests.agileml.simulated.job import Job, only
 
 PATIENCE = 100

@@ -39,14 +39,7 @@ from agileml.protocol.events import (
     WorkerLost,
     WorkerReady,
 )
-from tests.agileml.simulated.job import (
-    RELIABLE,
-    TRANSIENT,
-    Job,
-    one_on_its_way,
-    only,
-    two_actives,
-)
+from tests.agileml.simulated.job import RELIABLE, TRANSIENT, Job, one_on_its_way, only, two_actives
 
 # ---- stages ------------------------------------------------------------------------------------------
 

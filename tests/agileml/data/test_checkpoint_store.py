@@ -27,8 +27,8 @@ from agileml.data.checkpoint_store import (
     write_partition,
 )
 from agileml.job import Job, JobFolder
+from agileml.model_shape import Shape
 from agileml.protocol.events import Setup
-from agileml.server.partition import Shape
 
 VALUES = np.arange(6, dtype=np.float32).reshape(3, 2)
 SETUP = Setup(partitions=1, shards=2, clocks=9)

@@ -24,8 +24,9 @@ from agileml.api import ApplicationError, Arrays, Columns, Kind, Outcome, Survey
 from agileml.data.sharding import cut_input
 from agileml.data.shards import Input
 from agileml.data.tables import Table
-from agileml.protocol.messages import Matrix, Patch, Rows
-from agileml.server.partition import Shape
+from agileml.model_shape import Shape
+from agileml.node.arrays import Matrix, Rows
+from agileml.protocol.messages import Patch
 
 COLUMNS = Columns({"user": Kind.INTEGER, "value": Kind.NUMBER, "note": Kind.TEXT})
 NUMBERS = Columns({"user": Kind.INTEGER}, others=Kind.NUMBER)

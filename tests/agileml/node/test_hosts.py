@@ -11,7 +11,8 @@ import pytest
 from agileml.job import Job, JobFolder
 from agileml.node.hosts.base import Host
 from agileml.node.hosts.local import LocalHost
-from agileml.protocol.events import Setup, Tier
+from agileml.node.tier import Tier
+from agileml.protocol.events import Setup
 from tests.agileml.processes.ray_cluster import wait_until_none
 from tests.agileml.processes.ray_jobs import MF, write_small_ratings
 from tests.agileml.processes.real_jobs import QUICK

@@ -13,15 +13,7 @@ from typing import Final
 
 import pytest
 
-from agileml.node.hosts.nominal_time import (
-    Bound,
-    ClockDriver,
-    Life,
-    Lifetime,
-    NominalClock,
-    Pacer,
-    lapses_at,
-)
+from agileml.node.hosts.nominal_time import Bound, ClockDriver, Life, Lifetime, NominalClock, Pacer, lapses_at
 
 START: Final = 1_000_000.0
 SPEED: Final = 600.0

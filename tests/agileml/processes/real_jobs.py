@@ -16,7 +16,9 @@ from agileml.apps.planted import planted_ratings, write_ratings
 from agileml.client import TrainingClient
 from agileml.data.shards import Input
 from agileml.job import Job, JobFolder, Timing
+from agileml.node.arrays import Matrix
 from agileml.node.hosts.local import HERE, LocalHost, Where
+from agileml.node.tier import Tier
 from agileml.protocol.commands import (
     Checkpointed,
     Finished,
@@ -34,9 +36,7 @@ from agileml.protocol.events import (
     Setup,
     Stage,
     StopRequested,
-    Tier,
 )
-from agileml.protocol.messages import Matrix
 from agileml.protocol.telemetry import ObjectiveAt, Upward
 from tests.agileml.processes.played import plays
 from tests.agileml.processes.segments import orphans, segments

@@ -14,8 +14,9 @@ import numpy as np
 
 from agileml.api import Arrays, Columns, Kind, Outcome, Survey
 from agileml.data.tables import Table
-from agileml.protocol.messages import Matrix, Patch, Rows
-from agileml.server.partition import Shape
+from agileml.model_shape import Shape
+from agileml.node.arrays import Matrix, Rows
+from agileml.protocol.messages import Patch
 
 
 @dataclass(frozen=True, slots=True)

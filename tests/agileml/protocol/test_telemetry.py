@@ -3,12 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agileml.protocol.telemetry import (
-    ObjectiveAt,
-    ObjectiveReport,
-    Objectives,
-    ShardObjective,
-)
+from agileml.protocol.telemetry import ObjectiveAt, ObjectiveReport, Objectives, ShardObjective
 
 SHARDS = 3
 

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import astuple
 
+from agileml.node.tier import Tier
 from agileml.node.transport.array_codec import Buffer, WireError
 from agileml.node.transport.reliable_link import Packet
 from agileml.protocol.commands import Assign, Route
-from agileml.protocol.events import MachineJoined, Tier
+from agileml.protocol.events import MachineJoined
 from agileml.protocol.messages import (
     Arrived,
     Inquiry,

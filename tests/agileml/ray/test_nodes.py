@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agileml.protocol.events import EvictionWarned, MachineJoined, Tier
+from agileml.node.tier import Tier
+from agileml.protocol.events import EvictionWarned, MachineJoined
 from agileml.ray.nodes import UNHURRIED_S, Node, Roster
 
 RELIABLE, SPOT = {"tier": "reliable"}, {"tier": "transient", "allocation": "a1"}

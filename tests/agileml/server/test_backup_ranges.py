@@ -7,16 +7,7 @@ import pytest
 
 from agileml.protocol.commands import Handover, SaveModel
 from agileml.protocol.events import BackedUp, Setup
-from agileml.protocol.messages import (
-    EndOfLife,
-    Install,
-    Push,
-    Read,
-    ReadDone,
-    ReadPart,
-    Reply,
-    Send,
-)
+from agileml.protocol.messages import EndOfLife, Install, Push, Read, ReadDone, ReadPart, Reply, Send
 from tests.agileml.simulated.fabric import Fabric, peer, serial
 from tests.agileml.simulated.two_workers import advance, on_two_actives, start, two_actives
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agileml.protocol.messages import Matrix, Patch, ProtocolError, ShardDelta
+from agileml.node.arrays import Matrix
+from agileml.protocol.messages import Patch, ProtocolError, ShardDelta
 from agileml.server.partition import PartitionState
 
 SHARDS, ROWS = 3, 5

@@ -5,15 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agileml.protocol.commands import SaveModel
-from agileml.protocol.messages import (
-    EndOfLife,
-    Inquiry,
-    Read,
-    ReadPart,
-    Unknown,
-    Update,
-    UpdatePart,
-)
+from agileml.protocol.messages import EndOfLife, Inquiry, Read, ReadPart, Unknown, Update, UpdatePart
 from agileml.server.pending_requests import Asked, Came, HeldBack, Item
 
 ROWS = np.arange(3)

@@ -6,22 +6,11 @@ from collections import deque
 
 import numpy as np
 
+from agileml.model_shape import Shape
+from agileml.node.arrays import Matrix, Rows
 from agileml.protocol.commands import Assign, Route
 from agileml.protocol.events import ClockCompleted, Event, Setup
-from agileml.protocol.messages import (
-    Matrix,
-    Notice,
-    Outgoing,
-    Patch,
-    Peer,
-    Push,
-    Reply,
-    Rows,
-    Save,
-    Send,
-    Snapshot,
-)
-from agileml.server.partition import Shape
+from agileml.protocol.messages import Notice, Outgoing, Patch, Peer, Push, Reply, Save, Send, Snapshot
 from agileml.server.server import Server, ServerCommand
 from agileml.worker.worker import Work, Worker
 

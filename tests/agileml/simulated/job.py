@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from agileml.controller.cluster import Cluster
 from agileml.controller.state_machine import step
+from agileml.node.tier import Tier
 from agileml.protocol.commands import (
     Assign,
     BackUp,
@@ -32,7 +33,6 @@ from agileml.protocol.events import (
     ModelSaved,
     ServerReady,
     Setup,
-    Tier,
     WorkerReady,
 )
 

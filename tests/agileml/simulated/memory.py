@@ -9,7 +9,7 @@ import numpy as np
 from agileml.api import Application
 from agileml.data.sharding import cut_input
 from agileml.data.shards import Input
-from agileml.protocol.messages import Matrix
+from agileml.node.arrays import Matrix
 from tests.agileml.processes.real_jobs import serial
 
 

@@ -20,6 +20,8 @@ import numpy as np
 
 from agileml.controller.cluster import Cluster
 from agileml.controller.links import CLIENT, Controller, Entry, Step, agent, role_name
+from agileml.node.arrays import Matrix
+from agileml.node.tier import Tier
 from agileml.node.transport.reliable_link import Link, Packet
 from agileml.protocol.commands import Assign, DropCheckpoints, SafeToKill, SealCheckpoint
 from agileml.protocol.events import (
@@ -35,10 +37,9 @@ from agileml.protocol.events import (
     ModelSaved,
     ServerReady,
     Setup,
-    Tier,
     WorkerReady,
 )
-from agileml.protocol.messages import Matrix, Outgoing, Peer, Reply, Save, Send, Snapshot
+from agileml.protocol.messages import Outgoing, Peer, Reply, Save, Send, Snapshot
 from agileml.server.server import Server
 from agileml.worker.worker import Worker
 from tests.agileml.simulated.toy import Toy

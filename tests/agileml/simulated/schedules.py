@@ -16,6 +16,9 @@ from msgspec import structs
 from agileml.controller import state_machine
 from agileml.controller.cluster import Commands
 from agileml.controller.links import CLIENT, Step, agent
+from agileml.model_shape import Shape
+from agileml.node.arrays import Matrix
+from agileml.node.tier import Tier
 from agileml.protocol.commands import Failed, Finished, Progressed, RolledBack, StageChanged
 from agileml.protocol.events import (
     CheckpointDue,
@@ -25,11 +28,8 @@ from agileml.protocol.events import (
     Setup,
     Stage,
     StopRequested,
-    Tier,
     WorkerLost,
 )
-from agileml.protocol.messages import Matrix
-from agileml.server.partition import Shape
 from agileml.server.server import Server
 from agileml.worker.worker import Worker
 from tests.agileml.simulated.network import Network

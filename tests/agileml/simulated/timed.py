@@ -21,22 +21,16 @@ from typing import Any, Final
 import numpy as np
 
 from agileml.controller.links import CLIENT, Controller, Entry, agent, role_name
+from agileml.model_shape import Shape
+from agileml.node.arrays import Matrix, Rows
+from agileml.node.tier import Tier
 from agileml.node.transport.reliable_link import Link, Packet
 from agileml.protocol.commands import Assign, Finished, Progressed, RolledBack, StageChanged
-from agileml.protocol.events import (
-    Event,
-    Loaded,
-    MachineJoined,
-    ServerReady,
-    Setup,
-    Tier,
-    WorkerReady,
-)
+from agileml.protocol.events import Event, Loaded, MachineJoined, ServerReady, Setup, WorkerReady
 from agileml.protocol.messages import (
     Answer,
     EndOfLife,
     Install,
-    Matrix,
     Message,
     Notice,
     Outgoing,
@@ -47,14 +41,12 @@ from agileml.protocol.messages import (
     ReadDone,
     Reply,
     Request,
-    Rows,
     Send,
     Transfer,
     Update,
 )
 from agileml.protocol.meters import ServerMeter, WorkerMeter
 from agileml.protocol.telemetry import Upward
-from agileml.server.partition import Shape
 from agileml.server.server import Server
 from agileml.worker.worker import Work, Worker
 

@@ -12,13 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from agileml.protocol.commands import SafeToKill
-from agileml.protocol.events import (
-    EvictionWarned,
-    MachineReleased,
-    Setup,
-    Stage,
-    StageDecided,
-)
+from agileml.protocol.events import EvictionWarned, MachineReleased, Setup, Stage, StageDecided
 from tests.agileml.simulated.timed import Timed, Traffic
 
 MACHINES: Final = 64

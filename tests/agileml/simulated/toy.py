@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from agileml.protocol.messages import Matrix, Patch, Rows
-from agileml.server.partition import Shape
+from agileml.model_shape import Shape
+from agileml.node.arrays import Matrix, Rows
+from agileml.protocol.messages import Patch
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,11 @@ from agileml.apps.planted import planted_ratings, write_ratings
 from agileml.client import TrainingClient
 from agileml.controller.links import CLIENT
 from agileml.job import Job, JobFolder, Timing
+from agileml.node.tier import Tier
 from agileml.node.transport.reliable_link import Link
+from agileml.node.transport.sockets import Listener
 from agileml.protocol.commands import Failed
-from agileml.protocol.endpoints import Listener
-from agileml.protocol.events import MachineJoined, MachineLost, Setup, Tier
+from agileml.protocol.events import MachineJoined, MachineLost, Setup
 from agileml.protocol.wire import Control, decode_packet, encode_packet
 
 TIMING = Timing(repeat_s=0.05, silence_s=0.1, lease_s=0.5, first_word_s=1.0)

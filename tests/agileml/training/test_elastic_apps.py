@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from agileml.apps import planted_classes, planted_topics
-from agileml.controller.stopping import Settling, Stop
-from agileml.job import Job
+from agileml.controller.stopping import Settling
+from agileml.job import Job, Stop
 from agileml.protocol.events import Setup, Stage
 from agileml.protocol.telemetry import ObjectiveAt
 from tests.agileml.processes.real_jobs import QUICK, RunningJob

@@ -8,19 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agileml.api import (
-    ApplicationError,
-    ApplicationFault,
-    Outcome,
-    asked,
-    checked,
-    load_application,
-)
+from agileml.api import ApplicationError, ApplicationFault, Outcome, asked, checked, load_application
 from agileml.data.sharding import cut_input
 from agileml.data.shards import Input
+from agileml.model_shape import Shape
 from agileml.protocol.messages import Patch
 from agileml.protocol.telemetry import ObjectiveReport, Objectives, ShardObjective
-from agileml.server.partition import Shape
 
 MEAN = """
 import numpy as np

@@ -13,8 +13,9 @@ import pytest
 
 from agileml.client import TrainingClient
 from agileml.node.hosts.local import LocalHost
+from agileml.node.tier import Tier
 from agileml.protocol.commands import Failed, Finished, SafeToKill
-from agileml.protocol.events import EvictionWarned, Stage, StopRequested, Tier
+from agileml.protocol.events import EvictionWarned, Stage, StopRequested
 from agileml.protocol.telemetry import MachineGivenUp, ObjectiveAt
 from tests.agileml.processes.real_jobs import PATIENCE_S, QUICK, running_job
 

@@ -16,7 +16,7 @@ from msgspec import structs
 
 from agileml.job import Job
 from agileml.node.hosts.local import Where
-from agileml.protocol.endpoints import end_with_silence
+from agileml.node.transport.sockets import end_with_silence
 from agileml.protocol.events import Setup, Stage
 from tests.agileml.processes.netns import Network, remove_what_crashed_runs_left, unavailable
 from tests.agileml.processes.real_jobs import QUICK, RunningJob

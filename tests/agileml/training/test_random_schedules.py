@@ -39,15 +39,7 @@ from agileml.protocol.events import (
     ServerReady,
     Stage,
 )
-from agileml.protocol.messages import (
-    Answer,
-    Lacking,
-    Missing,
-    Outgoing,
-    Request,
-    Transfer,
-    Unknown,
-)
+from agileml.protocol.messages import Answer, Lacking, Missing, Outgoing, Request, Transfer, Unknown
 from agileml.protocol.telemetry import MachineGivenUp, ObjectiveAt, Upward
 from agileml.server.server import Server
 from agileml.worker.worker import Worker

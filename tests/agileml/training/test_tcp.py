@@ -16,7 +16,7 @@ import zmq
 
 from agileml.job import JobFolder
 from agileml.node.transport.curve_keys import Keys
-from agileml.protocol.endpoints import Listener, bound_to, end_with_silence, make_socket
+from agileml.node.transport.sockets import Listener, bound_to, end_with_silence, make_socket
 from agileml.protocol.events import Stage
 from tests.agileml.processes.real_jobs import running_job
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from agileml.api import Arrays, Columns, Kind, Outcome, Survey
-from agileml.protocol.messages import Matrix, Patch, Rows
-from agileml.server.partition import Shape
+from agileml.model_shape import Shape
+from agileml.node.arrays import Matrix, Rows
+from agileml.protocol.messages import Patch
 
 if TYPE_CHECKING:
     from agileml.data.tables import Table  # which brings DuckDB along

@@ -9,7 +9,7 @@ import numpy as np
 
 from agileml.api import Arrays, Outcome
 from agileml.apps.mlr import LogisticRegression
-from agileml.protocol.messages import Matrix
+from agileml.node.arrays import Matrix
 
 
 @dataclass(frozen=True, slots=True)

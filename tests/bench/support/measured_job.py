@@ -12,8 +12,9 @@ from pathlib import Path
 from agileml.client import TrainingClient
 from agileml.job import Job, JobFolder
 from agileml.node.hosts.local import HERE, LocalHost, Where
+from agileml.node.tier import Tier
 from agileml.protocol.commands import JoinedTraining, Progressed
-from agileml.protocol.events import MachineJoined, Tier
+from agileml.protocol.events import MachineJoined
 from agileml.protocol.telemetry import Upward
 from tests.agileml.processes.played import plays
 

@@ -18,14 +18,7 @@ from typing import Final
 from agileml.protocol.commands import SafeToKill
 from agileml.protocol.events import EvictionWarned, MachineReleased, Setup, Stage
 from tests.agileml.simulated.timed_experiments import elasticity
-from tests.bench.support.machines import (
-    MACHINES,
-    PARTITIONS,
-    PATIENCE_S,
-    Watched,
-    median,
-    spread_job,
-)
+from tests.bench.support.machines import MACHINES, PARTITIONS, PATIENCE_S, Watched, median, spread_job
 
 RELIABLE: Final = 4
 COMPUTE_S: Final = 12.0

@@ -25,9 +25,9 @@ from agileml.data.checkpoint_store import CheckpointError, read_partition
 from agileml.data.sharding import cut_input
 from agileml.data.shards import Input
 from agileml.job import Job, Timing
+from agileml.node.arrays import Matrix
 from agileml.protocol.commands import Checkpointed
 from agileml.protocol.events import Setup
-from agileml.protocol.messages import Matrix
 from tests.agileml.processes.real_jobs import serial
 from tests.bench.support.measured_job import MeasuredJob
 

@@ -20,14 +20,7 @@ from agileml.protocol.commands import StageChanged
 from agileml.protocol.events import Setup, Stage, StageDecided
 from tests.agileml.simulated import timed_experiments
 from tests.agileml.simulated.timed_experiments import RATIOS, shards_for
-from tests.bench.support.machines import (
-    MACHINES,
-    MODEL,
-    PARTITIONS,
-    TOUCHED,
-    median,
-    spread_job,
-)
+from tests.bench.support.machines import MACHINES, MODEL, PARTITIONS, TOUCHED, median, spread_job
 
 COMPUTE_S: Final = 4.0
 """Of a clock that 64 machines share."""

@@ -9,13 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bidbrain.bidding.on_demand_cost import (
-    MachineType,
-    Rental,
-    Workload,
-    cheapest_rental,
-    rent,
-)
+from bidbrain.bidding.on_demand_cost import MachineType, Rental, Workload, cheapest_rental, rent
 from bidbrain.model import Curve, Scaling
 from pricing_data.model.billing import on_demand_micros, settle_on_demand
 from pricing_data.model.market import Market, MarketRules

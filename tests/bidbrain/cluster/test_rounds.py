@@ -11,15 +11,7 @@ from bidbrain.arrays import Floats
 from bidbrain.cluster.policies.baselines import Packing
 from bidbrain.cluster.policies.fairness import LeastAttainedService
 from bidbrain.cluster.policies.problem import Cluster, Jobs, Kinds, ShareProblem, Shares
-from bidbrain.cluster.rounds import (
-    FADE,
-    ROUND_S,
-    Combinations,
-    Placement,
-    Slot,
-    choose,
-    place,
-)
+from bidbrain.cluster.rounds import FADE, ROUND_S, Combinations, Placement, Slot, choose, place
 from tests.bidbrain.cluster.policies.problems import problems
 
 ROUNDS = 400

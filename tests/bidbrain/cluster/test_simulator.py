@@ -13,15 +13,7 @@ from bidbrain.cluster.policies.cost import PerDollar
 from bidbrain.cluster.policies.fairness import LeastAttainedService
 from bidbrain.cluster.policies.ordered import Fifo
 from bidbrain.cluster.policies.problem import Cluster, Kinds, ShareProblem, Shares
-from bidbrain.cluster.simulator import (
-    Setting,
-    Stuck,
-    Trace,
-    completion_s,
-    fairness,
-    late,
-    simulate,
-)
+from bidbrain.cluster.simulator import Setting, Stuck, Trace, completion_s, fairness, late, simulate
 from pricing_data.model.units import HOUR_S
 
 KINDS = Kinds(np.array([[1.0, 4.0], [2.0, 3.0], [1.0, 3.0]]), np.array([1, 1, 2]), np.full((3, 3, 2), 0.9))

@@ -14,14 +14,7 @@ from bidbrain.deadline.baselines import on_demand
 from bidbrain.deadline.benchmark import simulate
 from bidbrain.deadline.feasibility import Promise, least_asked, least_budget, least_deadline_s
 from bidbrain.deadline.model import Job
-from pricing_data.model.units import (
-    HOUR_S,
-    Seconds,
-    Usd,
-    UsdPerHour,
-    format_micros,
-    parse_duration,
-)
+from pricing_data.model.units import HOUR_S, Seconds, Usd, UsdPerHour, format_micros, parse_duration
 from tests.bidbrain.deadline.build import TICK_S, job, jobs
 
 

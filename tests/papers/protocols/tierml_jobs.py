@@ -19,16 +19,7 @@ import numpy.typing as npt
 
 from bidbrain.strategies.mttf import HORIZON_S
 from bidbrain.strategies.tierml import worth_a_move
-from tests.papers.protocols.fleets import (
-    HOUR,
-    NEVER,
-    NOWHERE,
-    ON_DEMAND,
-    Fleets,
-    Ints,
-    never,
-    nowhere,
-)
+from tests.papers.protocols.fleets import HOUR, NEVER, NOWHERE, ON_DEMAND, Fleets, Ints, never, nowhere
 from tests.papers.protocols.market_classes import MINUTE_S, Flags, Floats, Tables, first_from
 
 

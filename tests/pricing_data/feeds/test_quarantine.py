@@ -14,16 +14,7 @@ from pricing_data.feeds.fetch import FetchReport, fetch
 from pricing_data.formats.quality import Flaw
 from pricing_data.store.store import PriceStore
 from tests.fakes.servers import FakeServer
-from tests.pricing_data.feeds.populated import (
-    Naps,
-    azure,
-    azure_feed,
-    gcp,
-    gcp_feed,
-    item,
-    retail_feed,
-    sku,
-)
+from tests.pricing_data.feeds.populated import Naps, azure, azure_feed, gcp, gcp_feed, item, retail_feed, sku
 
 
 @dataclass(frozen=True, slots=True)

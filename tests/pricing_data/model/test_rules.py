@@ -7,15 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pricing_data.model.market import Refund
-from pricing_data.model.rules import (
-    AWS,
-    AWS_2016,
-    AZURE,
-    GCP,
-    GCP_PREEMPTIBLE,
-    RULES,
-    default_rules,
-)
+from pricing_data.model.rules import AWS, AWS_2016, AZURE, GCP, GCP_PREEMPTIBLE, RULES, default_rules
 from pricing_data.model.units import parse_instant
 
 

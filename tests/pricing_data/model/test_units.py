@@ -9,14 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pricing_data.model import rules, units
-from pricing_data.model.units import (
-    Instant,
-    MicroUsd,
-    format_instant,
-    format_micros,
-    later,
-    micros,
-)
+from pricing_data.model.units import Instant, MicroUsd, format_instant, format_micros, later, micros
 
 _INSTANTS = st.integers(min_value=0, max_value=4_000_000_000).map(Instant)
 

@@ -17,13 +17,7 @@ from pricing_data.model.units import HOUR_S, Instant, Seconds, parse_instant
 from spotctl.backtest.prepare import BacktestOptions, Prepared, prepare
 from spotctl.backtest.result import run_backtest
 from spotctl.backtest.strategies import row, within
-from spotctl.backtest.with_deadline import (
-    MOST_STARTS,
-    crossings,
-    run_job,
-    run_kept,
-    starts_of,
-)
+from spotctl.backtest.with_deadline import MOST_STARTS, crossings, run_job, run_kept, starts_of
 from spotctl.cli.app import app
 from spotctl.control import entries as e
 from spotctl.control.billing import bills

@@ -12,13 +12,7 @@ from typer.testing import CliRunner
 
 from pricing_data.model.market import MarketRules
 from pricing_data.model.rules import AWS, AWS_2016, GCP, together
-from pricing_data.model.units import (
-    Instant,
-    MicroUsd,
-    Seconds,
-    format_instant,
-    parse_instant,
-)
+from pricing_data.model.units import Instant, MicroUsd, Seconds, format_instant, parse_instant
 from spotctl.cli.app import app
 from spotctl.control.run_spec import Stop
 from spotctl.errors import UsageError

@@ -10,14 +10,7 @@ import pytest
 
 from bidbrain.eviction.selector import Chosen
 from pricing_data.formats.availability import read_grid
-from pricing_data.formats.batches import (
-    Lifetime,
-    LifetimeBatch,
-    Probe,
-    ProbeBatch,
-    Rate,
-    RateBatch,
-)
+from pricing_data.formats.batches import Lifetime, LifetimeBatch, Probe, ProbeBatch, Rate, RateBatch
 from pricing_data.model.market import Market, PriceHistory
 from pricing_data.model.rules import AWS
 from pricing_data.model.units import HOUR_S, Instant, parse_instant

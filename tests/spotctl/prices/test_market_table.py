@@ -8,15 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pricing_data.formats.batches import (
-    Batch,
-    ListPrice,
-    OnDemandBatch,
-    Rate,
-    RateBatch,
-    TypeBatch,
-    TypeRow,
-)
+from pricing_data.formats.batches import Batch, ListPrice, OnDemandBatch, Rate, RateBatch, TypeBatch, TypeRow
 from pricing_data.formats.layouts import Semantics
 from pricing_data.model.market import InstanceType, Market, Series
 from pricing_data.model.rules import AWS, AWS_2016

@@ -13,8 +13,8 @@ import pytest
 from agileml.data.model_files import partition_file
 from agileml.data.shards import CutInput
 from agileml.job import Job, JobFolder
+from agileml.model_shape import Shape
 from agileml.protocol.events import Setup
-from agileml.server.partition import Shape
 from spotctl.errors import UsageError
 from spotctl.records.outputs import NotKept, check_output, keep_model
 

@@ -21,7 +21,7 @@ from agileml.node.programs.job_folder import CommandFolder, Description
 from agileml.node.programs.jsonl_log import Inbox, Outbox
 from agileml.node.programs.local_host import DiskHost
 from agileml.node.programs.machine_agent import Agent
-from agileml.protocol.events import Tier
+from agileml.node.tier import Tier
 
 LIMIT_S = 60.0
 SPEED = 600.0

@@ -9,20 +9,8 @@ import pytest
 from hypothesis import given, settings
 
 from bidbrain.cluster.policies.base import Infeasible
-from bidbrain.cluster.policies.cost import (
-    MakespanWithin,
-    PerDollar,
-    PerJob,
-    Total,
-    deadline_speed,
-)
-from bidbrain.cluster.policies.problem import (
-    Cluster,
-    InvalidProblem,
-    Jobs,
-    Kinds,
-    ShareProblem,
-)
+from bidbrain.cluster.policies.cost import MakespanWithin, PerDollar, PerJob, Total, deadline_speed
+from bidbrain.cluster.policies.problem import Cluster, InvalidProblem, Jobs, Kinds, ShareProblem
 from pricing_data.model.units import HOUR_S
 from tests.bidbrain.cluster.policies.problems import check, problems
 

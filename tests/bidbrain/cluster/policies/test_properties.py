@@ -21,19 +21,8 @@ from bidbrain.cluster.policies.base import (
     runnable,
 )
 from bidbrain.cluster.policies.baselines import Agnostic, AlloX, Isolated, Packing
-from bidbrain.cluster.policies.cost import (
-    MakespanWithin,
-    MaxThroughput,
-    PerDollar,
-    PerJob,
-    Total,
-)
-from bidbrain.cluster.policies.fairness import (
-    FinishTimeFairness,
-    LeastAttainedService,
-    Makespan,
-    fair_part,
-)
+from bidbrain.cluster.policies.cost import MakespanWithin, MaxThroughput, PerDollar, PerJob, Total
+from bidbrain.cluster.policies.fairness import FinishTimeFairness, LeastAttainedService, Makespan, fair_part
 from bidbrain.cluster.policies.ordered import Fifo, ShortestJobFirst, fastest
 from bidbrain.cluster.policies.problem import Kinds, ShareProblem
 from bidbrain.cluster.policies.water_filling import Hierarchical, Inside, WaterFilling

@@ -17,11 +17,7 @@ import pytest
 
 from bidbrain.cluster.policies.base import Policy
 from bidbrain.cluster.policies.cost import MaxThroughput, PerDollar, Total
-from bidbrain.cluster.policies.fairness import (
-    FinishTimeFairness,
-    LeastAttainedService,
-    Makespan,
-)
+from bidbrain.cluster.policies.fairness import FinishTimeFairness, LeastAttainedService, Makespan
 from bidbrain.cluster.policies.problem import ShareProblem
 from bidbrain.cluster.policies.water_filling import Hierarchical, Inside, WaterFilling
 from tests.bidbrain.cluster.policies.reference import Case, read

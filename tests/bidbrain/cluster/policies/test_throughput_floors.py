@@ -20,12 +20,7 @@ from bidbrain.cluster.policies.base import (
     runnable,
 )
 from bidbrain.cluster.policies.bisection import top
-from bidbrain.cluster.policies.cost import (
-    MakespanWithin,
-    PerDollar,
-    deadline_speed,
-    possible,
-)
+from bidbrain.cluster.policies.cost import MakespanWithin, PerDollar, deadline_speed, possible
 from bidbrain.cluster.policies.fairness import FinishTimeFairness, Makespan
 from bidbrain.cluster.policies.job_weights import most_worth
 from bidbrain.cluster.policies.problem import Cluster, Jobs, Kinds, ShareProblem

@@ -10,13 +10,7 @@ from hypothesis import given, settings
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 from bidbrain.arrays import Flags, Floats
-from bidbrain.cluster.policies.base import (
-    Floors,
-    Maximize,
-    Policy,
-    TotalThroughput,
-    runnable,
-)
+from bidbrain.cluster.policies.base import Floors, Maximize, Policy, TotalThroughput, runnable
 from bidbrain.cluster.policies.problem import Cluster, Jobs, Kinds, ShareProblem
 from bidbrain.cluster.policies.water_filling import Hierarchical, Inside, WaterFilling
 from tests.bidbrain.cluster.policies.problems import levels, problems

@@ -1,0 +1,26 @@
+"""The size of a model, and which of its rows a partition has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from agileml.node.arrays import Rows
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The whole model: a float32 matrix."""
+
+    rows: int
+    columns: int
+
+
+def rows_of(shape: Shape, partition: int, partitions: int) -> Rows:
+    """The global rows of a partition, in local order: r with r % N == partition.
+
+    >>> rows_of(Shape(7, 2), 1, 3)
+    array([1, 4])
+    """
+    return np.arange(partition, shape.rows, partitions, dtype=np.int64)

@@ -1,0 +1,11 @@
+"""The forms in which a report or a price history can be written."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class ReportFormat(StrEnum):
+    TABLE = "table"
+    CSV = "csv"
+    JSON = "json"
