@@ -17,6 +17,7 @@ from pricing_data.model.units import Instant
 from spotctl.cli.commands import options
 from spotctl.cli.commands.advise import Cloud
 from spotctl.cli.format import output as screen
+from spotctl.cli.format.report_format import ReportFormat
 from spotctl.errors import Interrupted, UsageError
 
 if TYPE_CHECKING:
@@ -207,8 +208,8 @@ def history(
     begin: FromOption = None,
     end: ToOption = None,
     form: Annotated[
-        options.ReportFormat, typer.Option("--format", help="How to write to standard output.")
-    ] = options.ReportFormat.TABLE,
+        ReportFormat, typer.Option("--format", help="How to write to standard output.")
+    ] = ReportFormat.TABLE,
     as_json: options.JsonOption = False,
 ) -> None:
     """Show every price of one market.
@@ -222,9 +223,9 @@ def history(
     with _opened() as store:
         quote = only(quotes(store), market)
         steps = between(store.series(quote.market), first, last)
-    form = options.ReportFormat.JSON if as_json else form
+    form = ReportFormat.JSON if as_json else form
     screen.note(*quoteview.origin(quote, _now()))
-    screen.show(quoteview.history(quote, steps)) if form is options.ReportFormat.TABLE else screen.data(
+    screen.show(quoteview.history(quote, steps)) if form is ReportFormat.TABLE else screen.data(
         quoteview.history_text(quote, steps, form, _now())
     )
 
