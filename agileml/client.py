@@ -16,7 +16,7 @@ import zmq
 from agileml.controller.links import CLIENT
 from agileml.data.checkpoint_store import CheckpointError, newest
 from agileml.job import JobFolder
-from agileml.node.liveness import Listening
+from agileml.node.liveness import SilenceTimer
 from agileml.node.tier import Tier
 from agileml.node.transport.reliable_link import Link
 from agileml.protocol.commands import Failed, Finished
@@ -30,7 +30,7 @@ _CONTROLLER: Final = "the elasticity controller"
 
 class TrainingClient:
     """``told``: how many events earlier clients of this job had told; those not confirmed then have to be
-    told again by a client that starts before them. ``heard``: how many messages they had dealt with.
+    told again by a client that starts before them. ``mark_heard``: how many messages they had dealt with.
 
     So a client that keeps a ledger starts with ``told=0`` and tells its recorded events again, or with the
     number of events it knows to be confirmed (``confirmed``); and with the number of messages it recorded.
@@ -44,7 +44,7 @@ class TrainingClient:
         self._timing = self._folder.job().timing
         self._awaited = False
         self._caught: list[Upward] = []
-        self._listening = Listening(time.monotonic(), 2 * self._timing.repeat_s)
+        self._listening = SilenceTimer(time.monotonic(), 2 * self._timing.repeat_s)
         self._context = zmq.Context(1)
         self._control = ControlEnd(
             self._context, self._folder, CLIENT, self._timing.repeat_s, Link(told, heard)
@@ -58,15 +58,15 @@ class TrainingClient:
                 self._bereft = not self._ended
             if isinstance(event, MachineJoined) and event.tier is Tier.RELIABLE and not self._awaited:
                 self._awaited = True
-                self._listening.heard(_CONTROLLER, self._timing.first_word_s)
-            self._control.tell(event)
+                self._listening.mark_heard(_CONTROLLER, self._timing.first_word_s)
+            self._control.queue_message(event)
         self._control.flush()
-        return self._control.link.sent
+        return self._control.link.last_sent
 
     @property
     def confirmed(self) -> int:
         """The number of events that are in the controller's journal."""
-        return self._control.link.sent - len(self._control.link.unconfirmed)
+        return self._control.link.last_sent - len(self._control.link.unconfirmed_payloads)
 
     @property
     def hanging(self) -> str | None:
@@ -95,7 +95,7 @@ class TrainingClient:
             left_ms = int(1000 * (until - time.monotonic()))
             self._control.socket.poll(max(0, min(left_ms, self._control.wait_ms())))
             awake_at = time.monotonic()
-            self._listening.awake(awake_at)
+            self._listening.wake_up(awake_at)
             said = self._hear(awake_at) or self._last_words() or self._obituary()
             self._ended = self._ended or any(isinstance(word, Finished | Failed) for word in said)
             if said or left_ms <= 0:
@@ -111,17 +111,17 @@ class TrainingClient:
             self._control.flush()
             self._control.socket.poll(self._control.wait_ms())
             awake_at = time.monotonic()
-            self._listening.awake(awake_at)
+            self._listening.wake_up(awake_at)
             said = self._hear(awake_at) or self._last_words()
             self._caught += said
             self._ended = any(isinstance(word, Finished | Failed) for word in said)
-            if self._control.heard_at >= awake_at and not self._control.link.lacks:
+            if self._control.heard_at >= awake_at and not self._control.link.has_gap:
                 return
 
     def _hear(self, awake_at: float) -> list[Upward]:
         said = [message for message in self._control.receive() if isinstance(message, Upward)]
         if self._control.heard_at >= awake_at:
-            self._listening.heard(_CONTROLLER)
+            self._listening.mark_heard(_CONTROLLER)
         return said
 
     def close(self) -> None:
@@ -148,8 +148,8 @@ class TrainingClient:
         if not self._folder.last_words.exists():
             return []
         link, words = self._control.link, json.loads(self._folder.last_words.read_text())
-        missed = [word for word in words if word["number"] > link.received]
+        missed = [word for word in words if word["number"] > link.last_received]
         for word in missed:
-            link.replayed(word["number"])
+            link.mark_replayed(word["number"])
         said = [control_from_json(word["message"]) for word in missed]
         return [message for message in said if isinstance(message, Upward)]

@@ -37,8 +37,8 @@ from agileml.data.model_files import assemble
 from agileml.data.shards import Input
 from agileml.model_shape import Shape
 from agileml.node.arrays import Matrix
-from agileml.node.object_folder import Place
-from agileml.node.transport.curve_keys import Keys
+from agileml.node.object_folder import ObjectFolder
+from agileml.node.transport.curve_keys import CurveKeys
 from agileml.protocol.events import Setup
 
 _LONGEST_SOCKET_NAME: Final = 107
@@ -150,9 +150,9 @@ class JobFolder:
         """Cut the input ``source`` (see ``tables.Table``) and write what the processes need.
 
         ``resume``: a checkpoint, or a folder of checkpoints whose newest whole one is meant; training goes on
-        after its clock, and with the same input ends as if it had never stopped. ``check`` is called after
-        each batch of the input, and may raise to give up. ``cutter`` cuts the input, or finds it cut; None:
-        it is cut for this job alone. What an attempt that was killed has left is replaced. Raises
+        after its clock, and with the same input ends as if it had never stopped. ``require_valid`` is called
+        after each batch of the input, and may raise to give up. ``cutter`` cuts the input, or finds it cut;
+        None: it is cut for this job alone. What an attempt that was killed has left is replaced. Raises
         ApplicationError, CheckpointError, ValueError for a setup that describes no job, or OSError where
         temporary names are too long for sockets.
         """
@@ -162,7 +162,7 @@ class JobFolder:
         folder._link.unlink(missing_ok=True)
         folder._keys.unlink(missing_ok=True)
         folder._controller_address.unlink(missing_ok=True)
-        job.setup.check()
+        job.setup.require_valid()
         try:
             json.dumps(dict(job.arguments))
         except (TypeError, ValueError) as error:
@@ -179,7 +179,7 @@ class JobFolder:
         timed = job.timing.checkpoint_s > 0
         job = replace(job, setup=with_places(job.setup, resume, shape, timed=timed))
         folder._make_sockets(job)
-        return cls.set_up(folder.path, job, Keys.make() if job.network else None)
+        return cls.set_up(folder.path, job, CurveKeys.make_pair() if job.network else None)
 
     def _with_program(self, job: Job) -> Job:
         place, colon, name = job.application.rpartition(":")
@@ -190,7 +190,7 @@ class JobFolder:
         return replace(job, application=f"{file}{colon}{name}", program=str(self.program))
 
     @classmethod
-    def set_up(cls, path: Path, job: Job, keys: Keys | None) -> JobFolder:
+    def set_up(cls, path: Path, job: Job, keys: CurveKeys | None) -> JobFolder:
         """What the processes need of a job whose input is cut. ``keys``: of a job on a network."""
         folder = cls(path)
         for needed in (folder.controller, folder.path / "machines"):
@@ -270,9 +270,9 @@ class JobFolder:
     def model(self) -> Path:
         return self.path / "model"
 
-    def saved_model(self) -> Place:
+    def saved_model(self) -> ObjectFolder:
         """Where the trained partitions are, once they are; see ``model_files.py``."""
-        return Place(self.job().model_at or self.model)
+        return ObjectFolder(self.job().model_at or self.model)
 
     @property
     def _description(self) -> Path:
@@ -297,9 +297,9 @@ class JobFolder:
         """Every machine that was ever started."""
         return sorted(entry.name for entry in (self.path / "machines").iterdir())
 
-    def keys(self) -> Keys | None:
+    def keys(self) -> CurveKeys | None:
         """Those of a job on a network; None where all its processes share one machine."""
-        return Keys.read(self._keys)
+        return CurveKeys.read(self._keys)
 
     def set_address(self, machine: str, address: str) -> None:
         """Before the machine's agent starts: the address at which others can reach it, without a port."""

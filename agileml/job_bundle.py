@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agileml.job import Job, JobFolder
-from agileml.node.transport.curve_keys import Keys
+from agileml.node.transport.curve_keys import CurveKeys
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class Shipment:
     """``program``: the application's file, where the job names one."""
 
     job: Job
-    keys: Keys
+    keys: CurveKeys
     program: bytes | None
 
     @classmethod

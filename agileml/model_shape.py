@@ -17,7 +17,7 @@ class Shape:
     columns: int
 
 
-def rows_of(shape: Shape, partition: int, partitions: int) -> Rows:
+def partition_rows(shape: Shape, partition: int, partitions: int) -> Rows:
     """The global rows of a partition, in local order: r with r % N == partition.
 
     >>> rows_of(Shape(7, 2), 1, 3)

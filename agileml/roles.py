@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from agileml.job import JobFolder
-from agileml.node.agent.watchdog import Doings, Told, watch
+from agileml.node.agent.watchdog import Activities, StallLog, watch_activities
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _KEPT_BYTES: Final = 2**28
@@ -39,8 +39,8 @@ def main(role: str, folder: str, machine: str, incarnation: str, cores: str) -> 
     timing = job.job().timing
     beat_s, after_s = timing.silence_s / 4, timing.told_after_s
     threading.Thread(target=_live_with_agent, args=[beat_s], daemon=True).start()
-    doings, told = Doings(), Told(job.machine(machine), role)
-    threading.Thread(target=watch, args=[doings, told, after_s / 8, after_s], daemon=True).start()
+    doings, told = Activities(), StallLog(job.machine(machine), role)
+    threading.Thread(target=watch_activities, args=[doings, told, after_s / 8, after_s], daemon=True).start()
     if role == "server":
         from agileml.server.process import ServerProcess
 

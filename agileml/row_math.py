@@ -16,7 +16,7 @@ from agileml.node.arrays import Matrix, Rows
 from agileml.protocol.messages import Patch
 
 
-def span(rows: Rows) -> slice | None:
+def as_slice(rows: Rows) -> slice | None:
     """The slice that consecutive rows are; None where they leave gaps. Empty rows are the empty slice."""
     if not len(rows):
         return slice(0, 0)
@@ -24,13 +24,13 @@ def span(rows: Rows) -> slice | None:
     return slice(first, last + 1) if last - first + 1 == len(rows) else None
 
 
-def index(rows: Rows) -> slice | Rows:
+def fastest_index(rows: Rows) -> slice | Rows:
     """What addresses these rows fastest."""
-    found = span(rows)
+    found = as_slice(rows)
     return rows if found is None else found
 
 
-def union(parts: Sequence[Rows], extent: int) -> Rows:
+def unite_rows(parts: Sequence[Rows], extent: int) -> Rows:
     """All rows below ``extent`` that occur in any part, sorted and unique."""
     if len(parts) == 1:
         return parts[0]
@@ -38,14 +38,14 @@ def union(parts: Sequence[Rows], extent: int) -> Rows:
         return np.arange(extent, dtype=np.int64)
     seen = np.zeros(extent, np.bool_)
     for part in parts:
-        seen[index(part)] = True
+        seen[fastest_index(part)] = True
     return np.flatnonzero(seen)
 
 
-def places(among: Rows, extent: int) -> Rows:
+def place_table(among: Rows, extent: int) -> Rows:
     """For every row below ``extent`` its place in ``among``; -1 where it has none."""
     found = np.full(extent, -1, np.int64)
-    found[index(among)] = np.arange(len(among))
+    found[fastest_index(among)] = np.arange(len(among))
     return found
 
 
@@ -56,27 +56,27 @@ def sum_in_order(deltas: Sequence[Patch], extent: int) -> Patch:
     """
     if len(deltas) == 1:
         return deltas[0]
-    rows = union([delta.rows for delta in deltas], extent)
+    rows = unite_rows([delta.rows for delta in deltas], extent)
     if all(len(delta.rows) == len(rows) for delta in deltas):
         total = deltas[0].values + deltas[1].values
         for delta in deltas[2:]:
             total += delta.values
         return Patch(rows, total)
     total = np.zeros((len(rows), deltas[0].values.shape[1]), np.float32)
-    place = None if len(rows) == extent else places(rows, extent)
+    place = None if len(rows) == extent else place_table(rows, extent)
     for delta in deltas:
-        where = index(delta.rows)
+        where = fastest_index(delta.rows)
         total[where if place is None else place[where]] += delta.values
     return Patch(rows, total)
 
 
-def added(values: Matrix, deltas: Sequence[Patch]) -> Patch:
+def add_in_order(values: Matrix, deltas: Sequence[Patch]) -> Patch:
     """The rows that deltas touch, with ``values`` and all deltas added there in the order given.
 
     Deltas of neighbouring runs, as of shards that have rows of their own, are added each to its part of the
     values in one pass. A new array; ``values`` holds no -0.0, so it is the same to the last bit.
     """
-    runs = neighbours(deltas) if len(deltas) > 1 else None
+    runs = neighbouring_runs(deltas) if len(deltas) > 1 else None
     if runs is not None:
         rows = np.arange(runs[0].start, runs[-1].stop, dtype=np.int64)
         after = np.empty((len(rows), values.shape[1]), np.float32)
@@ -86,13 +86,13 @@ def added(values: Matrix, deltas: Sequence[Patch]) -> Patch:
         return Patch(rows, after)
     total = sum_in_order(deltas, len(values))
     own = total.values if len(deltas) > 1 else None
-    below = values if len(total.rows) == len(values) else values[index(total.rows)]
+    below = values if len(total.rows) == len(values) else values[fastest_index(total.rows)]
     return Patch(total.rows, np.add(below, total.values, out=own))
 
 
-def neighbours(deltas: Sequence[Patch]) -> list[slice] | None:
+def neighbouring_runs(deltas: Sequence[Patch]) -> list[slice] | None:
     """The runs of their rows, in order, where each begins at the end of the last; None elsewhere."""
-    runs = [span(delta.rows) for delta in deltas if len(delta.rows)]
+    runs = [as_slice(delta.rows) for delta in deltas if len(delta.rows)]
     known = sorted((run for run in runs if run is not None), key=lambda run: int(run.start))
     if not 1 < len(known) == len(deltas):
         return None
@@ -100,26 +100,26 @@ def neighbours(deltas: Sequence[Patch]) -> list[slice] | None:
     return known if meet else None
 
 
-def overlay(below: Matrix, rows: Rows, top: Patch, extent: int) -> Matrix:
+def overlay_rows(below: Matrix, rows: Rows, top: Patch, extent: int) -> Matrix:
     """The values of ``rows``, with those of ``top`` where it has the row. ``below`` stays as it is."""
     if len(top.rows) == extent:
-        return top.values if len(rows) == extent else top.values[index(rows)]
-    place = places(rows, extent)[index(top.rows)]
+        return top.values if len(rows) == extent else top.values[fastest_index(rows)]
+    place = place_table(rows, extent)[fastest_index(top.rows)]
     common = place >= 0
     values = below.copy()
     values[place[common]] = top.values[common]
     return values
 
 
-def merge(older: Patch, newer: Patch, extent: int) -> Patch:
+def merge_undo(older: Patch, newer: Patch, extent: int) -> Patch:
     """Rows of both; the older values where both have the row."""
     if len(older.rows) == extent or not len(newer.rows):
         return older
     if not len(older.rows):
         return newer
-    rows = union([older.rows, newer.rows], extent)
+    rows = unite_rows([older.rows, newer.rows], extent)
     values = np.empty((len(rows), older.values.shape[1]), np.float32)
-    place = places(rows, extent)
-    values[place[index(newer.rows)]] = newer.values
-    values[place[index(older.rows)]] = older.values
+    place = place_table(rows, extent)
+    values[place[fastest_index(newer.rows)]] = newer.values
+    values[place[fastest_index(older.rows)]] = older.values
     return Patch(rows, values)

@@ -1,4 +1,4 @@
-"""The decisions: what to buy, keep and release, for one job and for many. Pure: no clock, file or randomness.
+"""Decides what to buy, keep and release, for one job and for many. Pure: no clock, file or randomness.
 
     model        what a decision sees and says
     eviction     how likely a machine is to be evicted, and how soon

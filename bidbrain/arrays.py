@@ -1,4 +1,4 @@
-"""What arrays hold. Their shapes stand beside each of them: "(n, m)", n and m as its module says."""
+"""Names the types of arrays. Docstrings give shapes: "(n, m)", where the module defines n and m."""
 
 from __future__ import annotations
 
@@ -10,4 +10,4 @@ import numpy.typing as npt
 Floats: TypeAlias = npt.NDArray[np.float64]
 Flags: TypeAlias = npt.NDArray[np.bool_]
 Indices: TypeAlias = npt.NDArray[np.int64]
-"""Places in something, or codes of something."""
+"""Positions in another array, or codes of something."""

@@ -7,17 +7,17 @@ import os
 import sys
 
 _CTRL_C = 130
-"""What a shell reports of a program that Ctrl-C ended."""
+"""Exit code that a shell reports for a program that Ctrl-C ended."""
 _THREADS = "OPENBLAS_NUM_THREADS"
 """NumPy's threads: one on each core but the first spins for a tenth of a second, and never has work here."""
 _GARBAGE_AFTER = 50_000
-"""Objects made before Python looks for garbage among the newest. What is loaded stays, and to look through it
-after every 700 of them takes a tenth of a plan's time.
+"""Objects made before Python collects the newest garbage. Loaded modules stay, and looking through them
+after every 700 objects takes a tenth of a plan's time.
 """
 
 
 def main() -> None:
-    """The command line; Ctrl-C while it is still being loaded ends it like any other before a start."""
+    """Runs the command line; Ctrl-C while it is still loading ends it like any other before a start."""
     os.environ.setdefault(_THREADS, "1")
     gc.set_threshold(_GARBAGE_AFTER)
     try:

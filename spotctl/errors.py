@@ -1,11 +1,11 @@
-"""What can go wrong, named by what the caller does next.
+"""Defines the errors, named by what the caller does next.
 
     SpotctlError                1  the job failed, or something below could not be done
     ├── UsageError              2  the command line or a file is wrong; nothing was started
     │   ├── JobFileError        2  the same, with every problem of the file and where it stands
     │   └── JobError            2  a job asks for what prices, machines or the application do not have
-    ├── NothingToDo             3  it was done already, or somebody said no to it
-    ├── AlreadyRunning          8  the job or the queue runs already, and nobody said what to do then
+        ├── NothingToDo             3  it was done already, or the user declined
+        ├── AlreadyRunning          8  the job or the queue runs already, and no option says what to do then
     ├── DeadlineInfeasible      6  a deadline or a budget cannot be met, or was missed
     ├── LedgerError             1  the record of a run cannot be read or written
     ├── Interrupted             7  a person or a signal ended it; the message says what is left
@@ -58,7 +58,7 @@ class Problem:
 
 
 class JobFileError(UsageError):
-    """All problems of one job file, in the order of the file."""
+    """Lists all problems of one job file, in the order of the file."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(sorted(problems, key=lambda problem: (problem.line, problem.column)))
@@ -66,9 +66,10 @@ class JobFileError(UsageError):
 
 
 class JobError(UsageError):
-    """A field of a job that its file alone could not show to be wrong. ``field``: dotted, as a Problem's.
+    """Reports a field of a job that its file alone could not show to be wrong. ``field``: dotted, as a
+    Problem's.
 
-    Whoever knows the file adds where the field stands (``locations.placed``).
+    A caller that knows the file adds where the field stands (``locations.placed``).
     """
 
     def __init__(self, field: str, message: str) -> None:
@@ -78,7 +79,7 @@ class JobError(UsageError):
 
 
 class NothingToDo(SpotctlError):
-    """What was asked for is done already, or somebody said no to it."""
+    """The request is done already, or the user declined it."""
 
     exit_code = 3
 

@@ -1,4 +1,4 @@
-"""Where everything is kept on this machine; in a module of its own, as all layers ask."""
+"""Says where everything is kept on this machine; a module of its own, as all layers ask."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def default_root() -> Path:
-    """$SPOTCTL_HOME, else $XDG_STATE_HOME/spotctl, else ~/.local/state/spotctl."""
+    """Returns $SPOTCTL_HOME, else $XDG_STATE_HOME/spotctl, else ~/.local/state/spotctl."""
     if home := os.environ.get("SPOTCTL_HOME"):
         return Path(home)
     state = os.environ.get("XDG_STATE_HOME")

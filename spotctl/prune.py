@@ -1,7 +1,7 @@
 """Frees what no run needs any more: cut input, and records of runs that ended long ago (decision 40).
 
-Only this module removes records. It never touches a run that may be gone on with, one whose machines are
-still there, or one of a queue that may be; nor outputs and checkpoint stores, which are the user's folders.
+Only this module removes records. It never touches a run that can still be resumed, one whose machines are
+still there, or one of a queue that can be; nor outputs and checkpoint stores, which are the user's folders.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _A_KEEP: Final = "a number of runs of each job, like 10, or a time, like 30d"
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """How much to keep of what is not needed: ``runs`` of each job, or what is younger than ``seconds``."""
+    """Says how much to keep of what is not needed: ``runs`` of each job, or what is younger than ``seconds``."""
 
     runs: int | None = None
     seconds: Seconds | None = None
@@ -50,7 +50,9 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class Freed:
-    """One thing to free. ``what``: "input" or "run"; ``loses``: what goes with it and is nowhere else."""
+    """Describes one thing to free. ``what``: "input" or "run"; ``loses``: what goes with it and is nowhere
+    else.
+    """
 
     what: str
     name: str
@@ -64,7 +66,7 @@ class Freed:
 def find_unneeded(root: Path, keep: Keep | None) -> tuple[list[Freed], list[str]]:
     """Returns what can be freed below ``root``, and what cannot be read and is therefore left.
 
-    ``keep`` None: no record, and every input that no unfinished run uses.
+    ``keep`` None: no records, and every input that no unfinished run uses.
     """
     every = (Runs(root), Runs(root / "replays"))
     unreadable: list[str] = []
@@ -81,7 +83,7 @@ def free(root: Path, found: Iterable[Freed]) -> Iterator[Freed]:
 
 
 def size_of(folder: Path) -> int:
-    """Returns bytes of the files below ``folder``; of those that vanish meanwhile, none."""
+    """Returns bytes of the files below ``folder``; files that vanish meanwhile count nothing."""
     total = 0
     for place, _, names in os.walk(folder):
         for name in names:
@@ -160,7 +162,7 @@ def _old_runs(every: Iterable[Runs], keep: Keep, unreadable: list[str]) -> Itera
 
 
 def _why_old(run: Run, place: int, keep: Keep, queues: dict[str, bool]) -> str:
-    """Why a run need not be kept; "" where it is. ``place``: how many of its job began later."""
+    """Returns why a run need not be kept; "" where it must be. ``place``: how many of its job began later."""
     if keep.runs is not None and place < keep.runs:
         return ""
     ledger = run.ledger()
@@ -173,19 +175,19 @@ def _why_old(run: Run, place: int, keep: Keep, queues: dict[str, bool]) -> str:
         return ""
     if _is_needed(run) or _of_unfinished_queue(run, queues):
         return ""
-    if run.machines.is_dir() and LocalHost(run.training).leftovers():
+    if run.machines.is_dir() and LocalHost(run.training).alive_machines():
         return ""
     return f"ended {_ago(age_s)}"
 
 
 def _ago(seconds: float) -> str:
-    """ "3 days ago"."""
+    """Formats an age, like "3 days ago"."""
     days = int(seconds / _DAY_S)
     return "less than a day ago" if days < 1 else f"{days} day{'s' if days > 1 else ''} ago"
 
 
 def _is_needed(run: Run) -> bool:
-    """Whether it may be gone on with, or somebody works with it now. One that cannot be read may be."""
+    """Tells whether a run can be resumed, or a process works with it now. One that cannot be read may be."""
     if is_held(run.scoring_lock):
         return True
     try:
@@ -213,7 +215,7 @@ def _of_unfinished_queue(run: Run, queues: dict[str, bool]) -> bool:
 
 
 def _loses(run: Run) -> str:
-    """What is nowhere else: a model or a checkpoint that had no other place."""
+    """Returns what would be lost for good: a model or a checkpoint that is stored nowhere else."""
     if (run.folder / "model.npz").exists():
         return "its model, which could not be written to its output"
     if (run.folder / "checkpoints").is_dir():
@@ -222,7 +224,7 @@ def _loses(run: Run) -> str:
 
 
 def _remove_run(run: Run | None) -> bool:
-    """Removes a record, its ledger first, so that nobody finds half of one; with the last one its job."""
+    """Removes a record, its ledger first, so that no process finds half of one; with the last one its job."""
     assert run is not None
     if _is_needed(run):
         return False

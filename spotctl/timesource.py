@@ -1,12 +1,12 @@
-"""What tells the time: the only module of spotctl that reads a clock.
+"""Tells the time: the only module of spotctl that reads a clock.
 
 Nominal time is what the core sees and what is billed. Virtual time jumps. Paced time runs at most at
 ``speed`` times real time and *holds* at the due moment of a real effect that is not done yet (a machine
 that should be training, a machine that should be safe to kill), until it is done or its real floor has
 run out: nominal notice windows are never squeezed below what a real process needs (decision 1).
 
-Real time in which nobody moved it does not count: a process that was stopped, or was busy for longer than
-``LENT_S``, goes on from where it was. Clocks that follow a time source are told how far they may go, and go
+Real time in which nothing moved it does not count: a process that was stopped, or was busy for longer than
+``LENT_S``, goes on from where it was. Clocks that follow a time source learn how far they may go, and go
 no further, so the machines of a job stand still with it (decision 32).
 """
 
@@ -20,23 +20,23 @@ from typing import Protocol
 from pricing_data.model.units import Instant
 
 _SLICE_S = 0.05
-"""Longest real wait before somebody else is looked at again."""
+"""Longest real wait before the other sources of news get their turn."""
 LENT_S = 0.5
-"""Real seconds for which those who follow go on although nobody moves the time; they are made up for."""
+"""Real seconds for which followers go on although nothing moves the time; made up for afterwards."""
 
 
 def wall_clock() -> float:
-    """Seconds since the epoch, as the machine believes; for records, never for decisions."""
+    """Returns seconds since the epoch, as the machine believes; for records, never for decisions."""
     return time.time()
 
 
 def stopwatch() -> float:
-    """Seconds that only ever grow, from no particular moment."""
+    """Returns seconds that only ever grow, from no particular moment."""
     return time.monotonic()
 
 
 def pause(seconds: float) -> None:
-    """Wait for ``seconds`` real seconds."""
+    """Waits for ``seconds`` real seconds."""
     time.sleep(seconds)
 
 
@@ -55,7 +55,7 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Nominal time stood still for an effect, ``real_s`` seconds long."""
+    """Records that nominal time stood still for an effect, ``real_s`` seconds long."""
 
     effect: Effect
     real_s: float
@@ -63,12 +63,13 @@ class Hold:
 
 
 class Follower(Protocol):
-    """A clock of others, which shows nominal time."""
+    """Shows nominal time elsewhere, as in a machine's processes."""
 
     def release(self, nominal: float, real: float, limit: float, *, awaited: bool = False) -> None:
-        """Go on from ``nominal``, which it was at ``real`` (seconds since the epoch), to ``limit`` at most.
+        """Goes on from ``nominal``, which it showed at ``real`` (seconds since the epoch), to ``limit`` at
+        most.
 
-        ``awaited``: time holds until training has done something.
+        ``awaited``: time stands still until training has done something.
         """
         ...
 
@@ -85,28 +86,28 @@ class TimeSource(Protocol):
         poll: Callable[[float], bool],
         unfinished: Callable[[], tuple[Effect, ...]],
     ) -> None:
-        """Move towards ``target`` (None: nothing is scheduled, only the outside can bring news).
+        """Moves towards ``target`` (None: nothing is scheduled, only the outside can bring news).
 
-        ``poll(seconds)`` waits for news from outside and says whether there is any: then ``advance``
+        ``poll(seconds)`` waits for news from outside and returns whether there is any; ``advance`` then
         returns early. ``unfinished`` lists the effects that time may not run past.
         """
         ...
 
     def holds(self) -> tuple[Hold, ...]:
-        """Holds that ended since the last call."""
+        """Returns and forgets the pauses that ended since the last call."""
         ...
 
     def follow(self, follower: Follower) -> None:
-        """Have ``follower`` told how far time may go, from now on."""
+        """Tells ``follower`` how far time may go, from now on."""
         ...
 
     def unfollow(self, follower: Follower) -> None:
-        """Tell it nothing any more. Harmless when repeated."""
+        """Stops telling ``follower``. Harmless when repeated."""
         ...
 
 
 class VirtualTime:
-    """Jumps to the next thing that is scheduled; nothing outside exists."""
+    """Jumps to the next scheduled moment; nothing outside exists."""
 
     def __init__(self, start: Instant) -> None:
         self._now = start
@@ -129,14 +130,14 @@ class VirtualTime:
         return ()
 
     def follow(self, follower: Follower) -> None:
-        """Nothing outside exists that could follow."""
+        """Does nothing: nothing outside exists that could follow."""
 
     def unfollow(self, follower: Follower) -> None:
-        """Nobody does."""
+        """Does nothing: nobody follows."""
 
 
 class PacedTime:
-    """Real time, ``speed`` times as fast, with holds. Starts at nominal ``start``."""
+    """Runs ``speed`` times as fast as real time, with pauses. Starts at nominal ``start``."""
 
     def __init__(self, start: Instant, speed: float) -> None:
         self._now = start
@@ -186,7 +187,7 @@ class PacedTime:
             self._lend(self._now)
 
     def _reach(self, limit: Instant | None) -> bool:
-        """Move to where the clock stands, never past ``limit``; whether ``limit`` is reached."""
+        """Moves to where the clock stands, never past ``limit``; returns whether it reached ``limit``."""
         self._forget_absence()
         nominal, real = self._anchor
         stands = nominal + (time.monotonic() - real) * self._speed
@@ -199,14 +200,14 @@ class PacedTime:
         return False
 
     def _forget_absence(self) -> None:
-        """Real time since the last look counts for as long as time was lent for, and no longer."""
+        """Skips real time since the last look, beyond what was lent."""
         real = time.monotonic()
         absent_s, self._looked = max(0.0, real - self._looked - LENT_S), real
         nominal, since = self._anchor
         self._anchor = (nominal, since + absent_s)
 
     def _lend(self, limit: Instant | None) -> None:
-        """Let those who follow go on, to ``limit`` at most."""
+        """Lets followers go on, to ``limit`` at most."""
         if not self._followers:
             return
         (nominal, since), real = self._anchor, time.monotonic()
@@ -218,7 +219,9 @@ class PacedTime:
             follower.release(nominal, time.time() - (real - since), end, awaited=awaited)
 
     def _hold(self, due: list[Effect]) -> bool:
-        """Whether time has to stand still for one of ``due``; gives up on those whose floor ran out."""
+        """Pauses time for ``due`` effects, and gives up on those whose floor ran out; returns whether it
+        pauses.
+        """
         real = time.monotonic()
         for effect in due:
             since = self._held.setdefault(effect, real)

@@ -1,7 +1,8 @@
-"""The elasticity controller: which machine does what, through joins, warnings and losses.
+"""Decides which machine does what in a training job, through joins, warnings and losses.
 
-Pure but for ``process.py``. Read ``stages.py`` and ``cluster.py``, then ``state_machine.py`` (one function:
-cluster and event in, cluster and commands out). ``placement`` decides who holds partitions and shards,
-``recovery.py`` what a loss costs, ``links.py`` whom the controller talks to, ``journal.py`` how its process
-comes back after a kill. Knows no sockets (``process.py`` alone does), no arrays and no application.
+Pure but for ``process.py``. Read ``stages.py`` and ``cluster.py``, then ``state_machine.py``: one function
+takes the cluster and its events, and returns the cluster and its commands. ``placement`` decides who holds
+partitions and shards. ``recovery.py`` decides what a loss costs, ``links.py`` talks to the other processes,
+and ``journal.py`` brings the controller back after a kill. Only ``process.py`` knows sockets; nothing here
+knows arrays or the application.
 """

@@ -1,19 +1,19 @@
-"""What follows from the state for those who watch: progress, stages, machines free to go, the end."""
+"""Announces what follows from the state: progress, stages, machines free to go, the end."""
 
 from __future__ import annotations
 
 from msgspec.structs import replace
 
-from agileml.controller.cluster import Cluster, Commands, Phase, Result
+from agileml.controller.cluster import ClusterState, Commands, Result, TrainingPhase
 from agileml.controller.stages import PLACEMENTS
 from agileml.protocol.commands import Advance, Progressed, SafeToKill, SaveModel, StageChanged
 
 
-def advance(cluster: Cluster) -> Result:
-    """Move B up to the last clock that every partition is safe at, and report progress.
+def advance_consistent(cluster: ClusterState) -> Result:
+    """Moves B up to the last clock that every partition is safe at, and reports progress.
 
     B stops at the last clock, so that servers keep what undoes later ones: the model is saved at that clock.
-    After a stop was asked for, B stays until that clock is reached: see ``progress.stop_requested``.
+    After a stop was requested, B stays until that clock is reached: see ``progress.stop_requested``.
     """
     everywhere = frozenset.intersection(*(partition.safe for partition in cluster.partitions))
     if cluster.until < cluster.setup.clocks:
@@ -26,15 +26,15 @@ def advance(cluster: Cluster) -> Result:
         )
         holders = {name for p in cluster.partitions for name in (p.owner, p.backup) if name is not None}
         commands = tuple(Advance(name, cluster.generation, clock) for name in sorted(holders))
-    progress = (cluster.completed, cluster.consistent)
+    progress = (cluster.completed_clock, cluster.consistent)
     if progress != cluster.progress:
         commands += (Progressed(*progress),)
     return replace(cluster, progress=progress), commands
 
 
-def announce_stage(cluster: Cluster) -> Result:
-    """The stage is reached when every partition is served where it belongs."""
-    if cluster.reached is cluster.stage or not cluster.settled:
+def announce_stage(cluster: ClusterState) -> Result:
+    """Announces the stage when every partition is served where it belongs."""
+    if cluster.reached is cluster.stage or not cluster.all_served:
         return cluster, ()
     tier = PLACEMENTS[cluster.stage].served_on
     if any(cluster.machines[p.owner or ""].tier is not tier for p in cluster.partitions):
@@ -42,8 +42,8 @@ def announce_stage(cluster: Cluster) -> Result:
     return replace(cluster, reached=cluster.stage), (StageChanged(cluster.stage),)
 
 
-def release(cluster: Cluster) -> Result:
-    """A leaving machine is safe to kill once it owns no input and holds nothing that others need."""
+def release_machines(cluster: ClusterState) -> Result:
+    """Declares a leaving machine safe to kill once it owns no input and holds nothing that others need."""
     free = [
         machine
         for machine in cluster.machines.values()
@@ -55,12 +55,12 @@ def release(cluster: Cluster) -> Result:
     return cluster, tuple(SafeToKill(machine.name) for machine in free)
 
 
-def save(cluster: Cluster) -> Result:
-    """At the last clock, backed up everywhere: the job rests on reliable machines, which write it.
+def save_model(cluster: ClusterState) -> Result:
+    """Ends training when the last clock is backed up everywhere, and has reliable machines write the model.
 
     From here on transient machines hold nothing that matters.
     """
-    if not cluster.settled or min(cluster.completed, cluster.consistent) < cluster.until:
+    if not cluster.all_served or min(cluster.completed_clock, cluster.consistent) < cluster.until:
         return cluster, ()
     resting = tuple(
         replace(p, owner=p.backup or p.owner, backup=None, heir=None, detached=False)
@@ -72,9 +72,9 @@ def save(cluster: Cluster) -> Result:
             keepers.setdefault(partition.owner, []).append(partition.number)
     cluster = replace(
         cluster,
-        phase=Phase.SAVING,
+        phase=TrainingPhase.SAVING,
         partitions=resting,
-        shards=tuple(shard.given_to(None) for shard in cluster.shards),
+        shards=tuple(shard.with_owner(None) for shard in cluster.shards),
         saving=frozenset(keepers),
     )
     return cluster, tuple(

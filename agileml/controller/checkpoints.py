@@ -1,8 +1,8 @@
-"""When consistent states are written to where no machine's death reaches them, and which of them count.
+"""Decides when checkpoints are written, by which machines, and which of them count.
 
-An attempt begins when every partition rests on a reliable machine that knows it at B: each of them writes
-its part as of B, in the background and into a folder of the attempt's own. When all parts are there, one
-machine seals the attempt with a manifest. Only then is it a checkpoint and are those before it dropped, so
+An attempt begins when every partition rests on a reliable machine that knows it at B. Each of these machines
+writes its part as of B, in the background and into a folder of the attempt's own. When all parts are there,
+one machine seals the attempt with a manifest. Only then is it a checkpoint and are earlier ones dropped, so
 one that is half written is never used. An attempt that a writer's death cuts short is simply made again.
 Spec: "consistent states are checkpointed to disk or object storage in the background".
 """
@@ -13,7 +13,7 @@ from collections import defaultdict
 
 from msgspec.structs import replace
 
-from agileml.controller.cluster import Attempt, Cluster, Commands, Result, Stored
+from agileml.controller.cluster import CheckpointAttempt, ClusterState, Commands, NewestCheckpoint, Result
 from agileml.node.tier import Tier
 from agileml.protocol.commands import (
     Checkpointed,
@@ -25,14 +25,14 @@ from agileml.protocol.commands import (
 from agileml.protocol.events import CheckpointDue, CheckpointRefused, CheckpointSealed, CheckpointWritten
 
 
-def due(cluster: Cluster, event: CheckpointDue) -> Result:  # noqa: ARG001 - one signature for all
+def checkpoint_due(cluster: ClusterState, event: CheckpointDue) -> Result:  # noqa: ARG001 - one signature for all
     return replace(cluster, checkpoint_due=bool(cluster.setup.checkpoints)), ()
 
 
-def begin(cluster: Cluster) -> Result:
-    """Have B written down when it is time, and every partition rests on a reliable machine."""
+def begin_attempt(cluster: ClusterState) -> Result:
+    """Has B written down when it is time, and every partition rests on a reliable machine."""
     clock = cluster.consistent
-    if cluster.attempt is not None or not _is_time(cluster, clock) or not cluster.settled:
+    if cluster.attempt is not None or not _is_time(cluster, clock) or not cluster.all_served:
         return cluster, ()
     parts: dict[str, list[int]] = defaultdict(list)
     for partition in cluster.partitions:
@@ -42,7 +42,7 @@ def begin(cluster: Cluster) -> Result:
         parts[holder].append(partition.number)
     number = cluster.attempts + 1
     folder = f"{cluster.setup.checkpoints}/{clock:010}-{number}"
-    attempt = Attempt(number, clock, folder, frozenset(parts))
+    attempt = CheckpointAttempt(number, clock, folder, frozenset(parts))
     commands = tuple(
         WriteCheckpoint(name, number, folder, clock, tuple(numbers))
         for name, numbers in sorted(parts.items())
@@ -51,47 +51,49 @@ def begin(cluster: Cluster) -> Result:
     return begun, commands
 
 
-def _is_time(cluster: Cluster, clock: int) -> bool:
-    """At the last clock the model itself is about to be written."""
+def _is_time(cluster: ClusterState, clock: int) -> bool:
+    """Whether a checkpoint is due. At the last clock the model itself is about to be written."""
     if not cluster.stored.clock < clock < cluster.until:
         return False
     every, again = cluster.setup.checkpoint_clocks, cluster.attempted
     return cluster.checkpoint_due or (every > 0 and clock - again >= every)
 
 
-def seal(cluster: Cluster) -> Result:
-    """Have a reliable machine write the manifest; another one, if that dies before it says it has."""
+def seal_attempt(cluster: ClusterState) -> Result:
+    """Has a reliable machine write the manifest; another one, if that dies before it reports so."""
     attempt = cluster.attempt
-    if attempt is None or attempt.writing or cluster.server(attempt.sealer) is not None:
+    if attempt is None or attempt.writing or cluster.live_server(attempt.sealer) is not None:
         return cluster, ()
-    sealer = next(iter(cluster.servers(Tier.RELIABLE)), None)
+    sealer = next(iter(cluster.assignable_servers(Tier.RELIABLE)), None)
     if sealer is None:
         return cluster, ()
     sealing = replace(cluster, attempt=replace(attempt, sealer=sealer))
     return sealing, (SealCheckpoint(sealer, attempt.number, attempt.folder, attempt.clock),)
 
 
-def written(cluster: Cluster, event: CheckpointWritten) -> Result:
+def part_written(cluster: ClusterState, event: CheckpointWritten) -> Result:
     attempt = cluster.attempt
     if attempt is None or attempt.number != event.attempt:
         return cluster, ()
     return replace(cluster, attempt=replace(attempt, writing=attempt.writing - {event.machine})), ()
 
 
-def sealed(cluster: Cluster, event: CheckpointSealed) -> Result:
-    """The state of clock ``attempt.clock`` is safe from now on, and whatever was kept before may go."""
+def attempt_sealed(cluster: ClusterState, event: CheckpointSealed) -> Result:
+    """Records the new checkpoint: the state of its clock is safe from now on, and earlier ones may go."""
     attempt = cluster.attempt
     if attempt is None or attempt.number != event.attempt:
         return cluster, ()
-    cluster = replace(cluster, stored=Stored(attempt.clock, attempt.folder), attempt=None)
+    cluster = replace(cluster, stored=NewestCheckpoint(attempt.clock, attempt.folder), attempt=None)
     commands: Commands = (Checkpointed(attempt.clock, attempt.folder),)
-    if cluster.server(event.machine) is not None:
+    if cluster.live_server(event.machine) is not None:
         commands += (DropCheckpoints(event.machine, attempt.number, attempt.folder),)
     return cluster, commands
 
 
-def refused(cluster: Cluster, event: CheckpointRefused) -> Result:
-    """Given up until the next one is due: training does not wait for a disk, and people are told."""
+def attempt_refused(cluster: ClusterState, event: CheckpointRefused) -> Result:
+    """Gives the attempt up until the next one is due. Training does not wait for a disk, and the user is
+    told.
+    """
     attempt = cluster.attempt
     if attempt is None or attempt.number != event.attempt:
         return cluster, ()

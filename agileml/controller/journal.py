@@ -1,8 +1,8 @@
-"""What the elasticity controller was told, step by step, and the rules by which it was acted on.
+"""Records step by step what the elasticity controller was told, and the rules by which it acted.
 
-A controller that is started again folds its journal, and so has every message it ever sent under its old
-number. Other rules would make other messages of the same journal, and each peer would take for known what it
-never heard. So the first line says whose rules these are, and no others read on.
+A restarted controller folds its journal, and so has every message it ever sent under its old number. Other
+rules would make other messages of the same journal, and each peer would believe to know what it never heard.
+So the first line identifies the rules, and no others read on.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from agileml.protocol.wire import control_from_json, control_to_json
 
 
 class OtherRules(Exception):
-    """The journal was written by other rules than those that were to read it."""
+    """Raised when a journal was written by other rules than those that were to read it."""
 
 
 CONTROLLER: Final = ("controller", "protocol", "node/tier.py", "node/transport/reliable_link.py")
-"""What the controller is made of, below the package ``agileml``: folders and modules."""
+"""The folders and modules below the package ``agileml`` that decide what the controller does."""
 
 
-def rules_of(package: Path = Path(__file__).parents[1]) -> str:
+def hash_rules(package: Path = Path(__file__).parents[1]) -> str:
     """Returns the SHA-256 of all that decides what follows from events: ``CONTROLLER`` in ``package``.
 
     Any change counts, since nobody can say which one changes no decision.
@@ -38,13 +38,13 @@ def rules_of(package: Path = Path(__file__).parents[1]) -> str:
     return found.hexdigest()
 
 
-class Journal:
-    """Lines of JSON: the rules, and then one a step, durable against the death of its process before anybody
-    acts on it.
+class ControllerJournal:
+    """A file of JSON lines: the rules, and then one line a step, which survives the death of the process
+    before anybody acts on it.
     """
 
     def __init__(self, path: Path, rules: str) -> None:
-        """Raises OtherRules where others than ``rules`` wrote what is there."""
+        """Opens the journal. Raises OtherRules where others than ``rules`` wrote what is there."""
         text = path.read_text() if path.exists() else ""
         whole = text[: text.rfind("\n") + 1]  # a line that was being written was never acted on
         head, *self._lines = whole.splitlines() or [json.dumps({"rules": rules})]
@@ -57,27 +57,27 @@ class Journal:
         self._file = path.open("a")
         self._file.truncate(len(whole.encode()))
         if not whole:
-            self._write(head)
+            self._write_line(head)
 
     def __iter__(self) -> Iterator[tuple[Entry, ...]]:
-        """What was recorded before, step by step."""
+        """Yields what was recorded before, step by step."""
         for line in self._lines:
             yield tuple(
                 Entry(entry["peer"], entry["number"], control_from_json(entry["event"]))
                 for entry in json.loads(line)
             )
 
-    def record(self, entries: Sequence[Entry]) -> None:
-        """What is acted on together."""
+    def record_step(self, entries: Sequence[Entry]) -> None:
+        """Appends the entries that are acted on together."""
         line = [
             {"peer": entry.peer, "number": entry.number, "event": control_to_json(entry.event)}
             for entry in entries
         ]
-        self._write(json.dumps(line))
+        self._write_line(json.dumps(line))
 
     def close(self) -> None:
         self._file.close()
 
-    def _write(self, line: str) -> None:
+    def _write_line(self, line: str) -> None:
         self._file.write(line + "\n")
         self._file.flush()

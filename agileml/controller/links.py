@@ -1,12 +1,12 @@
-"""The elasticity controller with its links, without sockets, files or a clock.
+"""Holds the elasticity controller with its links, without sockets, files or a clock.
 
-What its process writes down before anything else is a list of entries: who told it what, under which number,
-and what was heard together, which is one step. Folding them again gives the same state and every link the
-same messages under the same numbers; each peer then says with its next packet which of them it has. So
-nothing but the entries is ever kept.
+Its process writes down a list of entries before anything else: who told it what, under which number, and what
+was heard together, which is one step. Folding them again gives the same state, and every link the same
+messages under the same numbers. Each peer then says with its next packet which of them it has. So nothing but
+the entries is ever kept.
 
-Rule 1: what ``received`` and ``observed`` return is recorded first, and ``act`` is called second.
-Rule 2: peers are named ``role/machine/incarnation``, ``agent/machine`` and ``client``.
+Rule 1: what ``receive_packet`` and ``observe_event`` return is recorded first, and ``act_on`` is called
+second. Rule 2: peers are named ``role/machine/incarnation``, ``agent/machine`` and ``client``.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from agileml.controller.cluster import Cluster, Commands
+from agileml.controller.cluster import ClusterState, Commands
 from agileml.controller.state_machine import step
-from agileml.controller.stopping import Settling
+from agileml.controller.stopping import ConvergenceCheck
 from agileml.node.transport.reliable_link import Link, Packet
 from agileml.protocol.commands import Assign, Command
 from agileml.protocol.events import (
@@ -34,17 +34,17 @@ from agileml.protocol.telemetry import (
     MachineGivenUp,
     ObjectiveAt,
     ObjectiveReport,
-    Objectives,
+    ObjectiveSums,
     Upward,
 )
 
 CLIENT: Final = "client"
-"""The name of whoever runs the machines."""
+"""The name of the process that runs the machines."""
 SELF: Final = "controller"
 """The name under which the controller's own observations are recorded."""
 
 Word: TypeAlias = Event | Command | ObjectiveReport | ObjectiveAt | MachineGivenUp | EndMachine
-Step: TypeAlias = Callable[[Cluster, Sequence[Event]], tuple[Cluster, Commands]]
+Step: TypeAlias = Callable[[ClusterState, Sequence[Event]], tuple[ClusterState, Commands]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,11 @@ class Entry:
 
 
 class Controller:
-    """``objective(total, count)`` makes an objective of shards' sums; ``settled_within``: ends the job."""
+    """Folds entries into the cluster's state, and queues the commands on links.
+
+    ``objective(total, count)`` makes an objective of the shards' sums. ``settled_within``: the job ends when
+    two successive objectives differ by at most this; None: never.
+    """
 
     def __init__(
         self,
@@ -66,97 +70,97 @@ class Controller:
         settled_within: float | None = None,
         step: Step = step,
     ) -> None:
-        self.cluster = Cluster.start(setup)
+        self.cluster = ClusterState.from_setup(setup)
         self.links: dict[str, Link[Word]] = {}
         self._step = step
-        self._objectives = Objectives(setup.shards, objective)
-        self._settling = Settling(settled_within)
+        self._objectives = ObjectiveSums(setup.shards, objective)
+        self._settling = ConvergenceCheck(settled_within)
         self._incarnations: dict[tuple[str, str], int] = {}
         self._observed = 0
         self._live = True
 
-    def replay(self, heard: Iterable[Sequence[Entry]]) -> None:
-        """What was recorded, step by step. A link that comes of it waits for its peer to say what it has."""
+    def replay_journal(self, heard: Iterable[Sequence[Entry]]) -> None:
+        """Folds the recorded steps. A link that comes of it sends nothing until its peer says what it has."""
         self._live = False
         for entries in heard:
             for entry in entries:
                 if entry.peer == SELF:
                     self._observed = entry.number
                 else:
-                    self.link(entry.peer).replayed(entry.number)
-            self._fold(entries)
+                    self.link_to(entry.peer).mark_replayed(entry.number)
+            self._fold_entries(entries)
         self._live = True
 
-    def received(self, name: str, packet: Packet[Word]) -> tuple[Entry, ...]:
-        """What is new in a packet. The agent of a machine that is gone hears that it is."""
-        link = self.link(name)
+    def receive_packet(self, name: str, packet: Packet[Word]) -> tuple[Entry, ...]:
+        """Returns the new entries in a packet. The agent of a machine that is gone is told to end it."""
+        link = self.link_to(name)
         new = tuple(Entry(name, number, event) for number, event in link.receive(packet))
-        machine = name.removeprefix(agent(""))
-        if machine != name and machine in self.cluster.departed and not link.sent:
+        machine = name.removeprefix(agent_name(""))
+        if machine != name and machine in self.cluster.departed and not link.last_sent:
             link.send(EndMachine(machine))
         return new
 
-    def observed(self, event: Event) -> Entry:
+    def observe_event(self, event: Event) -> Entry:
         self._observed += 1
         return Entry(SELF, self._observed, event)
 
-    def act(self, entries: Sequence[Entry]) -> None:
-        """They are on record together: confirm them, and queue what they call for on the links."""
+    def act_on(self, entries: Sequence[Entry]) -> None:
+        """Confirms entries that are on record together, and queues the commands that they call for."""
         for entry in entries:
             if entry.peer in self.links:
                 self.links[entry.peer].confirm()
-        self._fold(entries)
+        self._fold_entries(entries)
 
-    def link(self, name: str) -> Link[Word]:
+    def link_to(self, name: str) -> Link[Word]:
         known = self.links.get(name)
         if known is None:
             known = self.links[name] = Link(quiet=not self._live)
         return known
 
-    def fresh(self, but: Container[str] = ()) -> Iterator[tuple[str, Packet[Word]]]:
-        """What was not sent yet to anybody ``but`` these."""
+    def fresh_packets(self, but: Container[str] = ()) -> Iterator[tuple[str, Packet[Word]]]:
+        """Yields what was not sent yet to anybody ``but`` these."""
         for name, link in self.links.items():
-            while name not in but and (packet := link.fresh()) is not None:
+            while name not in but and (packet := link.next_fresh()) is not None:
                 yield name, packet
 
-    def agents(self) -> dict[str, Link[Word]]:
-        return {name: link for name, link in self.links.items() if name.startswith(agent(""))}
+    def agent_links(self) -> dict[str, Link[Word]]:
+        return {name: link for name, link in self.links.items() if name.startswith(agent_name(""))}
 
-    def _fold(self, entries: Sequence[Entry]) -> None:
-        events = [event for entry in entries for event in self._events(entry.event)]
+    def _fold_entries(self, entries: Sequence[Entry]) -> None:
+        events = [event for entry in entries for event in self._derive_events(entry.event)]
         if not events:
             return
-        given_up = dict.fromkeys(self._given_up(entries))
+        given_up = dict.fromkeys(self._machines_given_up(entries))
         self.cluster, commands = self._step(self.cluster, events)
-        for machine in () if self.cluster.phase.over else given_up:  # where it is over, all of them go
-            self.link(CLIENT).send(MachineGivenUp(machine))
+        for machine in () if self.cluster.phase.is_over else given_up:  # where it is over, all of them go
+            self.link_to(CLIENT).send(MachineGivenUp(machine))
         for event in events:
-            self._learn(event)
+            self._learn_incarnation(event)
         for command in commands:
-            self.link(self._addressee(command)).send(command)
+            self.link_to(self._find_addressee(command)).send(command)
 
-    def _given_up(self, entries: Iterable[Entry]) -> Iterator[str]:
-        """The machines that are lost by this, and of which the client does not know it."""
+    def _machines_given_up(self, entries: Iterable[Entry]) -> Iterator[str]:
+        """Yields the machines that are lost by these entries without the client's knowledge."""
         for entry in entries:
             match entry.event:
                 case MachineLost(machine) if entry.peer != CLIENT and machine not in self.cluster.departed:
                     yield machine
 
-    def _events(self, word: Word) -> Iterator[Event]:
-        """The word, or what follows from it."""
+    def _derive_events(self, word: Word) -> Iterator[Event]:
+        """Yields the word, or the events that follow from it."""
         if isinstance(word, Event):
             yield word
         elif isinstance(word, ObjectiveReport):
-            known = self._objectives.add(word)
+            known = self._objectives.add_report(word)
             if known is not None:
-                self.link(CLIENT).send(known)
-                if self._settling.settled_with(known.value):
+                self.link_to(CLIENT).send(known)
+                if self._settling.has_converged(known.value):
                     yield StopRequested()
         else:
             raise TypeError(f"{type(word).__name__} is not an event")
 
-    def _learn(self, event: Event) -> None:
-        """Which incarnation of a role is spoken to, and whom not to speak to any more."""
+    def _learn_incarnation(self, event: Event) -> None:
+        """Notes which incarnation of a role to talk to, and closes the links to those that are gone."""
         match event:
             case ServerReady(machine, incarnation) | WorkerReady(machine, incarnation):
                 role = "server" if isinstance(event, ServerReady) else "worker"
@@ -171,14 +175,14 @@ class Controller:
         incarnation = self._incarnations.pop((role, machine), 0)
         self.links.pop(role_name(role, machine, incarnation), None)
 
-    def _addressee(self, command: Command) -> str:
+    def _find_addressee(self, command: Command) -> str:
         if isinstance(command, Upward):
             return CLIENT
         role = "worker" if isinstance(command, Assign) else "server"
         return role_name(role, command.machine, self._incarnations[role, command.machine])
 
 
-def agent(machine: str) -> str:
+def agent_name(machine: str) -> str:
     return f"agent/{machine}"
 
 

@@ -1,7 +1,7 @@
-"""What the controller keeps about one machine and the two processes on it.
+"""Records what the controller knows about one machine and the two processes on it.
 
-A role's incarnation tells its processes apart: words and deaths of an earlier one come late and say
-nothing about the present one. What a machine holds is written on partitions and shards, not here.
+A role's incarnation tells its processes apart: words and deaths of an earlier one come late and say nothing
+about the present one. What a machine holds is recorded with partitions and shards, not here.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from agileml.node.tier import Tier
 from agileml.protocol.commands import Assign
 
 
-class Server(Struct, frozen=True):
-    """The process that is up; a machine whose server died has none until the next one is."""
+class ServerRecord(Struct, frozen=True):
+    """The server process that is up. A machine whose server died has none until the next one is up."""
 
     incarnation: int
     endpoint: str
     """Where workers and other servers reach it."""
 
 
-class Worker(Struct, frozen=True):
-    """The process that is up, what it was told to do, and what it said of itself."""
+class WorkerRecord(Struct, frozen=True):
+    """The worker process that is up, its last orders, and what it reported."""
 
     incarnation: int
     orders: Assign | None = None
-    """What it was told last; None before it takes part."""
+    """The last orders sent to it; None before it takes part."""
     drained: bool = False
     loaded: frozenset[int] = frozenset()
-    """The shards that it said it has in memory."""
+    """The shards that it reported to have in memory."""
     full: bool = False
-    """It said that it has no room for the rest."""
+    """It reported that it has no room for the rest."""
 
     @property
     def must_drain(self) -> bool:
@@ -38,33 +38,37 @@ class Worker(Struct, frozen=True):
         return self.orders is not None and not self.drained
 
 
-class Machine(Struct, frozen=True):
-    """From the moment it joined until it is lost or released. ``cores``: of its worker; ``notice_s``: from
-    the warning until it is taken, in seconds, where it is ``leaving``.
+class MachineRecord(Struct, frozen=True):
+    """A machine from the moment it joined until it is lost or released.
+
+    ``cores``: of its worker; ``notice_s``: seconds from the warning until it is taken, where it is
+    ``leaving``.
     """
 
     name: str
     tier: Tier
     cores: int
-    server: Server | None = None
-    worker: Worker | None = None
+    server: ServerRecord | None = None
+    worker: WorkerRecord | None = None
     dead_server: int = -1
-    """The highest incarnation known to be gone: a late word from it or an earlier one is stale."""
+    """The highest incarnation known to be gone. A late word from it, or from an earlier one, is stale."""
     dead_worker: int = -1
     proven: bool = False
     """Both roles were up at some time. A role that restarts does not change the ratio of the stage."""
     member: bool = False
-    """Counts for the stage, and may be given partitions and input; see ``admission``."""
+    """It counts for the stage, and may be given partitions and input; see ``admission``."""
     leaving: bool = False
     notice_s: float = 0.0
     took_part: bool = False
-    """Said to have joined training."""
+    """It was reported to have joined training."""
     safe: bool = False
-    """Said to be safe to kill."""
+    """It was reported to be safe to kill."""
 
     @property
-    def drains(self) -> bool:
-        """A worker that came up on a leaving machine has no orders, and nothing to finish."""
+    def is_draining(self) -> bool:
+        """Whether its worker still has something to finish. One that came up on a leaving machine has no
+        orders.
+        """
         return self.leaving and self.worker is not None and self.worker.must_drain
 
     @property

@@ -1,17 +1,17 @@
-"""Machines and roles that come, are warned and go: what each of these events makes true.
+"""Records machines and roles that come, are warned and go.
 
-These handlers only record facts. Which partitions must then move, be restored or be rolled back is
-read off the state by the rules of ``moves`` and ``recovery``, so an event in the middle of a
-transition needs no case of its own.
+These handlers only record facts. Which partitions must then move, be restored or be rolled back is read off
+the state by the rules of ``placement`` and ``recovery``, so an event in the middle of a transition needs no
+case of its own.
 """
 
 from __future__ import annotations
 
 from msgspec.structs import replace
 
-from agileml.controller.cluster import Cluster, Phase, Result, RoleEvent
-from agileml.controller.machines import Machine, Server, Worker
-from agileml.controller.placement.ownership import Partition, Standing
+from agileml.controller.cluster import ClusterState, Result, RoleEvent, TrainingPhase
+from agileml.controller.machines import MachineRecord, ServerRecord, WorkerRecord
+from agileml.controller.placement.ownership import Partition, PartitionStatus
 from agileml.node.tier import Tier
 from agileml.protocol.events import (
     EvictionWarned,
@@ -26,11 +26,11 @@ from agileml.protocol.events import (
 )
 
 
-def machine_joined(cluster: Cluster, event: MachineJoined) -> Result:
-    """Known from now on. Machine names are unique in a job: one that left does not come back."""
+def machine_joined(cluster: ClusterState, event: MachineJoined) -> Result:
+    """Records a new machine. Machine names are unique in a job: one that left does not come back."""
     if event.machine in cluster.machines or event.machine in cluster.departed:
         return cluster, ()
-    cluster = cluster.with_machine(Machine(event.machine, event.tier, event.cores))
+    cluster = cluster.with_machine(MachineRecord(event.machine, event.tier, event.cores))
     early = tuple(word for word in cluster.strangers if word.machine == event.machine)
     cluster = replace(cluster, strangers=tuple(word for word in cluster.strangers if word not in early))
     for word in early:
@@ -38,8 +38,8 @@ def machine_joined(cluster: Cluster, event: MachineJoined) -> Result:
     return cluster, ()
 
 
-def role_changed(cluster: Cluster, event: RoleEvent) -> Result:
-    """A role came up or died. Words from an incarnation that is known to be gone are stale."""
+def role_changed(cluster: ClusterState, event: RoleEvent) -> Result:
+    """Records that a role came up or died. Words from an incarnation that is known to be gone are stale."""
     if event.machine in cluster.departed:
         return cluster, ()
     machine = cluster.machines.get(event.machine)
@@ -49,56 +49,58 @@ def role_changed(cluster: Cluster, event: RoleEvent) -> Result:
         case ServerReady():
             return _server_ready(cluster, machine, event), ()
         case ServerLost():
-            cluster = _died(cluster, machine.dead_server, event.incarnation)
+            cluster = _count_death(cluster, machine.dead_server, event.incarnation)
             return _server_lost(cluster, machine, event.incarnation), ()
         case WorkerReady():
             return _worker_ready(cluster, machine, event.incarnation), ()
         case WorkerLost():
-            cluster = _died(cluster, machine.dead_worker, event.incarnation)
+            cluster = _count_death(cluster, machine.dead_worker, event.incarnation)
             return _worker_lost(cluster, machine, event.incarnation), ()
 
 
-def _died(cluster: Cluster, known: int, incarnation: int) -> Cluster:
-    """One death more, unless it was ``known``."""
+def _count_death(cluster: ClusterState, known: int, incarnation: int) -> ClusterState:
+    """Counts one death more, unless it was ``known``."""
     return cluster if incarnation <= known else replace(cluster, deaths=cluster.deaths + 1)
 
 
-def _server_ready(cluster: Cluster, machine: Machine, event: ServerReady) -> Cluster:
+def _server_ready(cluster: ClusterState, machine: MachineRecord, event: ServerReady) -> ClusterState:
     known = machine.server.incarnation if machine.server else machine.dead_server
     if event.incarnation <= known:
         return cluster
     cluster = _server_lost(cluster, machine, event.incarnation - 1)
-    machine = replace(cluster.machines[machine.name], server=Server(event.incarnation, event.endpoint))
-    return cluster.with_machine(_proven(machine))
+    machine = replace(cluster.machines[machine.name], server=ServerRecord(event.incarnation, event.endpoint))
+    return cluster.with_machine(_mark_proven(machine))
 
 
-def _server_lost(cluster: Cluster, machine: Machine, incarnation: int) -> Cluster:
-    """Every incarnation up to this one is gone, and what it held."""
+def _server_lost(cluster: ClusterState, machine: MachineRecord, incarnation: int) -> ClusterState:
+    """Records that every incarnation up to this one is gone, with all it held."""
     dead = replace(machine, dead_server=max(machine.dead_server, incarnation))
     if machine.server is None or machine.server.incarnation > incarnation:
         return cluster.with_machine(dead)
-    return state_gone(cluster.with_machine(replace(dead, server=None)), machine.name)
+    return drop_server_state(cluster.with_machine(replace(dead, server=None)), machine.name)
 
 
-def _worker_ready(cluster: Cluster, machine: Machine, incarnation: int) -> Cluster:
+def _worker_ready(cluster: ClusterState, machine: MachineRecord, incarnation: int) -> ClusterState:
     known = machine.worker.incarnation if machine.worker else machine.dead_worker
     if incarnation <= known:
         return cluster
     return cluster.with_machine(
-        _proven(replace(machine, worker=Worker(incarnation), dead_worker=incarnation - 1))
+        _mark_proven(replace(machine, worker=WorkerRecord(incarnation), dead_worker=incarnation - 1))
     )
 
 
-def _worker_lost(cluster: Cluster, machine: Machine, incarnation: int) -> Cluster:
-    """Its shards go to others at the first incomplete clock; what it had delivered stays delivered."""
+def _worker_lost(cluster: ClusterState, machine: MachineRecord, incarnation: int) -> ClusterState:
+    """Records a worker's death. Its shards go to others at the first incomplete clock; what it had delivered
+    stays delivered.
+    """
     dead = replace(machine, dead_worker=max(machine.dead_worker, incarnation))
     if machine.worker and machine.worker.incarnation <= incarnation:
         dead = replace(dead, worker=None)
     return cluster.with_machine(dead)
 
 
-def worker_loaded(cluster: Cluster, event: Loaded) -> Result:
-    """What a worker has in memory may be taken over without a wait."""
+def worker_loaded(cluster: ClusterState, event: Loaded) -> Result:
+    """Records the shards in a worker's memory, which it may take over without a wait."""
     machine = cluster.machines.get(event.machine)
     if machine is None or machine.worker is None or machine.worker.incarnation != event.incarnation:
         return cluster, ()
@@ -106,13 +108,15 @@ def worker_loaded(cluster: Cluster, event: Loaded) -> Result:
     return cluster.with_machine(replace(machine, worker=worker)), ()
 
 
-def _proven(machine: Machine) -> Machine:
+def _mark_proven(machine: MachineRecord) -> MachineRecord:
     up = machine.server is not None and machine.worker is not None
     return replace(machine, proven=machine.proven or up)
 
 
-def machines_warned(cluster: Cluster, event: EvictionWarned) -> Result:
-    """The first warning of a machine counts. Reliable machines are never revoked: theirs mean nothing."""
+def machines_warned(cluster: ClusterState, event: EvictionWarned) -> Result:
+    """Records an eviction warning. Only the first one of a machine counts. Reliable machines are never
+    revoked, so theirs are ignored.
+    """
     for name in event.machines:
         machine = cluster.machines.get(name)
         if machine and machine.tier is Tier.TRANSIENT and not machine.leaving:
@@ -120,42 +124,50 @@ def machines_warned(cluster: Cluster, event: EvictionWarned) -> Result:
     return cluster, ()
 
 
-def machine_gone(cluster: Cluster, event: MachineLost | MachineReleased) -> Result:
-    """Lost and released differ only in what the machine still held, and the state knows that."""
+def machine_left(cluster: ClusterState, event: MachineLost | MachineReleased) -> Result:
+    """Records that a machine is gone. Lost and released differ only in what the machine still held, and the
+    state knows that.
+    """
     if event.machine not in cluster.machines:
         strangers = tuple(word for word in cluster.strangers if word.machine != event.machine)
         return replace(cluster, strangers=strangers, departed=cluster.departed | {event.machine}), ()
-    return state_gone(cluster.without_machine(event.machine), event.machine), ()
+    return drop_server_state(cluster.without_machine(event.machine), event.machine), ()
 
 
 # ---- what a dead server takes with it ------------------------------------------------------------
 
 
-def state_gone(cluster: Cluster, name: str) -> Cluster:
-    """The server of ``name`` is no more, nor any copy it held, nor what it was writing."""
+def drop_server_state(cluster: ClusterState, name: str) -> ClusterState:
+    """Removes the copies that the server of ``name`` held, and what it was writing."""
     attempt = cluster.attempt
     if attempt is not None and name in attempt.writing:
         cluster = replace(cluster, attempt=None, checkpoint_due=True)
     elif attempt is not None and name == attempt.sealer:
         cluster = replace(cluster, attempt=replace(attempt, sealer=None))
-    involved = (partition for partition in cluster.partitions if name in partition.holders)
-    if cluster.phase is Phase.STARTING:  # nothing was learned since: it can be made again
-        return cluster.with_partitions(Partition.absent(p.number, cluster.stored.clock) for p in involved)
-    return cluster.with_partitions(_without(partition, name, cluster.consistent) for partition in involved)
+    involved = (partition for partition in cluster.partitions if name in partition.copy_holders)
+    if cluster.phase is TrainingPhase.STARTING:  # nothing was learned since: it can be made again
+        return cluster.with_partitions(Partition.absent_at(p.number, cluster.stored.clock) for p in involved)
+    return cluster.with_partitions(
+        _without_copy(partition, name, cluster.consistent) for partition in involved
+    )
 
 
-def _without(partition: Partition, name: str, consistent: int) -> Partition:
-    """``partition`` after its copy on ``name`` died. Without its backup no clock but B may be returned to."""
-    heir = partition.heir if partition.heir and partition.heir.machine != name else None
+def _without_copy(partition: Partition, name: str, consistent: int) -> Partition:
+    """Returns ``partition`` after its copy on ``name`` died. Without its backup only B may be returned to."""
+    heir = (
+        partition.incoming_backup
+        if partition.incoming_backup and partition.incoming_backup.machine != name
+        else None
+    )
     backup = partition.backup if partition.backup != name else None
     left = replace(partition, heir=heir, backup=backup)
     if backup is not partition.backup:
         left = replace(left, detached=True, safe=frozenset({consistent}))
     owner_died, source_died = partition.owner == name, partition.source == name
-    if partition.standing is Standing.MOVING and owner_died and not source_died:
-        return replace(left, standing=Standing.FROZEN, owner=None)
+    if partition.standing is PartitionStatus.MOVING and owner_died and not source_died:
+        return replace(left, standing=PartitionStatus.FROZEN, owner=None)
     if owner_died or source_died:
-        # An owner-to-be that lives may have received it already, and is told what to do with that.
+        # The next owner, if alive, may have received it already; recovery tells it what to do with that.
         owner = None if owner_died else partition.owner
-        return replace(left, standing=Standing.LOST, owner=owner, source=None)
+        return replace(left, standing=PartitionStatus.LOST, owner=owner, source=None)
     return left

@@ -1,9 +1,9 @@
-"""Going back to a state that can still be had, when somebody who held partitions died (Harlap 4.2.3).
+"""Rolls training back to a state that still exists, when a holder of partitions died (Harlap 4.2.3).
 
 One rule: the whole cluster takes on a new generation. Words and deltas of the generation before count for
-nothing. While every partition has a copy, that generation starts at B: whatever is served stays where it
-is and undoes what came after B; whatever is not comes from its backup. Where no copy of some partition is
-left, it starts at the newest checkpoint, and all are made again as at the start of the job.
+nothing. While every partition has a copy, that generation starts at B. Served partitions stay where they are
+and undo what came after B; the others come from their backups. Where some partition has no copy left, it
+starts at the newest checkpoint, and all are made again as at the start of the job.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from agileml.controller.cluster import Cluster, Phase, Result
-from agileml.controller.placement.ownership import Partition, Standing
+from agileml.controller.cluster import ClusterState, Result, TrainingPhase
+from agileml.controller.placement.ownership import Partition, PartitionStatus
 from agileml.controller.placement.partition_moves import target_owners
 from agileml.node.tier import Tier
 from agileml.protocol.commands import Command, Failed, Forget, Restore, Rollback, RolledBack
@@ -21,80 +21,84 @@ from agileml.protocol.events import CheckpointUnreadable, Stage
 
 _DEATHS_PER_MACHINE: Final = 20
 _LEAST_PATIENCE: Final = 100
-"""Deaths of processes, all machines together, without one more clock: agents start them again for ever."""
+"""How many processes may die, all machines together, without one more clock: agents would restart them for
+ever.
+"""
 
 
-def give_up(cluster: Cluster) -> Result:
-    """Without a reliable machine nothing that is learned would be safe; before training some may yet come.
+def give_up(cluster: ClusterState) -> Result:
+    """Fails the job where it cannot succeed any more.
 
-    Where processes die over and over and nothing comes of it, as for want of memory, no machine cures that.
+    Without a reliable machine nothing that is learned would be safe; before training begins one may yet come.
+    Where processes die over and over and complete no clock, for want of memory for instance, no machine cures
+    that.
     """
     if cluster.deaths > max(_LEAST_PATIENCE, _DEATHS_PER_MACHINE * len(cluster.machines)):
         further = f"no clock after {cluster.furthest} was completed; the logs of the machines say of what"
-        return failed(cluster, f"its processes died {cluster.deaths} times, and {further}")
-    if not cluster.begun or any(machine.tier is Tier.RELIABLE for machine in cluster.machines.values()):
+        return fail_job(cluster, f"its processes died {cluster.deaths} times, and {further}")
+    if not cluster.has_begun or any(machine.tier is Tier.RELIABLE for machine in cluster.machines.values()):
         return cluster, ()
-    return failed(cluster, "no reliable machine is left")
+    return fail_job(cluster, "no reliable machine is left")
 
 
-def unreadable(cluster: Cluster, event: CheckpointUnreadable) -> Result:
-    """Of a generation before: whoever said so was asked again since."""
+def checkpoint_unreadable(cluster: ClusterState, event: CheckpointUnreadable) -> Result:
+    """Fails the job, unless the report is of an earlier generation: its sender was asked again since."""
     if event.generation < cluster.generation:
         return cluster, ()
-    return failed(cluster, f"{event.machine} cannot read the checkpoint it was to start from: {event.why}")
+    return fail_job(cluster, f"{event.machine} cannot read the checkpoint it was to start from: {event.why}")
 
 
-def failed(cluster: Cluster, why: str) -> Result:
-    return replace(cluster, phase=Phase.FAILED), (Failed(why, cluster.stored.folder),)
+def fail_job(cluster: ClusterState, why: str) -> Result:
+    return replace(cluster, phase=TrainingPhase.FAILED), (Failed(why, cluster.stored.folder),)
 
 
-def recover(cluster: Cluster) -> Result:
-    """Roll back if anything was lost: to B, or to the newest checkpoint if that is all there is."""
-    lost = [partition for partition in cluster.partitions if partition.standing is Standing.LOST]
+def recover_partitions(cluster: ClusterState) -> Result:
+    """Rolls back if anything was lost: to B, or to the newest checkpoint if that is all there is."""
+    lost = [partition for partition in cluster.partitions if partition.standing is PartitionStatus.LOST]
     if not lost:
         return cluster, ()
-    gone = [partition.number for partition in lost if partition.keeper is None]
+    gone = [partition.number for partition in lost if partition.recovery_source is None]
     if not gone:
         return _return_to_b(cluster)
-    if cluster.setup.returns:
+    if cluster.setup.can_start_over:
         return _start_over(cluster)
-    return failed(cluster, f"the last copies of partitions {gone} are gone, and there are no checkpoints")
+    return fail_job(cluster, f"the last copies of partitions {gone} are gone, and there are no checkpoints")
 
 
-def _start_over(cluster: Cluster) -> Result:
-    """Make every partition again as it was at the newest checkpoint, in the layout of a job that starts."""
+def _start_over(cluster: ClusterState) -> Result:
+    """Makes every partition again as it was at the newest checkpoint, in the layout of a job that starts."""
     clock, epoch = cluster.stored.clock, cluster.epoch + 1
     commands: list[Command] = [
         Forget(name, partition.number, epoch)
         for partition in cluster.partitions
-        for name in partition.holders
-        if cluster.server(name)
+        for name in partition.copy_holders
+        if cluster.live_server(name)
     ]
-    commands.append(RolledBack(clock, max(0, cluster.completed - clock), lost=True))
-    absent = [Partition.absent(partition.number, clock) for partition in cluster.partitions]
+    commands.append(RolledBack(clock, max(0, cluster.completed_clock - clock), lost=True))
+    absent = [Partition.absent_at(partition.number, clock) for partition in cluster.partitions]
     cluster = replace(
         cluster.with_partitions(absent),
-        phase=Phase.STARTING,
+        phase=TrainingPhase.STARTING,
         stage=Stage.ONE,
         reached=None,
         turn=True,
         planned=True,
         generation=cluster.generation + 1,
         epoch=epoch,
-        shards=tuple(shard.given_to(None) for shard in cluster.shards),
+        shards=tuple(shard.with_owner(None) for shard in cluster.shards),
         consistent=clock,
         progress=(clock, clock),
         saving=frozenset(),
         attempt=None,
         attempted=clock,
-        until=cluster.until if cluster.until == cluster.setup.clocks else clock + cluster.setup.lag,
+        until=cluster.until if cluster.until == cluster.setup.clocks else clock + cluster.setup.lag_limit,
     )
     return cluster, tuple(commands)
 
 
-def _return_to_b(cluster: Cluster) -> Result:
-    """Also what is on its way then comes from its keeper, at B."""
-    redone = max(0, cluster.completed - cluster.consistent)
+def _return_to_b(cluster: ClusterState) -> Result:
+    """Returns every partition to B. Partitions on their way are sent again, by their recovery source."""
+    redone = max(0, cluster.completed_clock - cluster.consistent)
     clock = cluster.consistent
     targets = target_owners(cluster)
     generation, epoch = cluster.generation + 1, cluster.epoch + 1
@@ -102,50 +106,57 @@ def _return_to_b(cluster: Cluster) -> Result:
     commands: list[Command] = []
     partitions: list[Partition] = []
     for partition, target in zip(cluster.partitions, targets, strict=True):
-        if partition.standing is Standing.SERVED:
-            after, orders = _undo(cluster, partition)
+        if partition.standing is PartitionStatus.SERVED:
+            after, orders = _roll_back(cluster, partition)
         else:
-            after, orders = _restore(cluster, partition, target)
+            after, orders = _restore_partition(cluster, partition, target)
         commands += orders
         partitions.append(replace(after, completed=clock, safe=frozenset({clock})))
     commands.append(RolledBack(clock, redone))
     return cluster.with_partitions(partitions), tuple(commands)
 
 
-def _undo(cluster: Cluster, partition: Partition) -> tuple[Partition, list[Command]]:
-    """Where it is; a copy on its way to an heir is of the past, and another will be sent."""
+def _roll_back(cluster: ClusterState, partition: Partition) -> tuple[Partition, list[Command]]:
+    """Rolls a served partition back in place. A copy on its way to a new backup is outdated, and another will
+    be sent.
+    """
     holders = (name for name in (partition.owner, partition.backup) if name is not None)
     orders: list[Command] = [
         Rollback(name, partition.number, partition.epoch, cluster.generation, cluster.consistent)
         for name in holders
     ]
-    if partition.newcomer is not None:
-        orders.append(Forget(partition.newcomer, partition.number, cluster.epoch))
+    if partition.new_backup is not None:
+        orders.append(Forget(partition.new_backup, partition.number, cluster.epoch))
     return replace(partition, heir=None), orders
 
 
-def _restore(cluster: Cluster, partition: Partition, target: str | None) -> tuple[Partition, list[Command]]:
-    """From its keeper to ``target``; on the keeper itself if that is no backup, or there is no target."""
-    keeper = partition.keeper
+def _restore_partition(
+    cluster: ClusterState, partition: Partition, target: str | None
+) -> tuple[Partition, list[Command]]:
+    """Restores a partition from its recovery source to ``target``.
+
+    It is served on the source itself if that is no backup, or there is no target.
+    """
+    keeper = partition.recovery_source
     if keeper is None:
-        raise cluster.broken(f"nobody can restore {partition}")
+        raise cluster.broken_invariant(f"nobody can restore {partition}")
     if partition.backup is None or target is None:
         target = keeper
     restoring = replace(
         partition,
-        standing=Standing.RESTORING,
+        standing=PartitionStatus.RESTORING,
         owner=target,
         source=keeper,
         epoch=cluster.epoch,
         detached=partition.backup is None and partition.detached,
     )
-    where = cluster.endpoint(target)
+    where = cluster.server_endpoint(target)
     orders: list[Command] = [
         Restore(
             keeper, partition.number, target, where, cluster.epoch, cluster.generation, cluster.consistent
         )
     ]
-    # Whoever still has a copy from the move that is off, or may yet receive one.
-    stale = (name for name in partition.holders if name not in (keeper, target))
-    orders += [Forget(name, partition.number, cluster.epoch) for name in stale if cluster.server(name)]
+    # Machines that still have a copy from the cancelled move, or may yet receive one.
+    stale = (name for name in partition.copy_holders if name not in (keeper, target))
+    orders += [Forget(name, partition.number, cluster.epoch) for name in stale if cluster.live_server(name)]
     return replace(restoring, heir=None), orders

@@ -1,8 +1,8 @@
-"""Which roles run where, and when that changes (Harlap 4.2.2).
+"""Defines which roles run where in each stage, and when the stage changes (Harlap 4.2.2).
 
-The stage depends on how many transient machines there are for each reliable one, or, where it is to be chosen
-automatically (the paper's future work, 6.2.2), on what a clock was measured to cost. This module knows no
-machine by name, no partition and no clock.
+The stage depends on how many transient machines there are for each reliable one. Where it is to be chosen
+automatically (the paper's future work, 6.2.2), it depends on what a clock was measured to cost. This module
+knows no machine by name, no partition and no clock.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from agileml.node.tier import Tier
 from agileml.protocol.events import Setup, Stage
 
 
-class Placement(Struct, frozen=True):
+class StageLayout(Struct, frozen=True):
     """What one stage runs on which tier."""
 
     served_on: Tier
@@ -24,21 +24,21 @@ class Placement(Struct, frozen=True):
     backed_up: bool
     """Whether reliable machines follow as BackupPSs."""
     computing: frozenset[Tier]
-    """Where workers own input; elsewhere they idle with their input loaded."""
+    """Where workers own input. Elsewhere they idle with their input loaded."""
 
 
 PLACEMENTS: Final = {
-    Stage.ONE: Placement(Tier.RELIABLE, False, frozenset({Tier.RELIABLE, Tier.TRANSIENT})),
-    Stage.TWO: Placement(Tier.TRANSIENT, True, frozenset({Tier.RELIABLE, Tier.TRANSIENT})),
-    Stage.THREE: Placement(Tier.TRANSIENT, True, frozenset({Tier.TRANSIENT})),
+    Stage.ONE: StageLayout(Tier.RELIABLE, False, frozenset({Tier.RELIABLE, Tier.TRANSIENT})),
+    Stage.TWO: StageLayout(Tier.TRANSIENT, True, frozenset({Tier.RELIABLE, Tier.TRANSIENT})),
+    Stage.THREE: StageLayout(Tier.TRANSIENT, True, frozenset({Tier.TRANSIENT})),
 }
 
 
 def choose_stage(current: Stage, transient: int, reliable: int, setup: Setup) -> Stage:
-    """The stage for a ratio of ``transient`` to ``reliable`` machines, coming from ``current``.
+    """Returns the stage for a ratio of ``transient`` to ``reliable`` machines, coming from ``current``.
 
-    A threshold is passed upwards as soon as the ratio exceeds it, and downwards only when the ratio is
-    at most ``threshold * (1 - hysteresis)``: a footprint at the border does not flap.
+    A threshold is passed upwards as soon as the ratio exceeds it, and downwards only when the ratio is at
+    most ``threshold * (1 - hysteresis)``: a footprint at the border does not flap.
 
     >>> setup = Setup(partitions=1, shards=1, clocks=1, hysteresis=0.5)
     >>> choose_stage(Stage.ONE, 2, 1, setup), choose_stage(Stage.TWO, 1, 1, setup)
@@ -47,34 +47,36 @@ def choose_stage(current: Stage, transient: int, reliable: int, setup: Setup) ->
     if transient == 0 or reliable == 0:
         return Stage.ONE
     ratio = transient / reliable
-    if _exceeds(ratio, setup.stage3_above, setup.hysteresis, held=current is Stage.THREE):
+    if _exceeds_threshold(ratio, setup.stage3_above, setup.hysteresis, held=current is Stage.THREE):
         return Stage.THREE
-    if _exceeds(ratio, setup.stage2_above, setup.hysteresis, held=current is not Stage.ONE):
+    if _exceeds_threshold(ratio, setup.stage2_above, setup.hysteresis, held=current is not Stage.ONE):
         return Stage.TWO
     return Stage.ONE
 
 
-def _exceeds(ratio: float, threshold: float, hysteresis: float, *, held: bool) -> bool:
+def _exceeds_threshold(ratio: float, threshold: float, hysteresis: float, *, held: bool) -> bool:
     return ratio > (threshold * (1 - hysteresis) if held else threshold)
 
 
 # ---- by measured cost --------------------------------------------------------------------------
 
 WORTH_A_CHANGE: Final = 0.95
-"""A stage must promise clocks this much shorter than the present one's: nothing flaps within the noise."""
+"""A stage must promise clocks this much shorter than the present one's, so that noise causes no changes."""
 
 
-class Load(Struct, frozen=True):
-    """What a clock costs, wherever it runs. Seconds of one machine's link are its bytes over its capacity."""
+class ClockCost(Struct, frozen=True):
+    """What a clock costs, whichever machines compute it. Seconds of one machine's link are bytes over its
+    capacity.
+    """
 
     computing_s: float
     """Core-seconds of all workers together."""
     exchanged_s: float
-    """Seconds of one link that what all workers read and write takes."""
+    """Seconds of one link for all that workers read and write."""
     pushed_s: float
-    """Seconds of one link that what all backups take in takes; 0 before anything was pushed."""
+    """Seconds of one link for all that backups receive; 0 before anything was pushed."""
     straggling: float
-    """Of the time that a reliable machine takes in pushes, the part by which its worker falls behind."""
+    """How far a worker beside a backup falls behind, as a share of the time that its machine receives pushes."""
 
 
 class Footprint(Struct, frozen=True):
@@ -87,17 +89,17 @@ class Footprint(Struct, frozen=True):
     transient_cores: int
 
     @property
-    def whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether every stage could run on it."""
         return min(self.reliable, self.actives, self.reliable_cores, self.transient_cores) > 0
 
 
-def clock_seconds(stage: Stage, load: Load, on: Footprint) -> float:
-    """The length of a clock: its computing, and the busiest links' part of what it sends.
+def clock_seconds(stage: Stage, load: ClockCost, on: Footprint) -> float:
+    """Returns the length of a clock: its computing, and the busiest links' part of what it sends.
 
-    In stage 1 reliable machines' links carry all that is exchanged. In stage 2 the actives' do, but a worker
-    beside a backup falls behind while that takes in pushes. In stage 3 those workers are missing, and
-    nothing can be faster than the backups, which lag by a few clocks at most.
+    In stage 1 reliable machines' links carry all that is exchanged. In stage 2 the ActivePSs' links do, but a
+    worker beside a backup falls behind while that receives pushes. In stage 3 those workers are missing.
+    Nothing can be faster than the backups, which lag by a few clocks at most.
     """
     everybody = load.computing_s / (on.reliable_cores + on.transient_cores)
     pushing_s = load.pushed_s / on.reliable
@@ -112,10 +114,11 @@ def clock_seconds(stage: Stage, load: Load, on: Footprint) -> float:
             return max(alone + load.exchanged_s / on.actives, pushing_s)
 
 
-def cheapest_stage(current: Stage, load: Load, on: Footprint, strayed: Mapping[Stage, float]) -> Stage:
-    """The stage with the shortest clocks, if they are short enough to be ``WORTH_A_CHANGE``.
+def cheapest_stage(current: Stage, load: ClockCost, on: Footprint, strayed: Mapping[Stage, float]) -> Stage:
+    """Returns the stage with the shortest clocks, if they are short enough to be ``WORTH_A_CHANGE``.
 
-    ``strayed``: how many times longer than said here the clocks of a stage were when it was last seen.
+    ``strayed``: how many times longer than predicted here the clocks of a stage were when it was last in
+    place.
 
     >>> load = Load(computing_s=64.0, exchanged_s=32.0, pushed_s=0.0, straggling=0.0)
     >>> cheapest_stage(Stage.ONE, load, Footprint(4, 60, 30, 4, 60), {})

@@ -1,21 +1,21 @@
-"""When a job ends before its last clock: after a while, or when the objective has settled.
+"""Tells when a job ends before its last clock because its objective has converged.
 
-Whether it has settled follows from what workers reported alone, so a restarted controller comes to the
-same answer; how much time is over, only somebody with a clock can say.
+Convergence follows from what workers reported alone, so a restarted controller comes to the same answer. How
+much time has passed is for a caller with a clock to say.
 """
 
 from __future__ import annotations
 
 
-class Settling:
+class ConvergenceCheck:
     """Takes the objective clock by clock."""
 
     def __init__(self, delta: float | None) -> None:
         self._delta = delta
         self._last: float | None = None
 
-    def settled_with(self, value: float) -> bool:
-        """Whether ``value``, the latest, is the one that ends it.
+    def has_converged(self, value: float) -> bool:
+        """Whether ``value``, the latest, ends the job: it differs from the one before by at most ``delta``.
 
         >>> settling = Settling(0.1)
         >>> [settling.settled_with(value) for value in (3.0, 2.0, 1.95)]

@@ -6,7 +6,7 @@ import numpy as np
 
 from agileml.data.trained_model import Trained
 from agileml.node.arrays import Matrix
-from agileml.node.object_folder import Place
+from agileml.node.object_folder import ObjectFolder
 
 
 def partition_file(partition: int) -> str:
@@ -14,11 +14,11 @@ def partition_file(partition: int) -> str:
     return f"partition-{partition:05}.npy"
 
 
-def assemble(place: Place, partitions: int) -> Matrix:
+def assemble(place: ObjectFolder, partitions: int) -> Matrix:
     """The whole model, float32 (rows, columns). Raises OSError where a partition is missing."""
     parts = []
     for partition in range(partitions):
-        with place.reading(partition_file(partition)) as held:
+        with place.open_for_reading(partition_file(partition)) as held:
             parts.append(np.load(held, allow_pickle=False))
     model = np.empty((sum(len(part) for part in parts), parts[0].shape[1]), np.float32)
     for partition, part in enumerate(parts):
@@ -28,4 +28,4 @@ def assemble(place: Place, partitions: int) -> Matrix:
 
 def load_model(trained: Trained) -> Matrix:
     """The model that ``agileml.run`` trained. Raises as ``assemble`` does."""
-    return assemble(Place(trained.model), trained.partitions)
+    return assemble(ObjectFolder(trained.model), trained.partitions)

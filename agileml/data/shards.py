@@ -20,16 +20,16 @@ import numpy as np
 from agileml.api import ApplicationError, Arrays
 from agileml.model_shape import Shape
 from agileml.node.arrays import Rows
-from agileml.node.object_folder import Place
+from agileml.node.object_folder import ObjectFolder
 
 
 class Input:
     """Reads anew whenever it is asked. Raises ApplicationError where ``place`` holds no cut input."""
 
     def __init__(self, place: str | Path) -> None:
-        self._place = Place(place)
+        self._place = ObjectFolder(place)
         try:
-            with self._place.reading("shape.json") as held:
+            with self._place.open_for_reading("shape.json") as held:
                 self.shape = Shape(*json.load(held))
         except FileNotFoundError as error:
             raise ApplicationError(f"{place} holds no cut input (no shape.json)") from error
@@ -39,7 +39,7 @@ class Input:
 
     def rows(self, number: int) -> Rows:
         """The model's rows that the shard reads, sorted and unique."""
-        with self._place.reading(f"rows-{number:05}.npy") as held:
+        with self._place.open_for_reading(f"rows-{number:05}.npy") as held:
             rows: Rows = np.load(held, allow_pickle=False)
         return rows
 
@@ -47,7 +47,7 @@ class Input:
         return self._arrays("index.npz")
 
     def _arrays(self, name: str) -> Arrays:
-        with self._place.reading(name) as held, np.load(held, allow_pickle=False) as arrays:
+        with self._place.open_for_reading(name) as held, np.load(held, allow_pickle=False) as arrays:
             return dict(arrays)
 
 
@@ -55,21 +55,21 @@ class CutInput:
     """Writes what ``Input`` reads; ``finish`` comes last."""
 
     def __init__(self, place: str | Path) -> None:
-        self._place = Place(place)
+        self._place = ObjectFolder(place)
 
     def shard(self, number: int, arrays: Arrays, rows: Rows) -> None:
-        with self._place.writing(f"rows-{number:05}.npy") as out:
+        with self._place.open_for_writing(f"rows-{number:05}.npy") as out:
             np.save(out, rows)
         self._save(f"shard-{number:05}.npz", arrays)
 
     def finish(self, shape: Shape, index: Arrays) -> None:
         self._save("index.npz", index)
-        with self._place.writing("shape.json") as out:
+        with self._place.open_for_writing("shape.json") as out:
             out.write(json.dumps([shape.rows, shape.columns]).encode())
 
     def _save(self, name: str, arrays: Arrays) -> None:
         """As NumPy's ``savez``, which has a use of its own for some names. Raises ValueError for objects."""
-        with self._place.writing(name) as out, ZipFile(out, "w") as archive:
+        with self._place.open_for_writing(name) as out, ZipFile(out, "w") as archive:
             for key, array in arrays.items():
                 with archive.open(f"{key}.npy", "w", force_zip64=True) as member:
                     np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 
-class Place:
+class ObjectFolder:
     """``location``: a local path, or a URL; made when something is first written."""
 
     def __init__(self, location: str | Path) -> None:
@@ -26,7 +26,7 @@ class Place:
         return self.location
 
     @contextmanager
-    def writing(self, name: str) -> Iterator[BinaryIO]:
+    def open_for_writing(self, name: str) -> Iterator[BinaryIO]:
         """The file ``name``, replaced when the block ends well. Raises OSError.
 
         Behind a URL the bytes are gathered in memory: object stores take files whole.
@@ -47,21 +47,21 @@ class Place:
         finally:
             unfinished.unlink(missing_ok=True)
 
-    def check(self) -> None:
+    def check_writable(self) -> None:
         """Raises OSError, or what its file system raises, unless files can be written there.
 
         Leaves nothing: a folder that is not there yet is tried in the first one above it that is.
         """
         probe = f"probe-{secrets.token_hex(4)}"
-        place = self if self._is_url else Place(_first_there(Path(self.location)))
-        with place.writing(probe) as out:
+        place = self if self._is_url else ObjectFolder(_first_existing(Path(self.location)))
+        with place.open_for_writing(probe) as out:
             out.write(b"agileml")
         if self._is_url:
             self._filesystem.rm_file(f"{self._root}/{probe}")
         else:
             (Path(place.location) / probe).unlink()
 
-    def reading(self, name: str) -> BinaryIO:
+    def open_for_reading(self, name: str) -> BinaryIO:
         """Raises FileNotFoundError, or another OSError."""
         if self._is_url:
             return io.BytesIO(self._filesystem.cat_file(f"{self._root}/{name}"))
@@ -72,7 +72,7 @@ class Place:
         return "://" in self.location
 
     @cached_property
-    def _found(self) -> tuple[Any, str]:
+    def _resolved_url(self) -> tuple[Any, str]:
         from fsspec.core import url_to_fs
 
         filesystem, root = url_to_fs(self.location)
@@ -80,13 +80,13 @@ class Place:
 
     @property
     def _filesystem(self) -> Any:
-        return self._found[0]
+        return self._resolved_url[0]
 
     @property
     def _root(self) -> str:
-        return self._found[1]
+        return self._resolved_url[1]
 
 
-def _first_there(path: Path) -> Path:
+def _first_existing(path: Path) -> Path:
     """``path``, or the first of the folders above it that is there."""
     return next(folder for folder in (path, *path.absolute().parents) if folder.exists())

@@ -14,14 +14,14 @@ from typing import Final, Protocol
 import zmq
 
 from agileml.node.transport.array_codec import Buffer
-from agileml.node.transport.curve_keys import Keys
+from agileml.node.transport.curve_keys import CurveKeys
 from agileml.node.transport.reliable_link import Link
-from agileml.node.transport.shared_memory import Lending
+from agileml.node.transport.shared_memory import SharedMemoryLender
 from agileml.node.transport.sockets import Listener, has_message, make_socket, receive_frames, send_frames
 from agileml.protocol.events import ClockCompleted
 from agileml.protocol.messages import Message, Peer, Reply, Send
 from agileml.protocol.telemetry import ObjectiveReport
-from agileml.protocol.wire import Control, decode, decode_packet, encode, encode_packet
+from agileml.protocol.wire import Control, decode_messages, decode_packet, encode_messages, encode_packet
 
 _LOOK_AGAIN_MS: Final = 50
 """For the file in which the controller of a job on a network says where it listens."""
@@ -33,10 +33,10 @@ CONFIRM_WITHIN_S: Final = 0.02
 """For a confirmation that has nothing to go with. Well below the time after which anything is repeated."""
 
 
-class Controller(Protocol):
+class ControllerAddress(Protocol):
     """Where the controller of a job is found: the job's folder (``agileml.job.JobFolder``)."""
 
-    def keys(self) -> Keys | None:
+    def keys(self) -> CurveKeys | None:
         """Returns the keys of a job on a network; None where all processes share one machine."""
 
     def controller_endpoint(self) -> str | None:
@@ -52,7 +52,7 @@ class ControlEnd:
     def __init__(
         self,
         context: zmq.Context[zmq.Socket[bytes]],
-        controller: Controller,
+        controller: ControllerAddress,
         name: str,
         repeat_s: float,
         link: Link[Control] | None = None,
@@ -68,7 +68,7 @@ class ControlEnd:
         self._send_at = math.inf
         """When what is new, or a confirmation, goes at the latest."""
 
-    def tell(self, value: Control) -> None:
+    def queue_message(self, value: Control) -> None:
         self.link.send(value)
         wait_s = _NEWS_EVERY_S if isinstance(value, _CAN_WAIT) else 0.0
         self._send_at = min(self._send_at, self._sent_at + wait_s)
@@ -88,16 +88,16 @@ class ControlEnd:
 
     def flush(self, *, at_once: bool = False) -> None:
         """Send what is new and due, or everything ``at_once``; and what is due for repetition."""
-        if not self._connected and not self._connect():
+        if not self._connected and not self._try_connect():
             return
         now = time.monotonic()
         if now >= self._send_at or (at_once and self._send_at < math.inf):
             self._send_at, self._sent_at = math.inf, now
-            packets = list(iter(self.link.fresh, None)) or [self.link.confirmation()]
+            packets = list(iter(self.link.next_fresh, None)) or [self.link.make_confirmation()]
             for packet in packets:
                 self.socket.send(encode_packet(packet))
         if now >= self._repeat_at:
-            self.socket.send(encode_packet(self.link.again()))
+            self.socket.send(encode_packet(self.link.repeat_in_turn()))
             self._repeat_at = now + self._repeat_s
 
     def wait_ms(self) -> int:
@@ -107,7 +107,7 @@ class ControlEnd:
         due = min(self._repeat_at, self._send_at)
         return max(0, int(1000 * (due - time.monotonic())) + 1)
 
-    def _connect(self) -> bool:
+    def _try_connect(self) -> bool:
         endpoint = self._controller.controller_endpoint()
         if endpoint is not None:
             self.socket.connect(endpoint)
@@ -128,35 +128,35 @@ class DataEnd:
         context: zmq.Context[zmq.Socket[bytes]],
         name: str,
         poller: zmq.Poller,
-        keys: Keys | None,
+        keys: CurveKeys | None,
         listen: str | None = None,
     ) -> None:
         self._context = context
         self._name = name
         self._poller = poller
         self._keys = keys
-        self._lending = Lending() if keys is None and Lending.possible() else None
+        self._lending = SharedMemoryLender() if keys is None and SharedMemoryLender.is_possible() else None
         self._peers: dict[str, zmq.Socket[bytes]] = {}
         self._opened = 0
         self._unsent: dict[Peer | str, list[Message]] = {}
         self._listener = None if listen is None else Listener(context, listen, keys, poller)
         self.endpoint = "" if self._listener is None else self._listener.endpoint
 
-    def put(self, item: Send | Reply) -> None:
+    def queue_message(self, item: Send | Reply) -> None:
         """To be sent with the next ``flush``; what goes to one place goes as one message of several parts."""
         place = item.peer if isinstance(item, Send) else item.to
         self._unsent.setdefault(place, []).append(item.message)
 
     def flush(self) -> None:
         for place, messages in self._unsent.items():
-            frames = encode(messages)
+            frames = encode_messages(messages)
             if self._lending is not None:
                 # What a server sends to another by itself becomes part of a model there.
                 kept = isinstance(place, Peer) and self._listener is not None
                 name = place.endpoint if isinstance(place, Peer) else place
-                frames = self._lending.sent(name, frames, kept=kept)
+                frames = self._lending.lend_frames(name, frames, kept=kept)
             if isinstance(place, Peer):
-                send_frames(self._to(place), frames)
+                send_frames(self._socket_to(place), frames)
             elif self._listener is not None:
                 send_frames(self._listener.socket, [place.encode(), *frames])
         self._unsent.clear()
@@ -167,34 +167,36 @@ class DataEnd:
         Answers to what came together are flushed together.
         """
         for sender, frames in () if self._listener is None else self._listener.receive():
-            yield from ((sender, message) for message in self._messages(sender, frames))
+            yield from ((sender, message) for message in self._decode_messages(sender, frames))
             self.flush()
         for endpoint, socket in tuple(self._peers.items()):
             while has_message(socket):
-                yield from (("", message) for message in self._messages(endpoint, receive_frames(socket)))
+                yield from (
+                    ("", message) for message in self._decode_messages(endpoint, receive_frames(socket))
+                )
                 self.flush()
 
-    def _messages(self, sender: str, frames: Sequence[Buffer]) -> list[Message]:
+    def _decode_messages(self, sender: str, frames: Sequence[Buffer]) -> list[Message]:
         """In the order in which they were put; none where what was lent with them is lost."""
-        found = frames if self._lending is None else self._lending.received(sender, frames)
-        return [] if found is None else decode(found)
+        found = frames if self._lending is None else self._lending.take_frames(sender, frames)
+        return [] if found is None else decode_messages(found)
 
     @property
-    def calls(self) -> bool:
+    def has_server_sockets(self) -> bool:
         """Whether there are sockets to servers."""
         return bool(self._peers)
 
-    def keep_only(self, endpoints: Set[str]) -> None:
+    def close_all_but(self, endpoints: Set[str]) -> None:
         """Close the sockets to servers that are not asked any more."""
         self.flush()
         for endpoint in self._peers.keys() - endpoints:
             if self._lending is not None:
-                self._lending.forget(endpoint)
+                self._lending.drop_peer(endpoint)
             socket = self._peers.pop(endpoint)
             self._poller.unregister(socket)
             socket.close()
 
-    def _to(self, peer: Peer) -> zmq.Socket[bytes]:
+    def _socket_to(self, peer: Peer) -> zmq.Socket[bytes]:
         socket = self._peers.get(peer.endpoint)
         if socket is None:
             # Under a name of its own: a listener drops what comes from a second socket of a name while it

@@ -56,16 +56,16 @@ class Setup(Struct, frozen=True):
     """The most clocks that the backups may lag behind the clock in hand; ``None`` is s + 2."""
 
     @property
-    def lag(self) -> int:
+    def lag_limit(self) -> int:
         """The most clocks that a failure can cost."""
         return self.staleness + 2 if self.backup_lag is None else self.backup_lag
 
     @property
-    def returns(self) -> bool:
+    def can_start_over(self) -> bool:
         """Whether losing the last copy of a partition sends training back rather than ends it."""
         return bool(self.checkpoints or self.resume)
 
-    def check(self) -> None:
+    def require_valid(self) -> None:
         """Raises ValueError where this describes no job."""
         if min(self.partitions, self.shards, self.clocks) < 1 or self.staleness < 0:
             raise ValueError(
@@ -79,8 +79,8 @@ class Setup(Struct, frozen=True):
             raise ValueError(
                 f"checkpoints need a place, and a positive number of clocks between them: {self}"
             )
-        if self.lag < 1:
-            raise ValueError(f"backups lag by at least one clock, not by {self.lag}: {self}")
+        if self.lag_limit < 1:
+            raise ValueError(f"backups lag by at least one clock, not by {self.lag_limit}: {self}")
         if self.automatic and self.link_bytes_per_s <= 0:
             raise ValueError(f"automatic stages need to know what a link carries (link_bytes_per_s): {self}")
 

@@ -26,13 +26,13 @@ REPORT_EVERY_S: Final = 5.0
 """At most: a stage lasts for minutes, and every report is written to the journal."""
 
 
-def _size(patch: Patch) -> int:
+def _patch_bytes(patch: Patch) -> int:
     return patch.rows.nbytes + patch.values.nbytes
 
 
 class ServerMeter:
     """How many clocks of a partition a server completed, and the bytes that it exchanged with workers for
-    them and pushed to backups. ``now``: seconds of the machine's own clock, here and in ``report``.
+    them and pushed to backups. ``now``: seconds of the machine's own clock, here and in ``make_report``.
     """
 
     def __init__(self, machine: str, incarnation: int, now: float) -> None:
@@ -41,20 +41,22 @@ class ServerMeter:
         self._began = now
         self._completions = self._exchanged = self._pushed = 0
 
-    def received(self, message: Message) -> None:
+    def count_received(self, message: Message) -> None:
         if isinstance(message, Update):
-            self._exchanged += sum(_size(delta.patch) for part in message.parts for delta in part.deltas)
+            self._exchanged += sum(
+                _patch_bytes(delta.patch) for part in message.parts for delta in part.deltas
+            )
 
-    def sent(self, item: Outgoing) -> None:
+    def count_sent(self, item: Outgoing) -> None:
         match item:
             case ClockCompleted():
                 self._completions += 1
             case Reply(message=ReadDone(values=values)):
                 self._exchanged += values.nbytes
             case Send(message=Push(patch=patch)):
-                self._pushed += _size(patch)
+                self._pushed += _patch_bytes(patch)
 
-    def report(self, now: float) -> ServerLoad | None:
+    def make_report(self, now: float) -> ServerLoad | None:
         """Since the last report; None too soon after it, or where nothing was completed."""
         if now - self._began < REPORT_EVERY_S or not self._completions:
             return None
@@ -85,15 +87,15 @@ class WorkerMeter:
         self._clocks = self._shards = 0
         self._busy_s = self._clock_s = self._computing_s = 0.0
 
-    def sent(self, item: Outgoing) -> None:
+    def note_request(self, item: Outgoing) -> None:
         if isinstance(item, Send) and isinstance(item.message, Read):
             self._asked[item.message.request] = item.message.clock
 
-    def received(self, answer: Answer, now: float) -> None:
+    def note_answer(self, answer: Answer, now: float) -> None:
         if isinstance(answer, ReadDone) and answer.request in self._asked:
             self._answered_at.setdefault(self._asked[answer.request], now)
 
-    def turned_to(self, clock: int | None, now: float) -> None:
+    def set_clock(self, clock: int | None, now: float) -> None:
         """The clock that the worker has in hand; nothing follows from hearing it again."""
         if clock == self._clock:
             return
@@ -107,11 +109,11 @@ class WorkerMeter:
         self._asked = kept
         self._answered_at = {of: at for of, at in self._answered_at.items() if of in kept.values()}
 
-    def computed(self, shards: int, core_s: float) -> None:
+    def count_computed(self, shards: int, core_s: float) -> None:
         self._shards += shards
         self._computing_s += core_s
 
-    def report(self, now: float) -> WorkerLoad | None:
+    def make_report(self, now: float) -> WorkerLoad | None:
         """Since the last report; None too soon after it, or where no clock was finished."""
         if now - self._began < REPORT_EVERY_S or not self._clocks or not self._shards:
             return None

@@ -77,7 +77,7 @@ Upward: TypeAlias = (
 """What whoever runs the machines is told."""
 
 
-class Objectives:
+class ObjectiveSums:
     """Adds up the shards' parts. A clock is reported once, when all its parts are in.
 
     Best effort: parts die with a worker that had pushed its deltas already. A clock that still lacks some
@@ -91,7 +91,7 @@ class Objectives:
         self._parts: dict[int, dict[int, ShardObjective]] = {}
         self._reported = -1
 
-    def add(self, report: ObjectiveReport) -> ObjectiveAt | None:
+    def add_report(self, report: ObjectiveReport) -> ObjectiveAt | None:
         """What became known. Parts of a clock that is computed again are the same, and add nothing."""
         clock = report.clock - 1
         if clock <= self._reported:

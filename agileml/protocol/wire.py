@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 import numpy as np
 
-from agileml.node.transport.array_codec import Array, Buffer, WireError, from_plain, pack, unpack
+from agileml.node.transport.array_codec import Array, Buffer, WireError, from_plain, pack_value, unpack_value
 from agileml.node.transport.reliable_link import Packet
 from agileml.protocol.commands import Command
 from agileml.protocol.events import Event
@@ -43,26 +43,26 @@ _PAYLOADS: Final[Any] = tuple[int, int, list[tuple[str, msgspec.Raw]]]
 """What a packet confirms, the number of its first payload, and of each its type's name and its fields."""
 
 
-def encode(messages: Sequence[Message]) -> list[Buffer]:
+def encode_messages(messages: Sequence[Message]) -> list[Buffer]:
     """Frames of data messages. The arrays must not change until the frames are sent."""
     arrays: list[Array] = []
-    said = pack([(_NUMBERS[type(message)], message) for message in messages], arrays)
+    said = pack_value([(_NUMBERS[type(message)], message) for message in messages], arrays)
     frames: list[Buffer] = [_HEADER.pack(_MAGIC, _VERSION, _DATA) + said]
     frames += [array.reshape(-1).view(np.uint8).data for array in arrays]
     return frames
 
 
-def decode(frames: Sequence[Buffer]) -> list[Message]:
+def decode_messages(frames: Sequence[Buffer]) -> list[Message]:
     """The messages in these frames, in order; arrays are read-only views of them. Raises WireError."""
-    said = unpack(_open(frames, _DATA), _MESSAGES, _NO_ARRAYS)
+    said = unpack_value(_strip_header(frames, _DATA), _MESSAGES, _NO_ARRAYS)
     arrays = iter(frames[1:])
-    messages: list[Message] = [unpack(fields, _kind(number), arrays) for number, fields in said]
+    messages: list[Message] = [unpack_value(fields, _message_type(number), arrays) for number, fields in said]
     if next(arrays, None) is not None:
         raise WireError("more arrays than the messages have fields for them")
     return messages
 
 
-def _kind(number: int) -> Any:
+def _message_type(number: int) -> Any:
     if not 0 <= number < len(_KINDS):
         raise WireError(f"unknown message {number}")
     return _KINDS[number]
@@ -70,16 +70,20 @@ def _kind(number: int) -> Any:
 
 def encode_packet(packet: Packet[Control]) -> bytes:
     payloads = [(type(payload).__name__, payload) for payload in packet.payloads]
-    return _HEADER.pack(_MAGIC, _VERSION, _PACKET) + pack((packet.confirmed, packet.first, payloads), [])
+    return _HEADER.pack(_MAGIC, _VERSION, _PACKET) + pack_value(
+        (packet.confirmed, packet.first, payloads), []
+    )
 
 
 def decode_packet(frame: Buffer) -> Packet[Control]:
     """Raises WireError."""
-    confirmed, first, payloads = unpack(_open([frame], _PACKET), _PAYLOADS, _NO_ARRAYS)
+    confirmed, first, payloads = unpack_value(_strip_header([frame], _PACKET), _PAYLOADS, _NO_ARRAYS)
     if confirmed < 0 or first < 1:
         raise WireError(f"a packet cannot confirm {confirmed} or start at {first}")
     return Packet(
-        confirmed, first, tuple(unpack(fields, _control(name), _NO_ARRAYS) for name, fields in payloads)
+        confirmed,
+        first,
+        tuple(unpack_value(fields, _control_type(name), _NO_ARRAYS) for name, fields in payloads),
     )
 
 
@@ -92,18 +96,18 @@ def control_from_json(data: object) -> Control:
     """Raises WireError."""
     if not isinstance(data, dict) or not isinstance(data.get("type"), str):
         raise WireError("a control message names its type")
-    value: Control = from_plain(data, _control(data["type"]))
+    value: Control = from_plain(data, _control_type(data["type"]))
     return value
 
 
-def _control(name: str) -> Any:
+def _control_type(name: str) -> Any:
     kind = _CONTROLS.get(name)
     if kind is None:
         raise WireError(f"unknown control message {name!r}")
     return kind
 
 
-def _open(frames: Sequence[Buffer], what: int) -> memoryview:
+def _strip_header(frames: Sequence[Buffer], what: int) -> memoryview:
     if not frames or len(frames[0]) < _HEADER.size:
         raise WireError("too short for a header")
     said = _HEADER.unpack_from(frames[0])

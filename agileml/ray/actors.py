@@ -23,7 +23,7 @@ import ray.util
 from agileml.controller.process import ControllerProcess
 from agileml.job_bundle import Shipment
 from agileml.node.agent.environment import machine_environment
-from agileml.node.agent.supervisor import ROLES, Agent
+from agileml.node.agent.supervisor import ROLES, RoleAgent
 from agileml.ray.cleanup import remove_afterwards
 
 _CONTROLLER: Final = "controller"
@@ -41,7 +41,7 @@ class MachineActor:
         self._folder.machine(machine).mkdir()
         self._folder.set_address(machine, _address())
         self._folder.tell_controller_endpoint(controller)
-        self._agent = Agent(self._folder, machine, cores, ROLES, logs=False)
+        self._agent = RoleAgent(self._folder, machine, cores, ROLES, logs=False)
 
     def ready(self) -> None:
         """Returns once the roles are started."""

@@ -131,7 +131,7 @@ class RayHost:
             self._forget(end.machine)
         return ends
 
-    def alive(self, machine: str) -> bool:
+    def is_alive(self, machine: str) -> bool:
         known = self._machines.get(machine)
         return known is not None and not ray.wait([known.over], timeout=0)[0]
 
@@ -148,8 +148,8 @@ class RayHost:
         if machine in self._machines:
             ray.kill(self._machines[machine].actor, no_restart=True)
 
-    def leftovers(self) -> list[str]:
-        return sorted(machine for machine in self._machines if self.alive(machine))
+    def alive_machines(self) -> list[str]:
+        return sorted(machine for machine in self._machines if self.is_alive(machine))
 
     def kill_all(self) -> None:
         """The controller as well."""

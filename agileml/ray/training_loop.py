@@ -93,7 +93,7 @@ class RayTraining:
     def part(self, patience_s: float = 10.0) -> None:
         """Once all is heard: let the controller know, so that it tells every machine to end in order."""
         until = time.monotonic() + patience_s
-        while self._host.leftovers() and time.monotonic() < until:
+        while self._host.alive_machines() and time.monotonic() < until:
             self._client.poll(_LISTEN_S)
 
     def close(self) -> None:

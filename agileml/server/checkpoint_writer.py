@@ -9,42 +9,42 @@ from typing import TypeAlias
 
 from agileml.data.checkpoint_store import Manifest, drop_before, seal, write_partition
 from agileml.model_shape import Shape
-from agileml.node.agent.watchdog import Doing
+from agileml.node.agent.watchdog import Activity
 from agileml.protocol.commands import DropCheckpoints, SealCheckpoint
 from agileml.protocol.events import CheckpointRefused, CheckpointSealed, CheckpointWritten, Setup
 from agileml.protocol.messages import Snapshot
 
 Task: TypeAlias = Snapshot | SealCheckpoint | DropCheckpoints
-Outcome: TypeAlias = CheckpointWritten | CheckpointSealed | CheckpointRefused
+TaskOutcome: TypeAlias = CheckpointWritten | CheckpointSealed | CheckpointRefused
 
 
 class CheckpointWriter:
     """One task after the other, in the order in which they came."""
 
-    def __init__(self, machine: str, setup: Setup, shape: Shape, at: Doing) -> None:
+    def __init__(self, machine: str, setup: Setup, shape: Shape, at: Activity) -> None:
         """``at``: of its thread; nobody awaits a checkpoint, but none comes after one that never ends."""
         self._at = at
         self._machine = machine
         self._setup = setup
         self._shape = shape
         self._thread = ThreadPoolExecutor(1, "checkpoints")
-        self._under_way: list[Future[Outcome | None]] = []
+        self._under_way: list[Future[TaskOutcome | None]] = []
 
-    def take(self, task: Task) -> None:
-        self._under_way.append(self._thread.submit(self._carry_out, task))
+    def submit_task(self, task: Task) -> None:
+        self._under_way.append(self._thread.submit(self._run_task, task))
 
-    def finished(self) -> Iterator[Outcome]:
+    def finished_outcomes(self) -> Iterator[TaskOutcome]:
         """What became of the tasks that ended since the last time."""
         while self._under_way and self._under_way[0].done():
             outcome = self._under_way.pop(0).result()
             if outcome is not None:
                 yield outcome
 
-    def _carry_out(self, task: Task) -> Outcome | None:
+    def _run_task(self, task: Task) -> TaskOutcome | None:
         """Whatever the file system raises is for people to read: it has errors of its own kinds."""
         try:
-            with self._at.named("keeping a checkpoint in {}", task.folder):
-                return self._write(task)
+            with self._at.while_doing("keeping a checkpoint in {}", task.folder):
+                return self._perform_task(task)
         except Exception as error:
             why = f"{type(error).__name__}: {error}"
             if isinstance(task, DropCheckpoints):  # they only take room; the next one tries again
@@ -52,7 +52,7 @@ class CheckpointWriter:
                 return None
             return CheckpointRefused(self._machine, task.attempt, f"{task.folder}: {why}")
 
-    def _write(self, task: Task) -> Outcome | None:
+    def _perform_task(self, task: Task) -> TaskOutcome | None:
         match task:
             case Snapshot():
                 for partition, values in task.partitions:

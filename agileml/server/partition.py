@@ -23,15 +23,16 @@ from msgspec.structs import replace
 
 from agileml.node.arrays import Matrix, Rows
 from agileml.protocol.messages import Patch, PendingDelta, ProtocolError, ShardDelta, Undo
-from agileml.row_math import added, index, merge, overlay, union
-from agileml.server.running_sums import Ahead
+from agileml.row_math import add_in_order, fastest_index, merge_undo, overlay_rows, unite_rows
+from agileml.server.running_sums import RunningSums
 from agileml.server.stale_view import StaleView
 
 
 class PartitionState:
     """Values at the completed clock C (``clock``), and how to get from there to its neighbours.
 
-    ``shards``: how many deltas complete a clock; ``staleness``: the SSP bound s; ``undo``: in their order.
+    ``shards``: how many deltas complete a clock; ``staleness``: the SSP bound s; ``undo_steps``: in their
+    order.
     """
 
     __slots__ = (
@@ -65,17 +66,17 @@ class PartitionState:
         # Completed clocks that nobody may ask to return to:
         self._loose = {step.clock for step in self._undo if step.loose}
         self._pending: dict[int, dict[int, Patch]] = {}
-        self._ahead = Ahead()
+        self._ahead = RunningSums()
         self._stale = StaleView() if staleness else None
         for late in pending:
-            self.update(late.clock, (late.delta,))
+            self.add_deltas(late.clock, (late.delta,))
 
     @property
-    def undo(self) -> tuple[Undo, ...]:
+    def undo_steps(self) -> tuple[Undo, ...]:
         return tuple(replace(step, loose=step.clock in self._loose) for step in self._undo)
 
     @property
-    def pending(self) -> tuple[PendingDelta, ...]:
+    def pending_deltas(self) -> tuple[PendingDelta, ...]:
         """In order of clock and shard."""
         return tuple(
             PendingDelta(clock, ShardDelta(shard, patch))
@@ -84,52 +85,53 @@ class PartitionState:
         )
 
     @property
-    def kept(self) -> tuple[int, ...]:
+    def returnable_clocks(self) -> tuple[int, ...]:
         """The clocks that this partition can return to, but for the one where undo begins."""
         return tuple(step.clock for step in self._undo if step.clock not in self._loose)
 
     # ---- reading -------------------------------------------------------------------------------
 
-    def read(self, rows: Rows, clock: int) -> Matrix:
+    def read_rows(self, rows: Rows, clock: int) -> Matrix:
         """``rows`` as computing ``clock`` may see them, shape (len(rows), columns); not to be written to.
 
         With s = 0 exactly the version clock - 1 (for clock C or C + 1); otherwise everything that has
         arrived, which is all of clock - s - 1 and read-your-writes.
         """
         if self._stale is not None:
-            alone = self._ahead.alone(rows)
-            found = self._ahead.newest(rows) if alone else self._stale.read(rows, self.values)
-            return self._take(rows) if found is None else found
+            alone = self._ahead.is_single_run(rows)
+            found = self._ahead.newest_values(rows) if alone else self._stale.read_rows(rows, self.values)
+            return self._take_rows(rows) if found is None else found
         if clock == self.clock + 1:
-            return self._take(rows)
+            return self._take_rows(rows)
         if clock != self.clock or not self._undo or self._undo[-1].since != clock - 1:
             raise ProtocolError(f"version {clock - 1} was asked of a partition at clock {self.clock}")
-        return self._at(clock - 1, rows)
+        return self._rows_at(clock - 1, rows)
 
-    def whole(self) -> Matrix:
+    def all_values(self) -> Matrix:
         """All values, not to be written to; they stay as they are."""
         self._given_out = True
         return self.values
 
-    def at(self, clock: int) -> Matrix:
-        """All values at the end of one of the ``kept`` clocks, not to be written to."""
-        return self._at(clock, np.arange(len(self.values)))
+    def values_at(self, clock: int) -> Matrix:
+        """All values at the end of one of the ``returnable_clocks`` clocks, not to be written to."""
+        return self._rows_at(clock, np.arange(len(self.values)))
 
-    def between(self, since: int, clock: int) -> Patch:
+    def changes_between(self, since: int, clock: int) -> Patch:
         """The rows that clocks since + 1 to ``clock`` touched, with their values at the end of ``clock``.
 
-        What a backup at ``since`` or later lacks. Both are ``kept``, or undo begins at ``since``.
+        What a backup at ``since`` or later lacks. Both are ``returnable_clocks``, or undo begins at
+        ``since``.
         """
         steps = [step for step in self._undo if since < step.clock <= clock]
         if not steps or (steps[0].since, steps[-1].clock) != (since, clock):
-            raise ProtocolError(f"({since}, {clock}] is not a range of {self._ranges()}")
-        rows = union([step.patch.rows for step in steps], len(self.values))
-        return Patch(rows, self._at(clock, rows))
+            raise ProtocolError(f"({since}, {clock}] is not a range of {self._format_ranges()}")
+        rows = unite_rows([step.patch.rows for step in steps], len(self.values))
+        return Patch(rows, self._rows_at(clock, rows))
 
-    def _take(self, rows: Rows) -> Matrix:
+    def _take_rows(self, rows: Rows) -> Matrix:
         if len(rows) == len(self.values):
-            return self.whole()
-        taken: Matrix = self.values[index(rows)]
+            return self.all_values()
+        taken: Matrix = self.values[fastest_index(rows)]
         if taken.base is None:  # gathered
             return taken
         if not self._made_new:
@@ -137,19 +139,19 @@ class PartitionState:
         self._given_out = True
         return taken
 
-    def _at(self, clock: int, rows: Rows) -> Matrix:
-        values = self._take(rows)
+    def _rows_at(self, clock: int, rows: Rows) -> Matrix:
+        values = self._take_rows(rows)
         for step in reversed(self._undo):
             if step.since >= clock:
-                values = overlay(values, rows, step.patch, len(self.values))
+                values = overlay_rows(values, rows, step.patch, len(self.values))
         return values
 
-    def _ranges(self) -> str:
+    def _format_ranges(self) -> str:
         return ", ".join(f"({step.since}, {step.clock}]" for step in self._undo) or "none"
 
     # ---- going on ------------------------------------------------------------------------------
 
-    def update(self, clock: int, deltas: Iterable[ShardDelta]) -> None:
+    def add_deltas(self, clock: int, deltas: Iterable[ShardDelta]) -> None:
         """Keep deltas of a clock beyond C, each (shard, clock) at most once; older ones are known already."""
         if clock <= self.clock:
             return
@@ -158,35 +160,35 @@ class PartitionState:
             if delta.shard in known:
                 continue
             known[delta.shard] = delta.patch
-            self._ahead.arrived(clock, delta, self.values, self.clock)
+            self._ahead.add_delta(clock, delta, self.values, self.clock)
             if self._stale is not None:
-                self._stale.arrived(delta.patch)
+                self._stale.add_delta(delta.patch)
 
-    def complete(self, *, keep: bool = True) -> bool:
+    def complete_clock(self, *, keep: bool = True) -> bool:
         """Move to clock C + 1 if all its deltas are in. ``keep``: somebody may want to return to it later."""
         if len(self._pending.get(self.clock + 1, ())) < self._shards:
             return False
         deltas = self._pending.pop(self.clock + 1)
-        after = self._ahead.take(self.clock + 1)
+        after = self._ahead.take_values(self.clock + 1)
         if after is not None:
-            self._set(after, self.clock + 1, given_out=True)
+            self._apply_patch(after, self.clock + 1, given_out=True)
         else:
-            after = added(self.values, [patch for _, patch in sorted(deltas.items())])
-            self._set(after, self.clock + 1, given_out=False)
-            self._ahead.learn(deltas, len(self.values))
-            for late in self.pending if self._pending else ():
-                self._ahead.arrived(late.clock, late.delta, self.values, self.clock)
+            after = add_in_order(self.values, [patch for _, patch in sorted(deltas.items())])
+            self._apply_patch(after, self.clock + 1, given_out=False)
+            self._ahead.learn_runs(deltas, len(self.values))
+            for late in self.pending_deltas if self._pending else ():
+                self._ahead.add_delta(late.clock, late.delta, self.values, self.clock)
         if not keep:
             self._loose.add(self.clock)
         self._merge_loose()
         if self._stale is not None:
-            pending = (late.delta.patch for late in self.pending)
-            self._stale.completed(after.rows, self.values, pending)
+            pending = (late.delta.patch for late in self.pending_deltas)
+            self._stale.advance_clock(after.rows, self.values, pending)
         return True
 
-    def overwrite(self, patch: Patch, clock: int) -> None:
+    def overwrite_rows(self, patch: Patch, clock: int) -> None:
         """Move to ``clock`` by setting the rows that were touched since, remembering what they held."""
-        self._set(patch, clock, given_out=True)
+        self._apply_patch(patch, clock, given_out=True)
 
     def split_last(self, last: Iterable[Undo]) -> None:
         """``last``, if any, undoes the last clock alone; the range it came within then ends before it."""
@@ -195,20 +197,20 @@ class PartitionState:
             if not ranges or ranges[0].since < step.since:
                 self._undo[-1:] = [*ranges, replace(step, loose=False)]
 
-    def _set(self, after: Patch, clock: int, *, given_out: bool) -> None:
+    def _apply_patch(self, after: Patch, clock: int, *, given_out: bool) -> None:
         self._made_new = len(after.rows) == len(self.values)
         if self._made_new:
             before = Patch(after.rows, self.values)
             self.values, self._given_out = after.values, given_out
         else:
-            self._own()
-            where = index(after.rows)
+            self._make_writable()
+            where = fastest_index(after.rows)
             before = Patch(after.rows, self.values[where].copy())
             self.values[where] = after.values
         self._undo.append(Undo(self.clock, clock, False, before))
         self.clock = clock
 
-    def _own(self) -> None:
+    def _make_writable(self) -> None:
         """Before writing in place."""
         if self._given_out:
             self.values, self._given_out = self.values.copy(), False
@@ -219,7 +221,7 @@ class PartitionState:
             return
         older, newer = self._undo[-3:-1]
         self._loose.remove(older.clock)
-        patch = merge(older.patch, newer.patch, len(self.values))
+        patch = merge_undo(older.patch, newer.patch, len(self.values))
         self._undo[-3:-1] = [Undo(older.since, newer.clock, False, patch)]
 
     # ---- going back ----------------------------------------------------------------------------
@@ -227,37 +229,39 @@ class PartitionState:
     def keep_all(self) -> tuple[int, ...]:
         """Keep also what was loose and is still there; returns all that is kept."""
         self._loose.clear()
-        return self.kept
+        return self.returnable_clocks
 
-    def reaches(self, clock: int) -> bool:
+    def can_return_to(self, clock: int) -> bool:
         """Whether the values at the end of ``clock`` can be had."""
         return clock == self.clock or any(step.since == clock for step in self._undo)
 
-    def rollback(self, clock: int) -> None:
+    def roll_back(self, clock: int) -> None:
         """Back to the end of ``clock``, bit for bit; every pending delta is dropped.
 
         Raises ProtocolError when what undoes it was trimmed or merged already, or it was never reached.
         """
-        if not self.reaches(clock):
-            raise ProtocolError(f"cannot return from clock {self.clock} to {clock} over {self._ranges()}")
+        if not self.can_return_to(clock):
+            raise ProtocolError(
+                f"cannot return from clock {self.clock} to {clock} over {self._format_ranges()}"
+            )
         while self.clock > clock:
             step = self._undo.pop()
             if len(step.patch.rows) == len(self.values):
                 self.values, self._given_out = step.patch.values, True
             else:
-                self._own()
-                self.values[index(step.patch.rows)] = step.patch.values
+                self._make_writable()
+                self.values[fastest_index(step.patch.rows)] = step.patch.values
             self.clock = step.since
         self._loose = {loose for loose in self._loose if loose < clock}
         self.drop_pending()
 
     def drop_pending(self) -> None:
         self._pending.clear()
-        self._ahead.cleared()
+        self._ahead.clear_sums()
         if self._stale is not None:
-            self._stale.cleared()
+            self._stale.clear_pending()
 
-    def trim(self, backed: int) -> None:
+    def trim_undo(self, backed: int) -> None:
         """Forget how to return to before ``backed``, but never what a read may still ask for."""
         oldest = min(backed, self.clock - 1)
         self._undo = [step for step in self._undo if step.clock > oldest]

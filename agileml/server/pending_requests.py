@@ -28,7 +28,7 @@ Move: TypeAlias = Handover | BackUp | Restore | Rollback
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestPart:
     """One part of a request, with what the whole request said."""
 
     sender: str
@@ -39,23 +39,23 @@ class Asked:
     part: ReadPart | UpdatePart
 
     @property
-    def place(self) -> tuple[str, int, bool]:
+    def slot_key(self) -> tuple[str, int, bool]:
         """A worker has one read and one update per partition under way."""
         return self.sender, self.part.partition, isinstance(self.part, UpdatePart)
 
 
 @dataclass(frozen=True, slots=True)
-class Came:
+class PeerMessage:
     """From another server, which is told when it is dealt with."""
 
     sender: str
     message: Push | Install | EndOfLife
 
 
-Item: TypeAlias = Asked | Came | Move
+Item: TypeAlias = RequestPart | PeerMessage | Move
 
 
-class HeldBack:
+class PendingRequests:
     """By partition, numbered in the order in which it came; and what needs several partitions, the last save.
 
     That order holds across partitions: a worker whose request came first has all its answers first, and
@@ -71,32 +71,36 @@ class HeldBack:
         self._untried = 0
         """From this number on nothing has been tried yet."""
 
-    def add(self, item: Came | Move | SaveModel) -> None:
+    def add_item(self, item: PeerMessage | Move | SaveModel) -> None:
         match item:
             case SaveModel():
                 self._saves.append(item)
-            case Came(message=message):
-                self._put(message.partition, item)
+            case PeerMessage(message=message):
+                self._insert_item(message.partition, item)
             case move:
-                self._put(move.partition, move)
+                self._insert_item(move.partition, move)
 
-    def ask(self, sender: str, request: Read | Update, attempt: Callable[[Asked], bool]) -> None:
+    def try_request(
+        self, sender: str, request: Read | Update, attempt: Callable[[RequestPart], bool]
+    ) -> None:
         """Try every part once, and keep those that are not done with.
 
         A newer request of a worker replaces what of an older one still waits.
         """
         cut = isinstance(request, Update) and request.cut
         for part in request.parts:
-            asked = Asked(sender, request.request, request.generation, request.clock, cut, part)
-            place = asked.place
+            asked = RequestPart(sender, request.request, request.generation, request.clock, cut, part)
+            place = asked.slot_key
             older = self._asked.get(place)
             if older is not None:
-                self._drop(older, part.partition)
+                self._remove_item(older, part.partition)
             if not attempt(asked):
-                self._asked[place] = self._put(part.partition, asked)
+                self._asked[place] = self._insert_item(part.partition, asked)
         self._untried = self._next
 
-    def settle(self, partitions: Iterable[int], attempt: Callable[[Item | SaveModel], bool]) -> None:
+    def retry_partitions(
+        self, partitions: Iterable[int], attempt: Callable[[Item | SaveModel], bool]
+    ) -> None:
         """Try what waits for these partitions until all that is left was tried in vain, and then every save.
 
         What was tried before waits for something new: so what came since goes first, and then the others,
@@ -109,45 +113,45 @@ class HeldBack:
         while in_vain < len(due):
             number, partition = place = due.popleft()
             if attempt(self._items[partition][number]):
-                self._drop(number, partition)
+                self._remove_item(number, partition)
                 in_vain = 0
             else:
                 due.append(place)
                 in_vain += 1
         self._saves = [save for save in self._saves if not attempt(save)]
 
-    def _put(self, partition: int, item: Item) -> int:
+    def _insert_item(self, partition: int, item: Item) -> int:
         number, self._next = self._next, self._next + 1
         self._items[partition][number] = item
         return number
 
-    def _drop(self, number: int, partition: int) -> None:
+    def _remove_item(self, number: int, partition: int) -> None:
         item = self._items[partition].pop(number)
-        if isinstance(item, Asked):
-            del self._asked[item.place]
+        if isinstance(item, RequestPart):
+            del self._asked[item.slot_key]
 
     def drop_pushes(self, partition: int) -> None:
         """What came for a copy that is gone."""
         kept = {number: item for number, item in self._items[partition].items() if not _is_push(item)}
         self._items[partition] = kept
 
-    def unknown(self, sender: str, inquiry: Inquiry) -> list[Unknown]:
+    def find_unknown(self, sender: str, inquiry: Inquiry) -> list[Unknown]:
         """Of the partitions asked after, those for which nothing of the request waits here."""
         request = inquiry.request
-        return [Unknown(request, p) for p in inquiry.partitions if not self._waits(p, sender, request)]
+        return [Unknown(request, p) for p in inquiry.partitions if not self._is_waiting(p, sender, request)]
 
     def has_transfer(self, partition: int, epoch: int) -> bool:
-        messages = (item.message for item in self._items[partition].values() if isinstance(item, Came))
+        messages = (item.message for item in self._items[partition].values() if isinstance(item, PeerMessage))
         return any(
             isinstance(message, Install | EndOfLife) and message.epoch == epoch for message in messages
         )
 
-    def _waits(self, partition: int, sender: str, request: int) -> bool:
+    def _is_waiting(self, partition: int, sender: str, request: int) -> bool:
         return any(
-            isinstance(item, Asked) and (item.sender, item.request) == (sender, request)
+            isinstance(item, RequestPart) and (item.sender, item.request) == (sender, request)
             for item in self._items[partition].values()
         )
 
 
 def _is_push(item: Item) -> bool:
-    return isinstance(item, Came) and isinstance(item.message, Push)
+    return isinstance(item, PeerMessage) and isinstance(item.message, Push)

@@ -12,8 +12,8 @@ from typing import Final, Literal, TypeAlias
 
 from agileml.protocol.events import Setup
 from agileml.protocol.messages import Answer, Behind, Moved, ReadDone, ReadPart, UpdateDone, UpdatePart
-from agileml.server.pending_requests import Asked
-from agileml.server.replica import Held, Role
+from agileml.server.pending_requests import RequestPart
+from agileml.server.replica import Replica, ReplicaRole
 
 _AHEAD_OF_CONTROLLER: Final = 8
 _MOST_AHEAD_OF_CONTROLLER: Final = 64
@@ -29,16 +29,16 @@ class Unanswered(Enum):
 
 
 WAIT: Final = Unanswered.WAIT
-Said: TypeAlias = Answer | Unanswered
+PartAnswer: TypeAlias = Answer | Unanswered
 
 
-def answered(asked: Asked, held: Held | None, left: int, setup: Setup) -> Said:
+def answer_part(asked: RequestPart, held: Replica | None, left: int, setup: Setup) -> PartAnswer:
     """``held``: what the server has of the partition; ``left``: the newest epoch under which it has not.
 
     An update that is acknowledged is in, and the clock it belongs to may be complete.
     """
     epoch = asked.part.epoch
-    serving = held is not None and held.role is Role.SERVING
+    serving = held is not None and held.role is ReplicaRole.SERVING
     newest = held.epoch - 1 if held is not None and serving else left
     if epoch <= newest:
         return Moved(asked.request, asked.part.partition)
@@ -47,11 +47,13 @@ def answered(asked: Asked, held: Held | None, left: int, setup: Setup) -> Said:
     if asked.generation < held.generation:
         return Unanswered.STALE
     if isinstance(asked.part, UpdatePart):
-        return _update(held, asked, asked.part)
-    return _read(held, asked, asked.part, setup)
+        return _answer_update(held, asked, asked.part)
+    return _answer_read(held, asked, asked.part, setup)
 
 
-def _read(held: Held, asked: Asked, part: ReadPart, setup: Setup) -> Answer | Literal[Unanswered.WAIT]:
+def _answer_read(
+    held: Replica, asked: RequestPart, part: ReadPart, setup: Setup
+) -> Answer | Literal[Unanswered.WAIT]:
     state = held.state
     # A clock beyond is complete here, and no worker pushes one before its last is acknowledged.
     over = max(state.clock - 1, held.backed)
@@ -59,20 +61,20 @@ def _read(held: Held, asked: Asked, part: ReadPart, setup: Setup) -> Answer | Li
         return Behind(asked.request, over)
     if state.clock < asked.clock - setup.staleness - 1:
         return WAIT
-    ahead = 0 if held.backup is not None else _ahead_of_controller(state.values.nbytes)
-    if held.backed < asked.clock - setup.lag - ahead:
+    ahead = 0 if held.backup is not None else _clocks_ahead_allowed(state.values.nbytes)
+    if held.backed < asked.clock - setup.lag_limit - ahead:
         return WAIT  # so that a failure costs at most that many clocks, and undo has an end
-    return ReadDone(asked.request, part.partition, state.read(part.rows, asked.clock))
+    return ReadDone(asked.request, part.partition, state.read_rows(part.rows, asked.clock))
 
 
-def _ahead_of_controller(size: int) -> int:
+def _clocks_ahead_allowed(size: int) -> int:
     """``size``: bytes of the partition, which one clock's undo may take at most."""
     held = _UNDO_BYTES // max(1, size)
     return min(max(held, _AHEAD_OF_CONTROLLER), _MOST_AHEAD_OF_CONTROLLER)
 
 
-def _update(held: Held, asked: Asked, part: UpdatePart) -> UpdateDone:
+def _answer_update(held: Replica, asked: RequestPart, part: UpdatePart) -> UpdateDone:
     if asked.cut and asked.clock > held.state.clock:
         held.cuts.add(asked.clock)
-    held.state.update(asked.clock, part.deltas)
-    return UpdateDone(asked.request, part.partition, held.behind)
+    held.state.add_deltas(asked.clock, part.deltas)
+    return UpdateDone(asked.request, part.partition, held.is_behind)

@@ -28,7 +28,7 @@ from agileml.protocol.messages import (
 from agileml.server.partition import PartitionState
 
 
-class Role(StrEnum):
+class ReplicaRole(StrEnum):
     """What a server is to a partition that it holds."""
 
     SERVING = "serving"
@@ -40,14 +40,14 @@ class Role(StrEnum):
 
 
 @dataclass(slots=True)
-class Held:
+class Replica:
     """``base``: the clock its generation started from; ``backed``: every partition is backed up to it, as far
     as is known here; ``sent``, ``acked``: the end of the last range for the backup, and of the last it holds.
     """
 
     partition: int
     state: PartitionState
-    role: Role
+    role: ReplicaRole
     epoch: int
     generation: int
     base: int
@@ -68,52 +68,56 @@ class Held:
     else has pushed it."""
 
     @classmethod
-    def received(cls, message: Install, backed: int, setup: Setup) -> Held:
+    def from_install(cls, message: Install, backed: int, setup: Setup) -> Replica:
         """What came, before it is known as what."""
         values, undo, pending = message.values, message.undo, message.pending
         state = PartitionState(values, message.clock, setup.shards, setup.staleness, undo, pending)
-        held = cls(message.partition, state, Role.BACKUP, 0, message.generation, message.base, backed)
-        held.follow_from(max(message.acked, backed))  # what was on its way may be lost with its sender
+        held = cls(message.partition, state, ReplicaRole.BACKUP, 0, message.generation, message.base, backed)
+        held.assume_backup_at(max(message.acked, backed))  # what was on its way may be lost with its sender
         held.cuts = set(message.cuts)
         return held
 
     @property
-    def behind(self) -> bool:
+    def is_behind(self) -> bool:
         """Whether another range would have to wait for one that waits."""
-        return self.sent > self.acked and bool(self.cuts or self.waiting)
+        return self.sent > self.acked and bool(self.cuts or self.unsent_ends)
 
     @property
-    def waiting(self) -> list[int]:
+    def unsent_ends(self) -> list[int]:
         """The ends of ranges that the backup was not sent yet."""
-        return [] if self.backup is None else [clock for clock in self.state.kept if clock > self.sent]
+        return (
+            []
+            if self.backup is None
+            else [clock for clock in self.state.returnable_clocks if clock > self.sent]
+        )
 
-    def keeps(self, clock: int, lag: int) -> bool:
+    def must_keep(self, clock: int, lag: int) -> bool:
         """Whether somebody may want to return to ``clock``. Reads stop before ``lag`` clocks are exceeded."""
         return self.backup is None or clock in self.cuts or clock - self.backed >= lag
 
-    def complete(self, machine: str, lag: int) -> list[ClockCompleted]:
-        """Move over every clock whose deltas are all in; what is kept of them says ``keeps``."""
+    def complete_clocks(self, machine: str, lag: int) -> list[ClockCompleted]:
+        """Move over every clock whose deltas are all in; what is kept of them says ``must_keep``."""
         state, completed = self.state, []
-        while state.complete(keep=self.keeps(state.clock + 1, lag)):
+        while state.complete_clock(keep=self.must_keep(state.clock + 1, lag)):
             self.cuts.discard(state.clock)
-            state.trim(self.backed)
+            state.trim_undo(self.backed)
             completed.append(ClockCompleted(machine, self.partition, self.generation, state.clock))
         return completed
 
     # ---- as a backup ---------------------------------------------------------------------------
 
-    def fits(self, message: Push | EndOfLife) -> bool:
+    def adopt_generation(self, message: Push | EndOfLife) -> bool:
         """Whether the message is of the backup's generation, which it may start."""
         if message.generation > self.generation:
             self.return_to(message.generation, message.base)
         return message.generation == self.generation
 
-    def holds(self, asked: PushInquiry) -> PushDone | Lacking | None:
+    def answer_inquiry(self, asked: PushInquiry) -> PushDone | Lacking | None:
         """What to say of it; nothing once this is no backup any more, or of a later generation."""
         if (self.generation, self.state.clock) >= (asked.generation, asked.clock):
             same = self.generation == asked.generation
             return PushDone(self.partition, asked.generation, asked.clock) if same else None
-        if self.role is not Role.BACKUP:
+        if self.role is not ReplicaRole.BACKUP:
             return None
         return Lacking(self.partition, self.generation, self.state.clock)
 
@@ -121,17 +125,17 @@ class Held:
 
     def next_push(self) -> list[Send]:
         """The next range, if the backup holds the last one."""
-        if self.role is Role.SERVING and self.sent == self.acked and self.waiting:
-            return [self.push_until(self.waiting[0])]
+        if self.role is ReplicaRole.SERVING and self.sent == self.acked and self.unsent_ends:
+            return [self.push_until(self.unsent_ends[0])]
         return []
 
     def last_pushes(self) -> list[Send]:
         """All that the backup lacks, before an end of life."""
         self.state.keep_all()
-        return [self.push_until(clock) for clock in self.waiting]
+        return [self.push_until(clock) for clock in self.unsent_ends]
 
     def push_until(self, clock: int) -> Send:
-        push = self._push(self.sent, clock)
+        push = self._make_push(self.sent, clock)
         self.alone = clock if self.acked == self.sent == clock - 1 >= self.served_from else 0
         self.sent = clock
         return push
@@ -144,48 +148,48 @@ class Held:
         since = lacking.clock if lacking.generation == self.generation else self.base
         if lacking.generation > self.generation or not self.acked <= since < self.sent:
             return []
-        return [self._push(since, self.sent)]
+        return [self._make_push(since, self.sent)]
 
-    def pushed(self, done: PushDone) -> None:
+    def confirm_push(self, done: PushDone) -> None:
         """The backup holds the end of a range; it may say so twice."""
         if (self.generation, self.sent) == (done.generation, done.clock):
             self.acked = done.clock
 
-    def all_backed(self, clock: int) -> None:
+    def mark_backed(self, clock: int) -> None:
         """Every partition is backed up to ``clock``."""
         self.backed = max(self.backed, clock)
         self.acked = max(self.acked, self.backed)
         self.sent = max(self.sent, self.acked)
-        self.state.trim(self.backed)
+        self.state.trim_undo(self.backed)
 
-    def follow_from(self, clock: int) -> None:
+    def assume_backup_at(self, clock: int) -> None:
         """Whoever is pushed to holds ``clock``, or will before anything else comes."""
         self.sent = self.acked = clock
-        self._begin()
+        self._reset_serving_start()
 
-    def serve(self, epoch: int, backup: Peer | None) -> None:
-        self.role, self.epoch, self.backup = Role.SERVING, epoch, backup
-        self._begin()
+    def start_serving(self, epoch: int, backup: Peer | None) -> None:
+        self.role, self.epoch, self.backup = ReplicaRole.SERVING, epoch, backup
+        self._reset_serving_start()
 
-    def _begin(self) -> None:
+    def _reset_serving_start(self) -> None:
         self.served_from, self.alone = self.state.clock, 0
 
-    def _push(self, since: int, clock: int) -> Send:
+    def _make_push(self, since: int, clock: int) -> Send:
         if self.backup is None:
             raise ProtocolError(f"partition {self.partition} has no backup to push to")
-        patch = self.state.between(since, clock)
+        patch = self.state.changes_between(since, clock)
         self.pushed_lately = True
         return Send(self.backup, Push(self.partition, self.generation, self.base, since, clock, patch))
 
     # ---- going back, and going away ------------------------------------------------------------
 
     def return_to(self, generation: int, clock: int) -> None:
-        self.state.rollback(clock)
+        self.state.roll_back(clock)
         self.generation, self.base = generation, clock
-        self.follow_from(clock)
+        self.assume_backup_at(clock)
         self.cuts.clear()
 
-    def whole(self, epoch: int, acked: int) -> Install:
+    def make_install(self, epoch: int, acked: int) -> Install:
         """To be served, but for what is still to be summed."""
         state = self.state
         return Install(
@@ -197,13 +201,13 @@ class Held:
             acked,
             state.clock,
             tuple(sorted(self.cuts)),
-            state.whole(),
-            state.undo,
+            state.all_values(),
+            state.undo_steps,
             pending=(),
             backup=None,
         )
 
-    def end_of_life(self, epoch: int) -> EndOfLife:
+    def make_end_of_life(self, epoch: int) -> EndOfLife:
         """What the backup lacks beside the ranges; what it overwrote for a range, it knows itself."""
         state = self.state
         return EndOfLife(
@@ -213,6 +217,6 @@ class Held:
             self.base,
             state.clock,
             tuple(sorted(self.cuts)),
-            () if self.alone == state.clock else state.undo[-1:],
-            state.pending,
+            () if self.alone == state.clock else state.undo_steps[-1:],
+            state.pending_deltas,
         )

@@ -16,10 +16,10 @@ import numpy as np
 
 from agileml.node.arrays import Matrix, Rows
 from agileml.protocol.messages import Patch, ShardDelta
-from agileml.row_math import neighbours, span
+from agileml.row_math import as_slice, neighbouring_runs
 
 
-class Ahead:
+class RunningSums:
     """Of one partition. Whoever has it says when deltas come (each once) and when they are dropped."""
 
     __slots__ = ("_at", "_begun", "_newest", "_rows", "_runs")
@@ -31,27 +31,27 @@ class Ahead:
         self._begun: dict[int, tuple[Matrix, set[int]]] = {}  # by clock: its values, and whose deltas are in
         self._newest: dict[int, Matrix] = {}  # by the first row of a run: where the last sum of it is
 
-    def learn(self, deltas: Mapping[int, Patch], extent: int) -> None:
+    def learn_runs(self, deltas: Mapping[int, Patch], extent: int) -> None:
         """Those of a clock that is complete, by shard, in a partition of ``extent`` rows."""
-        self.forget()
-        runs = neighbours(list(deltas.values())) if len(deltas) > 1 else None
+        self.discard_runs()
+        runs = neighbouring_runs(list(deltas.values())) if len(deltas) > 1 else None
         if runs is not None and runs[-1].stop - runs[0].start == extent:
             self._at = {run.start: run for run in runs}
             self._runs = {shard: self._at[int(patch.rows[0])] for shard, patch in deltas.items()}
             if len(self._rows) != extent:
                 self._rows = np.arange(extent, dtype=np.int64)
 
-    def forget(self) -> None:
+    def discard_runs(self) -> None:
         """Nothing is known of the rows to come."""
         self._runs, self._at = {}, {}
-        self.cleared()
+        self.clear_sums()
 
-    def cleared(self) -> None:
+    def clear_sums(self) -> None:
         """No delta is pending any more."""
         self._begun.clear()
         self._newest.clear()
 
-    def arrived(self, clock: int, delta: ShardDelta, values: Matrix, completed: int) -> None:
+    def add_delta(self, clock: int, delta: ShardDelta, values: Matrix, completed: int) -> None:
         """A shard's deltas come in the order of clocks. ``values``: those at the end of ``completed``."""
         if not self._runs:
             return
@@ -62,8 +62,8 @@ class Ahead:
             below = before[0]
         else:
             run = None
-        if run is None or span(delta.patch.rows) != run:
-            self.forget()
+        if run is None or as_slice(delta.patch.rows) != run:
+            self.discard_runs()
             return
         if clock not in self._begun:
             self._begun[clock] = np.empty_like(values), set()
@@ -72,17 +72,17 @@ class Ahead:
         known.add(delta.shard)
         self._newest[run.start] = after
 
-    def take(self, clock: int) -> Patch | None:
+    def take_values(self, clock: int) -> Patch | None:
         """The values at the end of ``clock``, all of whose deltas came, if they were added as they came."""
         begun = self._begun.pop(clock, None)
         return None if begun is None else Patch(self._rows, begun[0])
 
-    def alone(self, rows: Rows) -> bool:
+    def is_single_run(self, rows: Rows) -> bool:
         """Whether these are the rows of one shard, and nobody else's deltas touch them."""
         run = self._at.get(int(rows[0])) if len(rows) else None
-        return run is not None and run == span(rows)
+        return run is not None and run == as_slice(rows)
 
-    def newest(self, rows: Rows) -> Matrix | None:
-        """All that has arrived for these rows ``alone``, not to be written to; None: the values say it."""
+    def newest_values(self, rows: Rows) -> Matrix | None:
+        """All that has arrived for these rows ``is_single_run``, not to be written to; None: the values say it."""
         first = int(rows[0])
         return self._newest[first][self._at[first]] if first in self._newest else None

@@ -45,16 +45,16 @@ from agileml.protocol.messages import (
     TransferInquiry,
     Update,
 )
-from agileml.server.pending_requests import Asked, Came, HeldBack, Item
-from agileml.server.replica import Role
-from agileml.server.replicas import Copies
+from agileml.server.pending_requests import Item, PeerMessage, PendingRequests, RequestPart
+from agileml.server.replica import ReplicaRole
+from agileml.server.replicas import Replicas
 
 ServerCommand: TypeAlias = (
     Create | Handover | BackUp | Restore | Rollback | Forget | Advance | SaveModel | WriteCheckpoint
 )
 
 
-def no_checkpoints(folder: str, partition: int) -> Matrix:
+def refuse_checkpoint_read(folder: str, partition: int) -> Matrix:
     """Of a server that was given no way to read any."""
     raise ProtocolError(f"partition {partition} was to be read from {folder!r}, of a job without checkpoints")
 
@@ -69,94 +69,100 @@ class Server:
         setup: Setup,
         shape: Shape,
         initial: Callable[[Rows], Matrix],
-        stored: Callable[[str, int], Matrix] = no_checkpoints,
+        stored: Callable[[str, int], Matrix] = refuse_checkpoint_read,
     ) -> None:
         self.me = me
         self._out: list[Outgoing] = []
-        self._copies = Copies(me, setup, shape, initial, stored, self._out)
-        self._waiting = HeldBack()
+        self._copies = Replicas(me, setup, shape, initial, stored, self._out)
+        self._waiting = PendingRequests()
 
-    def handle(self, sender: str, message: Request | Transfer) -> tuple[Outgoing, ...]:
+    def handle_message(self, sender: str, message: Request | Transfer) -> tuple[Outgoing, ...]:
         """Take a message from a worker or another server. ``sender`` is where answers go."""
         match message:
             case Read() | Update():
-                return self._asked(sender, message)
+                return self._handle_request(sender, message)
             case Push() | Install() | EndOfLife():
-                self._waiting.add(Came(sender, message))
+                self._waiting.add_item(PeerMessage(sender, message))
             case Inquiry():
-                self._out += [Reply(sender, unknown) for unknown in self._waiting.unknown(sender, message)]
-                return self._settle(())
+                self._out += [
+                    Reply(sender, unknown) for unknown in self._waiting.find_unknown(sender, message)
+                ]
+                return self._retry_waiting(())
             case PushInquiry():
-                self._copies.asked_for_push(sender, message)
+                self._copies.answer_push_inquiry(sender, message)
             case TransferInquiry():
-                self._asked_for_transfer(sender, message)
+                self._answer_transfer_inquiry(sender, message)
             case notice:
-                self._copies.heard(notice)
-        return self._settle((message.partition,))
+                self._copies.handle_notice(notice)
+        return self._retry_waiting((message.partition,))
 
-    def command(self, command: ServerCommand) -> tuple[Outgoing, ...]:
+    def handle_command(self, command: ServerCommand) -> tuple[Outgoing, ...]:
         """Take a command from the elasticity controller."""
         match command:
             case Create():
-                self._copies.create(command)
+                self._copies.create_partition(command)
             case Forget():
-                self._copies.forget(command)
+                self._copies.discard_partition(command)
                 self._waiting.drop_pushes(command.partition)
             case Advance():
-                self._copies.advance(command)
-                return self._settle(self._copies.partitions)
+                self._copies.advance_consistent(command)
+                return self._retry_waiting(self._copies.partition_numbers)
             case WriteCheckpoint():
-                self._copies.snapshot(command)
-                return self._settle(())
+                self._copies.take_snapshot(command)
+                return self._retry_waiting(())
             case SaveModel():
-                self._waiting.add(command)
-                return self._settle(())
+                self._waiting.add_item(command)
+                return self._retry_waiting(())
             case _:
-                self._waiting.add(command)
-        return self._settle((command.partition,))
+                self._waiting.add_item(command)
+        return self._retry_waiting((command.partition,))
 
-    def look_back(self) -> tuple[Outgoing, ...]:
+    def retry_unanswered(self) -> tuple[Outgoing, ...]:
         """Time has passed: ask other servers after what has had no answer since before the last time."""
-        return tuple(self._copies.look_back())
+        return tuple(self._copies.retry_unanswered())
 
     @property
-    def peers(self) -> frozenset[str]:
+    def open_endpoints(self) -> frozenset[str]:
         """The endpoints that something may still be on its way to; connections to others can be closed."""
-        return self._copies.peers
+        return self._copies.open_endpoints
 
-    def role(self, partition: int) -> Role | None:
+    def role_of(self, partition: int) -> ReplicaRole | None:
         """What this server is to a partition, for reports; None where it holds nothing of it."""
-        return self._copies.role(partition)
+        return self._copies.role_of(partition)
 
-    def _asked(self, sender: str, request: Read | Update) -> tuple[Outgoing, ...]:
+    def _handle_request(self, sender: str, request: Read | Update) -> tuple[Outgoing, ...]:
         """What others wait for changes by it only where it completes a clock of a partition."""
-        before = {part.partition: self._copies.clock(part.partition) for part in request.parts}
-        self._waiting.ask(sender, request, self._copies.asked)
-        moved = [partition for partition, clock in before.items() if self._copies.clock(partition) != clock]
-        return self._settle(moved) if moved else self._said()
+        before = {part.partition: self._copies.completed_clock(part.partition) for part in request.parts}
+        self._waiting.try_request(sender, request, self._copies.answer_request)
+        moved = [
+            partition
+            for partition, clock in before.items()
+            if self._copies.completed_clock(partition) != clock
+        ]
+        return self._retry_waiting(moved) if moved else self._take_outgoing()
 
-    def _settle(self, partitions: Iterable[int]) -> tuple[Outgoing, ...]:
-        """Try what waits for these ``partitions``, about which something was said."""
-        self._waiting.settle(partitions, self._attempt)
-        return self._said()
+    def _retry_waiting(self, partitions: Iterable[int]) -> tuple[Outgoing, ...]:
+        """Try what waits for these ``partition_numbers``, about which something was said."""
+        self._waiting.retry_partitions(partitions, self._attempt_item)
+        return self._take_outgoing()
 
-    def _said(self) -> tuple[Outgoing, ...]:
+    def _take_outgoing(self) -> tuple[Outgoing, ...]:
         out = tuple(self._out)
         self._out.clear()
         return out
 
-    def _attempt(self, item: Item | SaveModel) -> bool:
+    def _attempt_item(self, item: Item | SaveModel) -> bool:
         """Whether the item is done with: carried out, answered or known to be stale."""
         match item:
-            case Asked():
-                return self._copies.asked(item)
-            case Came():
-                return self._copies.came(item)
+            case RequestPart():
+                return self._copies.answer_request(item)
+            case PeerMessage():
+                return self._copies.take_in(item)
             case SaveModel():
-                return self._copies.save(item)
-        return self._copies.ordered(item)
+                return self._copies.save_model(item)
+        return self._copies.carry_out_move(item)
 
-    def _asked_for_transfer(self, sender: str, asked: TransferInquiry) -> None:
+    def _answer_transfer_inquiry(self, sender: str, asked: TransferInquiry) -> None:
         partition, epoch = asked.partition, asked.epoch
         if epoch <= self._copies.known_epoch(partition):
             self._out.append(Reply(sender, Arrived(partition, epoch)))

@@ -13,7 +13,7 @@ import numpy as np
 
 from agileml.node.arrays import Matrix, Rows
 from agileml.protocol.messages import Patch
-from agileml.row_math import index
+from agileml.row_math import fastest_index
 
 
 class StaleView:
@@ -26,51 +26,51 @@ class StaleView:
         self._given_out = False
         self._unread: list[Patch] = []  # what is not in it yet
 
-    def arrived(self, delta: Patch) -> None:
+    def add_delta(self, delta: Patch) -> None:
         """A delta is pending from now on."""
         self._unread.append(delta)
 
-    def read(self, rows: Rows, values: Matrix) -> Matrix | None:
+    def read_rows(self, rows: Rows, values: Matrix) -> Matrix | None:
         """``rows`` of it, not to be written to; None where the values are all there is."""
-        self._take_in(values)
+        self._add_unread(values)
         if self._own is None:
             return None
         if len(rows) == len(values):
             self._given_out = True
             return self._own
-        taken: Matrix = self._own[index(rows)]
+        taken: Matrix = self._own[fastest_index(rows)]
         return taken.copy() if taken.base is not None else taken
 
-    def completed(self, rows: Rows, values: Matrix, pending: Iterable[Patch]) -> None:
+    def advance_clock(self, rows: Rows, values: Matrix, pending: Iterable[Patch]) -> None:
         """``values`` are those of a new clock, which touched ``rows``; ``pending`` is what it left."""
         if self._own is None or len(rows) == len(values):
             self._own, self._unread = None, list(pending)
             return
-        self._take_in(values)
-        own = self._writable(values)
-        where = index(rows)
+        self._add_unread(values)
+        own = self._writable_values(values)
+        where = fastest_index(rows)
         own[where] = values[where]
         touched = np.zeros(len(values), np.bool_)
         touched[where] = True
         for delta in pending:
-            again = touched[index(delta.rows)]
+            again = touched[fastest_index(delta.rows)]
             own[delta.rows[again]] += delta.values[again]
 
-    def cleared(self) -> None:
+    def clear_pending(self) -> None:
         """Nothing is pending any more."""
         self._own = None
         self._unread.clear()
 
-    def _take_in(self, values: Matrix) -> None:
+    def _add_unread(self, values: Matrix) -> None:
         for delta in self._unread:
             if len(delta.rows) == len(values) and (self._own is None or self._given_out):
                 below = values if self._own is None else self._own
                 self._own, self._given_out = below + delta.values, False  # one pass, not a copy and a sum
             else:
-                self._writable(values)[index(delta.rows)] += delta.values
+                self._writable_values(values)[fastest_index(delta.rows)] += delta.values
         self._unread.clear()
 
-    def _writable(self, values: Matrix) -> Matrix:
+    def _writable_values(self, values: Matrix) -> Matrix:
         """The array of its own, which nobody else has."""
         if self._own is None:
             self._own = values.copy()

@@ -2,7 +2,7 @@
 
 What carries one may be lost with a connection although both ends live. So a transfer that had no answer for
 a while is asked after, and sent again to whoever says that it is missing. The receiver takes it once: it
-knows the epoch. No sockets, and no clock: ``look_back`` is called when time has passed.
+knows the epoch. No sockets, and no clock: ``retry_unanswered`` is called when time has passed.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ class _Transfer:
     recent: bool = True
 
 
-class Outbox:
+class Transfers:
     """At most one transfer of each partition: the newest."""
 
     def __init__(self) -> None:
         self._transfers: dict[int, _Transfer] = {}
 
     @property
-    def endpoints(self) -> frozenset[str]:
+    def receiver_endpoints(self) -> frozenset[str]:
         return frozenset(transfer.to.endpoint for transfer in self._transfers.values())
 
-    def put(self, to: Peer, message: Install | EndOfLife) -> Send:
+    def start_transfer(self, to: Peer, message: Install | EndOfLife) -> Send:
         self._transfers[message.partition] = _Transfer(to, message)
         return Send(to, message)
 
-    def drop(self, partition: int, epoch: int | None = None) -> None:
+    def drop_transfer(self, partition: int, epoch: int | None = None) -> None:
         """It arrived, or is not wanted any more; ``epoch``: only what is not newer than that."""
         transfer = self._transfers.get(partition)
         if transfer is not None and (epoch is None or transfer.message.epoch <= epoch):
             del self._transfers[partition]
 
-    def again(self, partition: int, epoch: int) -> list[Send]:
+    def send_again(self, partition: int, epoch: int) -> list[Send]:
         """The transfer that is missing; nothing where another took its place."""
         transfer = self._transfers.get(partition)
         if transfer is None or transfer.message.epoch != epoch:
@@ -52,7 +52,7 @@ class Outbox:
         transfer = self._transfers.get(partition)
         return transfer is not None and isinstance(transfer.message, EndOfLife)
 
-    def look_back(self) -> list[Send]:
+    def retry_unanswered(self) -> list[Send]:
         """Ask after what was sent, or asked after, before the last look."""
         asked = []
         for partition, transfer in self._transfers.items():

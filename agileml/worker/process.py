@@ -14,7 +14,7 @@ import zmq
 
 from agileml.api import Arrays, Outcome, checked
 from agileml.job import JobFolder
-from agileml.node.agent.watchdog import Doings
+from agileml.node.agent.watchdog import Activities
 from agileml.node.hosts.nominal_time import Pacer
 from agileml.protocol.commands import Assign
 from agileml.protocol.endpoints import ControlEnd, DataEnd
@@ -22,9 +22,9 @@ from agileml.protocol.events import Loaded, WorkerReady
 from agileml.protocol.messages import Answer, Outgoing, Patch, Reply, Save, Send, Snapshot
 from agileml.protocol.meters import WorkerMeter
 from agileml.protocol.telemetry import ObjectiveReport, ShardObjective
-from agileml.worker.shard_cache import Shelf
-from agileml.worker.shard_loader import Loading
-from agileml.worker.worker import Work, Worker
+from agileml.worker.shard_cache import ShardCache
+from agileml.worker.shard_loader import ShardLoader
+from agileml.worker.worker import ShardWork, Worker
 
 _STANDS_MS: Final = 10
 """How long is waited at the least where time stands still."""
@@ -39,8 +39,10 @@ class WorkerProcess:
     for computes, and nobody is paid for who cannot.
     """
 
-    def __init__(self, folder: JobFolder, machine: str, incarnation: int, cores: int, doings: Doings) -> None:
-        self._at = doings.new("starting: making the application, opening the input")
+    def __init__(
+        self, folder: JobFolder, machine: str, incarnation: int, cores: int, doings: Activities
+    ) -> None:
+        self._at = doings.add_thread("starting: making the application, opening the input")
         job, self._input = folder.job(), folder.cut_input()
         self._app = job.make_application()
         self._machine = machine
@@ -49,8 +51,8 @@ class WorkerProcess:
         self._clocks = job.setup.clocks
         self._cores = min(cores, os.cpu_count() or 1)
         self._threads = ThreadPoolExecutor(self._cores)
-        self._loading = Loading(self._input.shard, Shelf(job.input_bytes), self._cores)
-        self._held: list[tuple[Work, Patch]] = []
+        self._loading = ShardLoader(self._input.shard, ShardCache(job.input_bytes), self._cores)
+        self._held: list[tuple[ShardWork, Patch]] = []
         self._pacer = Pacer(folder.path, machine)
         self._release_at = -math.inf  # by the pacer
         self._goes_on = False  # computing, without a pause since the last release
@@ -69,76 +71,76 @@ class WorkerProcess:
         self._incarnation = incarnation
         columns, rows = self._input.shape.columns, cache(self._input.rows)
         self._core = Worker(machine, incarnation, job.setup.partitions, columns, rows)
-        self._control.tell(WorkerReady(machine, incarnation))
+        self._control.queue_message(WorkerReady(machine, incarnation))
 
     def run(self) -> None:
         while True:
-            self._at.turned()
+            self._at.start_turn()
             self._data.flush()  # first what somebody waits for
             self._control.flush()
             self._poller.poll(self._wait_ms())
             for _, answer in self._data.receive():
                 if isinstance(answer, Answer):
                     if self._meter is not None:
-                        self._meter.received(answer, time.monotonic())
-                    self._carry_out(self._core.handle(answer))
-            self._go_on()
+                        self._meter.note_answer(answer, time.monotonic())
+                    self._dispatch_outgoing(self._core.handle_answer(answer))
+            self._compute_or_release()
             self._data.flush()  # before the rest: others wait for it
             for command in self._control.receive():
                 if isinstance(command, Assign):
-                    self._assign(command)
+                    self._take_assignment(command)
             self._control.confirm()
-            self._tell_loaded()
+            self._report_loaded()
             if time.monotonic() >= self._look_back_at:
                 self._look_back_at = time.monotonic() + self._ask_after_s
-                self._carry_out(self._core.look_back())
-            if self._meter is not None and (load := self._meter.report(time.monotonic())) is not None:
-                self._control.tell(load)
+                self._dispatch_outgoing(self._core.retry_unanswered())
+            if self._meter is not None and (load := self._meter.make_report(time.monotonic())) is not None:
+                self._control.queue_message(load)
 
-    def _go_on(self) -> None:
+    def _compute_or_release(self) -> None:
         """With what can be computed, and what may be pushed by now."""
-        self._abandon_what_comes_too_late()
-        if not self._held and self._core.computable:
-            self._compute()
+        self._abandon_late_clock()
+        if not self._held and self._core.computable_count:
+            self._compute_batch()
         elif not self._held:
             self._goes_on = False
         if self._held and self._pacer.now() >= self._release_at:
-            self._release()
+            self._release_results()
 
     def _wait_ms(self) -> int:
         if self._held:
-            least_ms = _STANDS_MS if self._pacer.stands() else 0
+            least_ms = _STANDS_MS if self._pacer.stands_still() else 0
             until_release = int(1000 * (self._release_at - self._pacer.now())) + 1
             return max(least_ms, min(until_release, self._control.wait_ms()))
-        return 0 if self._core.computable else self._control.wait_ms()
+        return 0 if self._core.computable_count else self._control.wait_ms()
 
-    def _tell_loaded(self) -> None:
-        loaded = self._loading.collect()
+    def _report_loaded(self) -> None:
+        loaded = self._loading.collect_loaded()
         if loaded is not None:
-            self._control.tell(Loaded(self._machine, self._incarnation, *loaded))
+            self._control.queue_message(Loaded(self._machine, self._incarnation, *loaded))
 
-    def _assign(self, assign: Assign) -> None:
-        self._loading.want(assign.shards, assign.preload)
-        self._carry_out(self._core.assign(assign))
-        self._data.keep_only({route.endpoint for route in assign.routes})
+    def _take_assignment(self, assign: Assign) -> None:
+        self._loading.set_wanted(assign.shards, assign.preload)
+        self._dispatch_outgoing(self._core.take_assignment(assign))
+        self._data.close_all_but({route.endpoint for route in assign.routes})
         self._pacer.free = assign.drain
         if not assign.drain:
             self._finish_by = math.inf
         elif self._finish_by == math.inf:
             self._finish_by = time.monotonic() + assign.notice_s * _DRAIN_MARGIN
-            self._abandon_what_comes_too_late()
+            self._abandon_late_clock()
 
-    def _abandon_what_comes_too_late(self) -> None:
+    def _abandon_late_clock(self) -> None:
         """The clock in hand, as soon as it cannot be computed in time any more, or its rows do not come."""
-        if self._finish_by == math.inf or not self._core.uncomputed:
+        if self._finish_by == math.inf or not self._core.uncomputed_count:
             return
-        now, to_begin = time.monotonic(), self._core.uncomputed - len(self._held)
+        now, to_begin = time.monotonic(), self._core.uncomputed_count - len(self._held)
         holds_s = max(0.0, self._release_at - self._pacer.now()) if self._held else 0.0
         if now + holds_s + to_begin * self._shard_s > self._finish_by:
             self._held, self._found = [], []
-            self._carry_out(self._core.abandon())
+            self._dispatch_outgoing(self._core.abandon_task())
 
-    def _compute(self) -> None:
+    def _compute_batch(self) -> None:
         """As many shards as there are cores.
 
         The nominal time of one batch begins where that of the last one ended: a process that is woken up
@@ -147,28 +149,28 @@ class WorkerProcess:
         began, nominally = time.monotonic(), self._pacer.now()
         if self._goes_on:
             nominally = self._release_at
-        batch = self._core.work(self._cores)
+        batch = self._core.take_work(self._cores)
         shards = [work.shard for work in batch]
-        with self._at.named("computing shards {} in clock {}", shards, batch[0].clock):
-            for work, outcome in zip(batch, self._outcomes(batch), strict=True):
+        with self._at.while_doing("computing shards {} in clock {}", shards, batch[0].clock):
+            for work, outcome in zip(batch, self._run_shards(batch), strict=True):
                 self._held.append((work, checked(outcome, self._input.shape)))
                 self._found.append(ShardObjective(work.shard, float(outcome.total), float(outcome.count)))
         self._shard_s = max(self._nominal_s, (time.monotonic() - began) / len(batch))
         self._release_at = max(self._pacer.now(), nominally + self._nominal_s * len(batch))
         if self._meter is not None:
-            self._meter.computed(len(batch), self._shard_s * len(batch) * self._cores)
+            self._meter.count_computed(len(batch), self._shard_s * len(batch) * self._cores)
 
-    def _outcomes(self, batch: Sequence[Work]) -> Iterator[Outcome]:
+    def _run_shards(self, batch: Sequence[ShardWork]) -> Iterator[Outcome]:
         """In threads of their own only where there is more than one: handing over takes its time as well."""
         numbers = [work.shard for work in batch]
-        with self._at.named("reading shards {} of the input", numbers):
-            shards = self._loading.get(numbers)
-        return (map if len(batch) == 1 else self._threads.map)(self._process, batch, shards)
+        with self._at.while_doing("reading shards {} of the input", numbers):
+            shards = self._loading.get_shards(numbers)
+        return (map if len(batch) == 1 else self._threads.map)(self._process_shard, batch, shards)
 
-    def _process(self, work: Work, shard: Arrays) -> Outcome:
+    def _process_shard(self, work: ShardWork, shard: Arrays) -> Outcome:
         return self._app.process(shard, work.values, (work.shard, work.clock))
 
-    def _release(self) -> None:
+    def _release_results(self) -> None:
         """The objective goes first: it may be lost with this process, but not for want of a moment.
 
         That of the last clock does not wait for more news: the job ends once the model is saved.
@@ -176,20 +178,20 @@ class WorkerProcess:
         held, found = self._held, tuple(self._found)
         self._held, self._found = [], []
         clock = held[0][0].clock
-        self._control.tell(ObjectiveReport(self._machine, clock, found))
+        self._control.queue_message(ObjectiveReport(self._machine, clock, found))
         self._control.flush(at_once=clock == self._clocks)
         for work, delta in held:
-            self._carry_out(self._core.computed(work, delta))
-        self._goes_on = self._core.computable > 0
+            self._dispatch_outgoing(self._core.take_result(work, delta))
+        self._goes_on = self._core.computable_count > 0
 
-    def _carry_out(self, outgoing: Iterable[Outgoing]) -> None:
+    def _dispatch_outgoing(self, outgoing: Iterable[Outgoing]) -> None:
         for item in outgoing:
             if self._meter is not None:
-                self._meter.sent(item)
+                self._meter.note_request(item)
             match item:
                 case Send():
-                    self._data.put(item)
+                    self._data.queue_message(item)
                 case event if not isinstance(event, Reply | Save | Snapshot):
-                    self._control.tell(event)
+                    self._control.queue_message(event)
         if self._meter is not None:
-            self._meter.turned_to(self._core.clock, time.monotonic())
+            self._meter.set_clock(self._core.current_clock, time.monotonic())

@@ -10,10 +10,10 @@ from msgspec import Struct
 
 from agileml.node.arrays import Rows
 from agileml.protocol.messages import Patch
-from agileml.row_math import index, span
+from agileml.row_math import as_slice, fastest_index
 
 
-class Share(Struct, frozen=True):
+class PartitionRows(Struct, frozen=True):
     """What of some rows one partition has: which of its own rows, and where they are among these."""
 
     partition: int
@@ -21,51 +21,53 @@ class Share(Struct, frozen=True):
     places: slice | Rows
 
 
-class Plan(Struct, frozen=True):
+class ReadPlan(Struct, frozen=True):
     """The global rows that a set of shards needs, by partition, and where each shard's are among them."""
 
     rows: Rows
-    shares: Mapping[int, Share]
+    shares: Mapping[int, PartitionRows]
     places: Mapping[int, slice | Rows]
 
 
-class Planner:
+class ReadPlanner:
     """``rows(shard)``: the global rows a shard reads, sorted and unique (constant over the job)."""
 
     def __init__(self, partitions: int, rows: Callable[[int], Rows]) -> None:
         self._partitions = partitions
         self._rows = rows
         self.plan = lru_cache(maxsize=8)(self._make_plan)
-        self._own_shares = lru_cache(maxsize=64)(lambda shard: _shares(rows(shard), partitions))
+        self._own_shares = lru_cache(maxsize=64)(lambda shard: _rows_by_partition(rows(shard), partitions))
 
-    def split(self, shard: int, delta: Patch) -> list[Patch]:
+    def split_delta(self, shard: int, delta: Patch) -> list[Patch]:
         """By partition, in local rows: one for each, which counts shards to know a clock complete."""
         own = self._rows(shard)
         same = delta.rows is own or np.array_equal(delta.rows, own)
-        shares = self._own_shares(shard) if same else _shares(delta.rows, self._partitions)
+        shares = self._own_shares(shard) if same else _rows_by_partition(delta.rows, self._partitions)
         return [Patch(share.local, delta.values[share.places]) for share in shares]
 
-    def _make_plan(self, shards: tuple[int, ...]) -> Plan:
+    def _make_plan(self, shards: tuple[int, ...]) -> ReadPlan:
         of = {shard: self._rows(shard) for shard in shards}
         rows = next(iter(of.values())) if len(of) == 1 else np.unique(np.concatenate(tuple(of.values())))
-        shares = {share.partition: share for share in _shares(rows, self._partitions) if len(share.local)}
-        places = {shard: _places(mine, rows) for shard, mine in of.items()}
-        return Plan(rows, shares, places)
+        shares = {
+            share.partition: share for share in _rows_by_partition(rows, self._partitions) if len(share.local)
+        }
+        places = {shard: _find_places(mine, rows) for shard, mine in of.items()}
+        return ReadPlan(rows, shares, places)
 
 
-def _shares(rows: Rows, partitions: int) -> tuple[Share, ...]:
+def _rows_by_partition(rows: Rows, partitions: int) -> tuple[PartitionRows, ...]:
     """One for each partition, in order. Of consecutive rows every N-th is a partition's: no lookup needed."""
-    run = span(rows)
+    run = as_slice(rows)
     if run is None or not len(rows):
         owner = rows % partitions
         found: list[slice | Rows] = [np.flatnonzero(owner == p) for p in range(partitions)]
     else:
         found = [slice((p - run.start) % partitions, None, partitions) for p in range(partitions)]
-    return tuple(Share(p, rows[places] // partitions, places) for p, places in enumerate(found))
+    return tuple(PartitionRows(p, rows[places] // partitions, places) for p, places in enumerate(found))
 
 
-def _places(some: Rows, among: Rows) -> slice | Rows:
+def _find_places(some: Rows, among: Rows) -> slice | Rows:
     """Where ``some`` rows are among others."""
     if len(some) == len(among):
         return slice(None)
-    return index(np.searchsorted(among, some))
+    return fastest_index(np.searchsorted(among, some))

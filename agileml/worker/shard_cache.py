@@ -15,12 +15,12 @@ from agileml.api import Arrays
 
 
 @dataclass(slots=True)
-class _Book:
+class _CachedShard:
     arrays: Arrays
     size: int
 
 
-class Shelf:
+class ShardCache:
     """``room``: bytes of arrays; without it everything that was ever read stays.
 
     Beyond the room goes first what is neither owned nor ahead, then what is ahead, then what is owned; in
@@ -31,44 +31,44 @@ class Shelf:
         self._room = room
         self._owned: frozenset[int] = frozenset()
         self._ahead: tuple[int, ...] = ()
-        self._books: dict[int, _Book] = {}  # the one used longest ago first
+        self._books: dict[int, _CachedShard] = {}  # the one used longest ago first
         self._refused: set[int] = set()
 
     @property
-    def held(self) -> frozenset[int]:
+    def cached_shards(self) -> frozenset[int]:
         return frozenset(self._books)
 
     @property
-    def size(self) -> int:
+    def size_bytes(self) -> int:
         return sum(book.size for book in self._books.values())
 
-    def want(self, owned: Iterable[int], ahead: Iterable[int]) -> None:
+    def set_wanted(self, owned: Iterable[int], ahead: Iterable[int]) -> None:
         """From now on; ``ahead`` in the order in which to read."""
         self._owned, self._ahead = frozenset(owned), tuple(ahead)
         self._refused.clear()
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         """Whether there is no room for some of what is wanted."""
         return bool(self._refused)
 
-    def next(self) -> int | None:
+    def next_to_read(self) -> int | None:
         """What to read while there is time; None when all is there that there is room for."""
         wanted = (*sorted(self._owned), *self._ahead)
         return next((n for n in wanted if n not in self._books and n not in self._refused), None)
 
-    def put(self, shard: int, arrays: Arrays) -> None:
+    def add_shard(self, shard: int, arrays: Arrays) -> None:
         """It was read; it does not stay where others are worth more."""
         self._books.pop(shard, None)
-        self._books[shard] = _Book(arrays, _size(arrays))
+        self._books[shard] = _CachedShard(arrays, _size_bytes(arrays))
         if self._room is None:
             return
-        while self.size > self._room:
-            victim = min(self._books, key=self._worth)
+        while self.size_bytes > self._room:
+            victim = min(self._books, key=self._eviction_rank)
             del self._books[victim]
             self._refused.add(victim)
 
-    def get(self, shard: int) -> Arrays | None:
+    def get_shard(self, shard: int) -> Arrays | None:
         """To be used now; None where it has to be read first."""
         book = self._books.pop(shard, None)
         if book is None:
@@ -76,10 +76,10 @@ class Shelf:
         self._books[shard] = book
         return book.arrays
 
-    def _worth(self, shard: int) -> int:
+    def _eviction_rank(self, shard: int) -> int:
         """Of equals, ``min`` takes the first, which was used longest ago."""
         return 2 if shard in self._owned else int(shard in self._ahead)
 
 
-def _size(arrays: Mapping[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]]) -> int:
+def _size_bytes(arrays: Mapping[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]]) -> int:
     return sum(array.nbytes for array in arrays.values())

@@ -12,20 +12,20 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final
 
 from agileml.api import Arrays
-from agileml.worker.shard_cache import Shelf
+from agileml.worker.shard_cache import ShardCache
 
 _TELL_AFTER_S: Final = 1.0
 """While reading goes on, what has come is told no more often than this."""
 
 
-class Loading:
-    """``wake_fd`` becomes readable when something was read; ``collect`` then puts it on the shelf.
+class ShardLoader:
+    """``wake_fd`` becomes readable when something was read; ``collect_loaded`` then puts it on the shelf.
 
     What ``read`` raises is raised by whoever asks next: a worker that cannot read its input ends, and is
     started again.
     """
 
-    def __init__(self, read: Callable[[int], Arrays], shelf: Shelf, threads: int) -> None:
+    def __init__(self, read: Callable[[int], Arrays], shelf: ShardCache, threads: int) -> None:
         self._read = read
         self._shelf = shelf
         self._background = ThreadPoolExecutor(1)
@@ -36,13 +36,13 @@ class Loading:
         self._told: tuple[frozenset[int], bool] = (frozenset(), False)
         self._tell_at = 0.0
 
-    def want(self, owned: Iterable[int], ahead: Iterable[int]) -> None:
+    def set_wanted(self, owned: Iterable[int], ahead: Iterable[int]) -> None:
         if self._reading is None:
             self._tell_at = time.monotonic() + _TELL_AFTER_S
-        self._shelf.want(owned, ahead)
-        self._start()
+        self._shelf.set_wanted(owned, ahead)
+        self._start_reading()
 
-    def collect(self) -> tuple[tuple[int, ...], bool] | None:
+    def collect_loaded(self) -> tuple[tuple[int, ...], bool] | None:
         """Put away what was read, and start on the next.
 
         What is loaded now, and whether there is no room for the rest, where that is news to tell.
@@ -51,21 +51,21 @@ class Loading:
             os.read(self.wake_fd, 1)
             shard, future = self._reading
             self._reading = None
-            self._shelf.put(shard, future.result())
-            self._start()
-        held, full = self._shelf.held, self._reading is None and self._shelf.full
+            self._shelf.add_shard(shard, future.result())
+            self._start_reading()
+        held, full = self._shelf.cached_shards, self._reading is None and self._shelf.is_full
         if (held, full) == self._told or (self._reading is not None and time.monotonic() < self._tell_at):
             return None
         self._told, self._tell_at = (held, full), time.monotonic() + _TELL_AFTER_S
         return tuple(sorted(held)), full
 
-    def get(self, shards: Sequence[int]) -> list[Arrays]:
+    def get_shards(self, shards: Sequence[int]) -> list[Arrays]:
         """Of these shards, read now where they are not there."""
-        found = {shard: self._shelf.get(shard) for shard in shards}
+        found = {shard: self._shelf.get_shard(shard) for shard in shards}
         missing = [shard for shard, arrays in found.items() if arrays is None]
         if missing:
-            for shard, arrays in zip(missing, self._foreground.map(self._now, missing), strict=True):
-                self._shelf.put(shard, arrays)
+            for shard, arrays in zip(missing, self._foreground.map(self._read_now, missing), strict=True):
+                self._shelf.add_shard(shard, arrays)
                 found[shard] = arrays
         return [arrays for arrays in found.values() if arrays is not None]
 
@@ -76,12 +76,12 @@ class Loading:
         os.close(self.wake_fd)
         os.close(self._wake)
 
-    def _now(self, shard: int) -> Arrays:
+    def _read_now(self, shard: int) -> Arrays:
         reading = self._reading
         return reading[1].result() if reading is not None and reading[0] == shard else self._read(shard)
 
-    def _start(self) -> None:
-        shard = self._shelf.next() if self._reading is None else None
+    def _start_reading(self) -> None:
+        shard = self._shelf.next_to_read() if self._reading is None else None
         if shard is not None:
             future = self._background.submit(self._read, shard)
             self._reading = shard, future

@@ -14,8 +14,9 @@ generation starts over at its clock. The shell asks for ``work()``, runs the app
 and hands back ``computed(...)``; results of a task that is no longer wanted are ignored.
 
 A request or its answer may be lost with a connection although both ends live. So the shell says when time
-has passed (``look_back``), and what was not answered since the last time but one is asked after: a server
-that has nothing of it says so (``Unknown``), and it is sent again. To a server all requests may come twice.
+has passed (``retry_unanswered``), and what was not answered since the last time but one is asked after: a
+server that has nothing of it says so (``Unknown``), and it is sent again. To a server all requests may come
+twice.
 """
 
 from __future__ import annotations
@@ -48,12 +49,12 @@ from agileml.protocol.messages import (
     UpdateDone,
     UpdatePart,
 )
-from agileml.worker.read_plan import Plan, Planner
+from agileml.worker.read_plan import ReadPlan, ReadPlanner
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """Compute ``shard`` in ``clock`` from the ``values`` of its rows, which are read only.
+class ShardWork:
+    """Compute ``shard`` in ``current_clock`` from the ``values`` of its rows, which are read only.
 
     ``task`` tells tasks apart.
     """
@@ -69,7 +70,7 @@ _Content: TypeAlias = Rows | list[ShardDelta]
 
 
 @dataclass(slots=True)
-class _Asked:
+class _PendingPart:
     """A part under way, and where it went last; ``request`` 0: nowhere, or it was refused there.
 
     ``recent``: asked, or asked after, since the shell last said that time has passed; ``again``: to be asked
@@ -88,18 +89,18 @@ class _Task:
     number: int
     clock: int
     shards: tuple[int, ...]
-    plan: Plan
+    plan: ReadPlan
     snapshot: Matrix | None = None
     deltas: dict[int, Patch] = field(default_factory=dict)
-    asked: dict[int, _Asked] = field(default_factory=dict)
+    asked: dict[int, _PendingPart] = field(default_factory=dict)
     pushing: bool = False
 
     @property
-    def reading(self) -> bool:
+    def is_reading(self) -> bool:
         return not self.pushing and bool(self.asked)
 
     @property
-    def uncomputed(self) -> list[int]:
+    def uncomputed_shards(self) -> list[int]:
         return [shard for shard in self.shards if shard not in self.deltas]
 
 
@@ -112,7 +113,7 @@ class Worker:
         self._machine = machine
         self._incarnation = incarnation
         self._columns = columns
-        self._planner = Planner(partitions, rows)
+        self._planner = ReadPlanner(partitions, rows)
         self._assigned: Assign | None = None
         self._routes: dict[int, Route] = {}
         self._over = 0  # clocks up to here are complete everywhere
@@ -127,11 +128,11 @@ class Worker:
     # ---- what the shell sees -------------------------------------------------------------------
 
     @property
-    def clock(self) -> int | None:
+    def current_clock(self) -> int | None:
         """The clock in hand."""
         return None if self._task is None else self._task.clock
 
-    def assign(self, assign: Assign) -> tuple[Outgoing, ...]:
+    def take_assignment(self, assign: Assign) -> tuple[Outgoing, ...]:
         """Take on a newer assignment; an older version than the last is ignored."""
         last = self._assigned
         if last is not None and assign.version <= last.version:
@@ -148,17 +149,17 @@ class Worker:
         if not assign.drain:
             self._drained = False
         self._review_task(assign)
-        self._review_ahead(assign)
-        return self._go_on()
+        self._review_next_task(assign)
+        return self._advance_tasks()
 
-    def handle(self, answer: Answer) -> tuple[Outgoing, ...]:
+    def handle_answer(self, answer: Answer) -> tuple[Outgoing, ...]:
         """Take a server's answer; one to a request that is no longer under way is ignored."""
         for task in (self._task, self._ahead):
             if task is not None:
-                self._answered(task, answer)
-        return self._go_on()
+                self._apply_answer(task, answer)
+        return self._advance_tasks()
 
-    def look_back(self) -> tuple[Outgoing, ...]:
+    def retry_unanswered(self) -> tuple[Outgoing, ...]:
         """Time has passed: ask after what has had no answer since before the last time."""
         silent: dict[tuple[Peer, int], list[int]] = defaultdict(list)
         for task in (self._task, self._ahead):
@@ -173,45 +174,47 @@ class Worker:
         )
 
     @property
-    def uncomputed(self) -> int:
+    def uncomputed_count(self) -> int:
         """How many shards of the clock in hand are not computed yet."""
         task = self._task
-        return 0 if task is None or task.pushing else len(task.uncomputed)
+        return 0 if task is None or task.pushing else len(task.uncomputed_shards)
 
     @property
-    def computable(self) -> int:
+    def computable_count(self) -> int:
         """How many of them can be computed now: all, once they are read."""
-        return 0 if self._task is None or self._task.asked else self.uncomputed
+        return 0 if self._task is None or self._task.asked else self.uncomputed_count
 
-    def work(self, at_most: int | None = None) -> tuple[Work, ...]:
+    def take_work(self, at_most: int | None = None) -> tuple[ShardWork, ...]:
         """What can be computed now, in the order of shards."""
         task = self._task
         if task is None or task.pushing or task.asked:
             return ()
-        shards = task.uncomputed[:at_most]
-        return tuple(Work(task.number, shard, task.clock, self._values(task, shard)) for shard in shards)
+        shards = task.uncomputed_shards[:at_most]
+        return tuple(
+            ShardWork(task.number, shard, task.clock, self._shard_values(task, shard)) for shard in shards
+        )
 
-    def computed(self, work: Work, delta: Patch) -> tuple[Outgoing, ...]:
+    def take_result(self, work: ShardWork, delta: Patch) -> tuple[Outgoing, ...]:
         """Take the delta of a piece of work: global rows, sorted and unique."""
         task = self._task
         if task is None or task.number != work.task or work.shard not in task.shards or task.pushing:
             return ()
         task.deltas[work.shard] = delta
-        return self._go_on()
+        return self._advance_tasks()
 
-    def abandon(self) -> tuple[Outgoing, ...]:
+    def abandon_task(self) -> tuple[Outgoing, ...]:
         """Give up what is not pushed yet: the notice is too short to finish it."""
         if self._task is not None and not self._task.pushing:
             self._task = None
-        return self._go_on()
+        return self._advance_tasks()
 
     # ---- the task in hand ----------------------------------------------------------------------
 
-    def _answered(self, task: _Task, answer: Answer) -> None:
+    def _apply_answer(self, task: _Task, answer: Answer) -> None:
         if isinstance(answer, Behind):
             if any(asked.request == answer.request for asked in task.asked.values()):
                 self._over = max(self._over, answer.clock)
-                self._drop(task)
+                self._drop_task(task)
             return
         asked = task.asked.get(answer.partition)
         if asked is None or asked.request != answer.request:
@@ -224,18 +227,18 @@ class Worker:
             case UpdateDone(partition=partition, behind=behind):
                 del task.asked[partition]
                 self._behind[partition] = behind
-            case ReadDone() if self._overtakes(task, answer.partition):
+            case ReadDone() if self._may_overtake_push(task, answer.partition):
                 asked.route, asked.request, asked.again = None, 0, True
             case ReadDone():
                 del task.asked[answer.partition]
-                self._put(task, answer)
+                self._store_rows(task, answer)
 
-    def _overtakes(self, ahead: _Task, partition: int) -> bool:
+    def _may_overtake_push(self, ahead: _Task, partition: int) -> bool:
         """Whether what is read may lack an earlier clock that is being pushed there."""
         task = self._task
         return task is not None and task.pushing and task.clock < ahead.clock and partition in task.asked
 
-    def _drop(self, task: _Task) -> None:
+    def _drop_task(self, task: _Task) -> None:
         if task is self._task:
             self._task = None
         else:
@@ -254,7 +257,7 @@ class Worker:
         if task is None or task.pushing:
             return
         waits = assign.drain and task.clock > self._over + 1
-        if task.reading and (waits or task.clock != self._due_clock()):
+        if task.is_reading and (waits or task.clock != self._due_clock()):
             self._task = None
         elif not assign.drain:
             wanted = {*assign.shards, *(task.deltas.keys() - {0})}
@@ -262,7 +265,7 @@ class Worker:
             if not task.shards:
                 self._task = None
 
-    def _review_ahead(self, assign: Assign) -> None:
+    def _review_next_task(self, assign: Assign) -> None:
         """The same for what is read ahead, which is dropped as soon as something else comes first."""
         ahead = self._ahead
         if ahead is None:
@@ -273,41 +276,41 @@ class Worker:
                 return
         self._ahead = None
 
-    def _go_on(self) -> tuple[Outgoing, ...]:
+    def _advance_tasks(self) -> tuple[Outgoing, ...]:
         task = self._task
         if task is not None and task.pushing and not task.asked:
             for shard in task.shards:
                 self._delivered[shard] = max(task.clock, self._delivered.get(shard, 0))
             self._task = None
-        elif task is not None and not task.pushing and not task.uncomputed:
+        elif task is not None and not task.pushing and not task.uncomputed_shards:
             self._start_push(task)
         if self._task is None:
-            self._task, self._ahead = self._ahead or self._next_task(), None
-            self._say_drained()
-        if self._task is not None and not self._task.reading and self._ahead is None:
-            self._ahead = self._next_task()
+            self._task, self._ahead = self._ahead or self._make_next_task(), None
+            self._report_drained()
+        if self._task is not None and not self._task.is_reading and self._ahead is None:
+            self._ahead = self._make_next_task()
         for some in (self._task, self._ahead):
             if some is not None:
-                self._send(some)
+                self._send_requests(some)
         out, self._out = tuple(self._out), []
         return out
 
-    def _done(self, shard: int) -> int:
+    def _delivered_clock(self, shard: int) -> int:
         """The last clock that all servers have of the shard, as far as is known here."""
         return max(self._over, self._delivered.get(shard, 0))
 
-    def _next(self, shard: int) -> int:
+    def _next_clock(self, shard: int) -> int:
         """The first clock that the shard lacks when all that is under way is delivered."""
-        done = self._done(shard)
+        done = self._delivered_clock(shard)
         if self._task is not None and self._task.pushing and shard in self._task.shards:
             done = max(done, self._task.clock)
         return done + 1
 
     def _due_clock(self) -> int | None:
         shards = () if self._assigned is None else self._assigned.shards
-        return min((self._next(shard) for shard in shards), default=None)
+        return min((self._next_clock(shard) for shard in shards), default=None)
 
-    def _next_task(self) -> _Task | None:
+    def _make_next_task(self) -> _Task | None:
         """To be read from now on, if anything is due that is not in hand."""
         assign, task = self._assigned, self._task
         in_hand = () if task is None or task.pushing else task.shards
@@ -316,7 +319,7 @@ class Worker:
         clock = self._due_clock()
         if clock is None or clock > assign.until:
             return None
-        due = (shard for shard in sorted(assign.shards) if self._next(shard) == clock)
+        due = (shard for shard in sorted(assign.shards) if self._next_clock(shard) == clock)
         shards = tuple(shard for shard in due if shard not in in_hand)
         if not shards:
             return None
@@ -324,17 +327,17 @@ class Worker:
         self._numbers += 1
         task = _Task(self._numbers, clock, shards, plan)
         for share in plan.shares.values():
-            task.asked[share.partition] = _Asked(share.local)
+            task.asked[share.partition] = _PendingPart(share.local)
         return task
 
-    def _say_drained(self) -> None:
+    def _report_drained(self) -> None:
         assign = self._assigned
         if self._task is None and assign is not None and assign.drain and not self._drained:
-            delivered = tuple((shard, self._done(shard)) for shard in assign.shards)
+            delivered = tuple((shard, self._delivered_clock(shard)) for shard in assign.shards)
             self._out.append(Drained(self._machine, self._incarnation, assign.generation, delivered))
             self._drained = True
 
-    def _put(self, task: _Task, answer: ReadDone) -> None:
+    def _store_rows(self, task: _Task, answer: ReadDone) -> None:
         """Where one partition has it all, its answer is the snapshot."""
         plan = task.plan
         if len(plan.shares) == 1:
@@ -344,7 +347,7 @@ class Worker:
             task.snapshot = np.empty((len(plan.rows), self._columns), np.float32)
         task.snapshot[plan.shares[answer.partition].places] = answer.values
 
-    def _values(self, task: _Task, shard: int) -> Matrix:
+    def _shard_values(self, task: _Task, shard: int) -> Matrix:
         if task.snapshot is None:  # there is nothing to read
             return np.empty((0, self._columns), np.float32)
         values: Matrix = task.snapshot[task.plan.places[shard]]
@@ -356,29 +359,29 @@ class Worker:
         task.pushing, task.snapshot = True, None
         parts: dict[int, list[ShardDelta]] = defaultdict(list)
         for shard in task.shards:
-            for partition, patch in enumerate(self._planner.split(shard, task.deltas[shard])):
+            for partition, patch in enumerate(self._planner.split_delta(shard, task.deltas[shard])):
                 parts[partition].append(ShardDelta(shard, patch))
-        task.asked = {partition: _Asked(deltas) for partition, deltas in parts.items()}
+        task.asked = {partition: _PendingPart(deltas) for partition, deltas in parts.items()}
 
     # ---- requests ------------------------------------------------------------------------------
 
-    def _send(self, task: _Task) -> None:
+    def _send_requests(self, task: _Task) -> None:
         """Send every part that its present route has not been asked for, one message per server."""
-        batches: dict[str, list[tuple[Route, _Asked]]] = {}
+        batches: dict[str, list[tuple[Route, _PendingPart]]] = {}
         for partition, asked in task.asked.items():
             route = self._routes.get(partition)
             if route is None or route is asked.route or route == asked.route:
                 continue
-            if not (asked.again and self._overtakes(task, partition)):
+            if not (asked.again and self._may_overtake_push(task, partition)):
                 asked.route, asked.again = route, False
                 batches.setdefault(route.endpoint, []).append((route, asked))
         for endpoint, batch in batches.items():
             self._numbers += 1
             for _, asked in batch:
                 asked.request, asked.recent = self._numbers, True
-            self._out.append(Send(Peer(batch[0][0].machine, endpoint), self._request(task, batch)))
+            self._out.append(Send(Peer(batch[0][0].machine, endpoint), self._make_request(task, batch)))
 
-    def _request(self, task: _Task, batch: list[tuple[Route, _Asked]]) -> Read | Update:
+    def _make_request(self, task: _Task, batch: list[tuple[Route, _PendingPart]]) -> Read | Update:
         generation = 0 if self._assigned is None else self._assigned.generation
         updates, reads = [], []
         for route, asked in batch:
@@ -387,10 +390,10 @@ class Worker:
             else:
                 reads.append(ReadPart(route.partition, route.epoch, asked.content))
         if task.pushing:
-            return Update(self._numbers, generation, task.clock, self._cuts(task), tuple(updates))
+            return Update(self._numbers, generation, task.clock, self._ends_range(task), tuple(updates))
         return Read(self._numbers, generation, task.clock, tuple(reads))
 
-    def _cuts(self, task: _Task) -> bool:
+    def _ends_range(self, task: _Task) -> bool:
         """Whether the clock ends a range: the last one does, and every one that the backups keep up with."""
         until = 0 if self._assigned is None else self._assigned.until
         return task.shards[0] == 0 and (task.clock == until or not any(self._behind.values()))

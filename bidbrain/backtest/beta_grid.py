@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from bidbrain.arrays import Flags, Floats
-from bidbrain.bidding.decision_batch import Chances, Codes
+from bidbrain.bidding.decision_batch import Codes, SurvivalBatch
 from bidbrain.eviction.base import FittedMarkets
 from pricing_data.model.market import Market
 from pricing_data.model.units import HOUR_S
@@ -31,7 +31,7 @@ _HIGHER: Final = (0.8, 1.6, 3.2, 6.4, 12.8, 25.6)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Tables:
+class BetaTables:
     """Chances by market code; ages do not matter, as price crossing would have it."""
 
     deltas: Floats
@@ -46,7 +46,9 @@ class Tables:
     """(m,)."""
 
     @classmethod
-    def of(cls, fitted: FittedMarkets, markets: tuple[Market, ...], bid_deltas: tuple[float, ...]) -> Tables:
+    def from_fitted(
+        cls, fitted: FittedMarkets, markets: tuple[Market, ...], bid_deltas: tuple[float, ...]
+    ) -> BetaTables:
         """Ask ``fitted`` at every knot."""
         highest = bid_deltas[-1]
         deltas = tuple(sorted({0.0, *bid_deltas, *(d for d in _HIGHER if d > highest)}))
@@ -57,29 +59,29 @@ class Tables:
                 for h, horizon_s in enumerate(HORIZONS_S):
                     survival[m, d, h] = fitted.survival(market, delta, 0.0, horizon_s)
                     uptime[m, d, h] = fitted.expected_uptime(market, delta, 0.0, horizon_s)
-        known = np.array([fitted.evidence(market, HOUR_S).known for market in markets])
+        known = np.array([fitted.evidence(market, HOUR_S).is_known for market in markets])
         return cls(np.array(deltas), np.array(HORIZONS_S, dtype=np.float64), survival, uptime, known)
 
-    def chances(self, markets: tuple[Market, ...]) -> Chances:
+    def survival_batch(self, markets: tuple[Market, ...]) -> SurvivalBatch:
         """Of the markets it was made for."""
         if len(markets) != len(self.is_known):
             raise ValueError(f"the tables are of {len(self.is_known)} markets, not of {len(markets)}")
         return self
 
-    def known(self) -> Flags:
+    def known_markets(self) -> Flags:
         """(1, m)."""
         return self.is_known[None, :]
 
-    def only(self, rows: Codes) -> Chances:
+    def select(self, rows: Codes) -> SurvivalBatch:
         """Trained once: the same at every decision point."""
         return self
 
-    def outlook(
+    def survival_and_uptime(
         self, market: Codes, delta: Floats, age_s: Floats, horizon_s: Floats
     ) -> tuple[Floats, Floats]:
-        """See ``decision_batch.Chances``. Beyond the last knots, as at them."""
-        d, across = _between(self.deltas, delta)
-        h, along = _between(self.horizons_s, horizon_s)
+        """See ``decision_batch.SurvivalBatch``. Beyond the last knots, as at them."""
+        d, across = _locate_between(self.deltas, delta)
+        h, along = _locate_between(self.horizons_s, horizon_s)
         between = bool(across.any())
         answers = []
         for table in (self.survival, self.uptime_s):
@@ -97,7 +99,7 @@ class Tables:
         return answers[0], answers[1]
 
 
-def _between(knots: Floats, values: Floats) -> tuple[Codes, Floats]:
+def _locate_between(knots: Floats, values: Floats) -> tuple[Codes, Floats]:
     """The knot at or below each value, not the last, and how far towards the next one it lies, in [0, 1]."""
     below = np.clip(np.searchsorted(knots, values, side="right") - 1, 0, len(knots) - 2)
     share = (values - knots[below]) / (knots[below + 1] - knots[below])

@@ -15,7 +15,7 @@ same bill to the micro-dollar. What it mirrors of a run over a recorded trace (`
 - a warning comes at the first price above the bid, the end ``notice_s`` later; a planned end is safe after
   ``DRAIN_S``, and a job that is done releases all it has.
 
-The engine knows the future, as the market does; strategies are shown ``Moments``.
+The engine knows the future, as the market does; strategies are shown ``DecisionBatch``.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from bidbrain.backtest.price_tape import NEVER, Tape
 from bidbrain.backtest.progress import Progress
 from bidbrain.backtest.reliable_tier import Tier, TierEnds
 from bidbrain.backtest.terminations import Allotments, Ends
-from bidbrain.bidding.decision_batch import Chances, Codes, Held, Moments, Setting
+from bidbrain.bidding.decision_batch import Codes, DecisionBatch, FootprintBatch, MarketSetup, SurvivalBatch
 from bidbrain.bidding.decision_times import DECISION_PERIOD_S, REFUSED_REST_S, RENEWAL_LEAD_S
 from bidbrain.strategies.base import NOTHING, Exchanging, Placing, Strategy
 from bidbrain.strategies.reliable_tier import MOST_TAKEN
 from pricing_data.model.units import HOUR_S
 
-Beliefs: TypeAlias = Callable[[Codes], Chances]
+Beliefs: TypeAlias = Callable[[Codes], SurvivalBatch]
 """From the moments at which n jobs last fitted their models to what they believe of evictions."""
 
 REFIT_S: Final = HOUR_S
@@ -66,7 +66,9 @@ class Ran:
     """The reliable machines, where the strategy says where they run; None: on demand all along."""
 
 
-def run(strategy: Strategy, setting: Setting, job: Job, tape: Tape, beliefs: Beliefs, starts: Codes) -> Ran:
+def run(
+    strategy: Strategy, setting: MarketSetup, job: Job, tape: Tape, beliefs: Beliefs, starts: Codes
+) -> Ran:
     """Run ``job`` from each of ``starts`` (n,), which lie in the tape's window, by ``strategy``."""
     if ((starts < tape.begin) | (starts >= tape.end)).any():
         raise ValueError(f"every start must lie within the prices, {tape.begin} to {tape.end}")
@@ -80,7 +82,7 @@ class _Batch:
     """The jobs that are not done yet, as columns; those that are done are written off."""
 
     def __init__(
-        self, strategy: Strategy, setting: Setting, job: Job, tape: Tape, beliefs: Beliefs, starts: Codes
+        self, strategy: Strategy, setting: MarketSetup, job: Job, tape: Tape, beliefs: Beliefs, starts: Codes
     ) -> None:
         self._strategy, self._setting, self._job, self._tape = strategy, setting, job, tape
         by_the_second = setting.rules.quantum_s < HOUR_S
@@ -145,7 +147,7 @@ class _Batch:
         joins = np.where(staying & (places.works_from > now), places.works_from, NEVER)
         warnings = np.where(places.count > 0, places.warned_at, NEVER)
         renewals = np.where(staying, places.until - RENEWAL_LEAD_S, NEVER).min(axis=1)
-        settled = self._strategy.settled(self._setting, self._held_counts(staying))
+        settled = self._strategy.needs_nothing(self._setting, self._held_counts(staying))
         periods = (self._progress.now - self._begins[self._jobs]) // DECISION_PERIOD_S + 1
         grid = self._begins[self._jobs] + periods * DECISION_PERIOD_S
         event = np.minimum(np.minimum(joins, warnings).min(axis=1), renewals)
@@ -176,7 +178,7 @@ class _Batch:
             each = np.where(on_spot, setting.cores[self._tier.market], setting.reliable.cores)
             instances = instances + works * setting.reliable.count
             cores = cores + works * setting.reliable.count * each
-        return self._progress.rate(cores * setting.scaling.efficiencies(instances))
+        return self._progress.rate(cores * setting.scaling.batch_efficiency(instances))
 
     # ---- the reliable machines ------------------------------------------------------------------------
 
@@ -213,7 +215,7 @@ class _Batch:
     def _wanted(self, rows: Codes) -> tuple[Codes, Floats, Flags]:
         assert self._placing is not None
         assert self._job.restart is not None
-        found = self._placing.place(self._setting, self._moments(rows), self._job.restart)
+        found = self._placing.place_reliable(self._setting, self._moments(rows), self._job.restart)
         spot = self._tier.in_vain[rows] < MOST_TAKEN
         return np.where(spot, found.market, NOTHING), np.where(spot, found.bid, np.inf), found.waits & spot
 
@@ -297,7 +299,7 @@ class _Batch:
             rows, place = rows[asked], place[asked]
             if not len(rows):
                 return
-            stays = self._strategy.renew(self._setting, self._moments(rows), place)
+            stays = self._strategy.choose_renewals(self._setting, self._moments(rows), place)
             self._places.until[rows[stays], place[stays]] += HOUR_S
             self._renewals[self._jobs[rows[stays]]] += 1
             self._give_up(rows[~stays], place[~stays])
@@ -315,11 +317,11 @@ class _Batch:
         """Ask what ``rows`` should let go and acquire now."""
         if not len(rows):
             return
-        settled = self._strategy.settled(self._setting, self._held_counts(self._places.staying))
+        settled = self._strategy.needs_nothing(self._setting, self._held_counts(self._places.staying))
         rows = rows[~settled[rows]]
         while len(rows):
             self._exchange(rows)
-            wanted = self._strategy.request(self._setting, self._moments(rows))
+            wanted = self._strategy.choose_requests(self._setting, self._moments(rows))
             some = wanted.market != NOTHING
             self._acquire(rows[some], wanted.market[some], wanted.count[some], wanted.bid[some])
             rows = rows[some & wanted.again]
@@ -384,17 +386,19 @@ class _Batch:
 
     # ---- what strategies are shown ------------------------------------------------------------------
 
-    def _held_counts(self, staying: Flags) -> Held:
-        """Footprints for ``Strategy.settled``: which machines they hold, and nothing that time changes."""
+    def _held_counts(self, staying: Flags) -> FootprintBatch:
+        """Footprints for ``Strategy.needs_nothing``: which machines they hold, and nothing that time changes."""
         places = self._places
         count, nothing = np.where(staying, places.count, 0), np.zeros(places.count.shape)
-        return Held(places.market, count, places.bid, nothing, nothing, nothing, np.isinf(places.bid))
+        return FootprintBatch(
+            places.market, count, places.bid, nothing, nothing, nothing, np.isinf(places.bid)
+        )
 
-    def _moments(self, rows: Codes) -> Moments:
+    def _moments(self, rows: Codes) -> DecisionBatch:
         places, now = self._places.rows(rows), self._progress.now[rows]
         fitted = now - (now - self._starts[self._jobs[rows]]) % REFIT_S
         prices = self._tape.price(np.arange(len(self._setting.markets)), now[:, None])
-        return Moments(
+        return DecisionBatch(
             now=now,
             prices=prices,
             open=np.isfinite(prices) & (self._rests_until[self._jobs[rows]] <= now[:, None]),
@@ -403,12 +407,12 @@ class _Batch:
             chances=self._beliefs(fitted),
         )
 
-    def _held(self, places: Places, now: Codes) -> Held:
+    def _held(self, places: Places, now: Codes) -> FootprintBatch:
         age = np.maximum(now - places.runs_at, 0)
         runs = places.runs_at <= now
         on_demand = np.isinf(places.bid)
         spot = self._tape.price(places.market, np.where(runs, now - age % HOUR_S, now))
-        return Held(
+        return FootprintBatch(
             market=places.market,
             count=np.where(places.staying, places.count, 0),
             bid=places.bid,

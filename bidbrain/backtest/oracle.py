@@ -40,7 +40,7 @@ import numpy as np
 from bidbrain.arrays import Floats
 from bidbrain.backtest.job import Job
 from bidbrain.backtest.price_tape import Tape
-from bidbrain.bidding.decision_batch import Codes, Setting
+from bidbrain.bidding.decision_batch import Codes, MarketSetup
 from pricing_data.model.market import Refund
 from pricing_data.model.units import HOUR_S
 
@@ -62,7 +62,7 @@ class Cells:
     """The same for a machine that was paid for until now."""
 
     @classmethod
-    def of(cls, setting: Setting, job: Job, tape: Tape, *, refunds: bool, grid_s: int = GRID_S) -> Cells:
+    def of(cls, setting: MarketSetup, job: Job, tape: Tape, *, refunds: bool, grid_s: int = GRID_S) -> Cells:
         """Raises ValueError where new machines work sooner than a cell is long."""
         rules = setting.rules
         rides = refunds and rules.cleared_by_bid and rules.refund is Refund.EVICTED_HOUR
@@ -88,7 +88,7 @@ class Cells:
 
 
 def clairvoyant(
-    setting: Setting, job: Job, tape: Tape, starts: Codes, horizon_s: Floats, *, refunds: bool = True
+    setting: MarketSetup, job: Job, tape: Tape, starts: Codes, horizon_s: Floats, *, refunds: bool = True
 ) -> Floats:
     """A lower bound in dollars, (n,), for doing the job from each start within ``horizon_s`` (n,).
 
@@ -107,7 +107,7 @@ def clairvoyant(
 
 
 def _least_cost(
-    cells: Cells, setting: Setting, job: Job, first: Codes, lengths: Codes, prices: Floats
+    cells: Cells, setting: MarketSetup, job: Job, first: Codes, lengths: Codes, prices: Floats
 ) -> Floats:
     """V_0 (n, mu), backwards from each job's last cell."""
     grid_s, hour, last = cells.grid_s, HOUR_S // cells.grid_s, len(cells.rate) - 1
@@ -143,14 +143,14 @@ def _least_until(value: Floats, k: int, cells_ahead: Codes) -> Floats:
     return np.where((cells_ahead > 0)[:, None], falling[at, np.arange(len(at))], np.inf)
 
 
-def _most_cores(setting: Setting) -> float:
+def _most_cores(setting: MarketSetup) -> float:
     """K: what the limits allow, in the largest machines, beside the reliable ones."""
     limits, reliable = setting.limits, setting.reliable
     transient = min(limits.max_cores, limits.max_instances * float(setting.cores.max()))
     return transient + reliable.count * reliable.cores
 
 
-def _core_seconds(setting: Setting, work: float, seconds: Floats) -> Floats:
+def _core_seconds(setting: MarketSetup, work: float, seconds: Floats) -> Floats:
     """Q (n,): the time at the number of cores that is just fast enough, found by bisection.
 
     Where even all cores are too slow, all of them: then no strategy is done in time either.
@@ -159,12 +159,12 @@ def _core_seconds(setting: Setting, work: float, seconds: Floats) -> Floats:
     low, high = np.zeros_like(seconds), np.full_like(seconds, _most_cores(setting))
     for _ in range(60):
         middle = (low + high) / 2
-        fast = middle * setting.scaling.efficiencies(middle / largest) * seconds >= work
+        fast = middle * setting.scaling.batch_efficiency(middle / largest) * seconds >= work
         low, high = np.where(fast, low, middle), np.where(fast, middle, high)
     return low * seconds
 
 
-def _extremes(setting: Setting, tape: Tape, grid_s: int) -> tuple[Floats, Floats]:
+def _extremes(setting: MarketSetup, tape: Tape, grid_s: int) -> tuple[Floats, Floats]:
     """(m, cells): the lowest and the highest price in force within each cell; infinite, 0 where none is."""
     count = (tape.end - tape.begin) // grid_s + 1
     begins = tape.begin + np.arange(count) * grid_s

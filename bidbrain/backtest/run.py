@@ -13,7 +13,7 @@ from bidbrain.backtest.job import Job
 from bidbrain.backtest.price_tape import NEVER, Tape
 from bidbrain.backtest.statistics import Outcomes
 from bidbrain.backtest.terminations import Allotments
-from bidbrain.bidding.decision_batch import Codes, Setting
+from bidbrain.bidding.decision_batch import Codes, MarketSetup
 from bidbrain.strategies.base import Strategy
 
 
@@ -36,7 +36,7 @@ class Backtested:
 
 
 def backtest(
-    strategy: Strategy, setting: Setting, job: Job, tape: Tape, beliefs: Beliefs, starts: Codes
+    strategy: Strategy, setting: MarketSetup, job: Job, tape: Tape, beliefs: Beliefs, starts: Codes
 ) -> Backtested:
     """Run ``job`` from each of ``starts`` (n,) and settle it by ``job.accounting``. See ``engine.run``."""
     ran = run(strategy, setting, job, tape, beliefs, starts)
@@ -61,7 +61,7 @@ def backtest(
 
 
 def _reliable_tier(
-    strategy: Strategy, setting: Setting, job: Job, tape: Tape, ran: Ran, starts: Codes
+    strategy: Strategy, setting: MarketSetup, job: Job, tape: Tape, ran: Ran, starts: Codes
 ) -> tuple[Bills, Bills]:
     """The machines that keep the model, on demand and on spot, one row per job in each."""
     size = len(starts)
@@ -80,7 +80,7 @@ def _reliable_tier(
 
 
 def _rented(
-    strategy: Strategy, setting: Setting, job: Job, tape: Tape, ran: Ran, starts: Codes
+    strategy: Strategy, setting: MarketSetup, job: Job, tape: Tape, ran: Ran, starts: Codes
 ) -> Allotments:
     """On demand from the start of the job to its end."""
     size = len(starts)

@@ -17,21 +17,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from bidbrain.arrays import Floats
-from bidbrain.bidding.expected_work import Allocations
-from bidbrain.model import Reliable, Scaling
+from bidbrain.bidding.expected_work import AllocationColumns
+from bidbrain.model import ReliableMachines, ScalingModel
 from pricing_data.model.units import HOUR_S
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Requestable:
-    """One instance of every market at every bid delta, for its first hour. Leading axes are n or 1."""
+class RequestGrid:
+    """Describes one instance of every market at every bid delta, for its first hour. Leading axes are n or 1."""
 
     cores: Floats
     """(m,)."""
     counts: Floats
-    """(n, m or 1, c): how many are thought of together."""
+    """(n, m or 1, c): how many instances are requested together."""
     left_s: Floats
-    """(m,): an hour, unless machines do not live as long."""
+    """(m,): an hour, unless machines live shorter."""
     uptime_s: Floats
     """(n, m, d): omega."""
     survival: Floats
@@ -41,25 +41,25 @@ class Requestable:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Weights:
-    """Whole footprints with each request, the reliable machines included; arrays (n, m, c, d)."""
+class CandidateScores:
+    """Scores whole footprints with each request, the reliable machines included; arrays (n, m, c, d)."""
 
     charge: Floats
     """C: dollars."""
     work: Floats
-    """W: core-seconds, of those that are left to do."""
+    """W: core-seconds, at most those that are left to do."""
     cost_per_work: Floats
     """E: dollars per core-second, infinite without work."""
 
 
-def weigh(
-    footprint: Allocations,
-    requestable: Requestable,
-    reliable: Reliable,
-    scaling: Scaling,
+def score_candidates(
+    footprint: AllocationColumns,
+    requestable: RequestGrid,
+    reliable: ReliableMachines,
+    scaling: ScalingModel,
     work_left: Floats,
-) -> Weights:
-    """Weigh every request beside footprints of shape (n, a); ``work_left`` (n,) caps the work that counts."""
+) -> CandidateScores:
+    """Scores every request beside footprints of shape (n, a); ``work_left`` (n,) caps the work that counts."""
     lost = _lost_s(footprint, requestable, scaling)
     useful = requestable.cores[:, None] * np.maximum(requestable.uptime_s - lost, 0.0)
     counts = requestable.counts[..., None]
@@ -69,25 +69,27 @@ def weigh(
         window = np.maximum(paid[..., None] - lost[:, :, None, :], 0.0)
         work += reliable.count * reliable.cores * works[..., None] * window
     instances = footprint.count.sum(axis=-1)[:, None, None] + requestable.counts + works * reliable.count
-    work *= scaling.efficiencies(instances)[..., None]
+    work *= scaling.batch_efficiency(instances)[..., None]
     if np.isfinite(work_left).any():
         np.minimum(work, work_left[:, None, None, None], out=work)
     fixed = footprint.charge.sum(axis=-1)[:, None, None] + paid * (reliable.count * reliable.price / HOUR_S)
     charge = fixed[..., None] + counts * requestable.charge[:, :, None, :]
     ratio = np.full(work.shape, np.inf)
     np.divide(charge, work, out=ratio, where=work > 0)
-    return Weights(charge, work, ratio)
+    return CandidateScores(charge, work, ratio)
 
 
-def _lost_s(footprint: Allocations, requestable: Requestable, scaling: Scaling) -> Floats:
-    """L (n, m, d): every request changes the footprint, and any eviction strikes all of it (4.2)."""
+def _lost_s(footprint: AllocationColumns, requestable: RequestGrid, scaling: ScalingModel) -> Floats:
+    """Returns L (n, m, d): every request changes the footprint, and any eviction delays all of it (4.2)."""
     survives = footprint.survival.prod(axis=-1)[:, None, None] * requestable.survival
     lost: Floats = (1.0 - survives) * scaling.lambda_s + scaling.sigma_s
     return lost
 
 
-def _held_work(footprint: Allocations, lost: Floats) -> Floats:
-    """Core-seconds of what is held already (n, m, d); an allocation can lose no more time than it has."""
+def _held_work(footprint: AllocationColumns, lost: Floats) -> Floats:
+    """Returns core-seconds of what is held already (n, m, d); an allocation can lose no more time than it
+    has.
+    """
     work = np.zeros_like(lost)
     for place in range(footprint.count.shape[-1]):
         cores = footprint.count[:, place] * footprint.cores[:, place]
@@ -98,10 +100,13 @@ def _held_work(footprint: Allocations, lost: Floats) -> Floats:
 
 
 def _reliable_tier(
-    footprint: Allocations, requestable: Requestable, reliable: Reliable, scaling: Scaling
+    footprint: AllocationColumns, requestable: RequestGrid, reliable: ReliableMachines, scaling: ScalingModel
 ) -> tuple[Floats, Floats]:
-    """How long the reliable machines are counted (n, m, c): the mean time left of the transient cores;
-    and whether they work (n, m or 1, c), 1 or 0 (see ``expected_work.reliable_column``)."""
+    """Returns how long the reliable machines are counted (n, m, c), and whether they work (n, m or 1, c).
+
+    They are counted for the mean time left of the transient cores. Working is 1 or 0 (see
+    ``expected_work.reliable_column``).
+    """
     held = footprint.count * footprint.cores
     added = requestable.cores[:, None] * requestable.counts
     left = (held * footprint.left_s).sum(axis=-1)[:, None, None] + added * requestable.left_s[:, None]

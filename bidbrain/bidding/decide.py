@@ -1,7 +1,7 @@
-"""Observation in, decision out: which allocation to acquire, renew or let go (Harlap 4.3.2).
+"""Turns an observation into a decision: which allocation to acquire, renew or let go (Harlap 4.3.2).
 
-What is best is ``candidate_search.py``'s to say, for one running job as for a thousand of a backtest; here it
-is put into words, beside what else was weighed. Pure, so the same observation gives the same decision in
+``candidate_search.py`` finds the best candidate, for one running job as for a thousand of a backtest. This
+module puts it into words, beside the alternatives. Pure, so the same observation gives the same decision in
 every world and in every replay.
 """
 
@@ -14,56 +14,59 @@ from typing import Final
 
 import numpy as np
 
-from bidbrain.bidding.candidate_search import Weighing, weigh_renewals, weigh_requests
-from bidbrain.bidding.decision_batch import Moments
-from bidbrain.bidding.footprint import Reckoned, bid_at, delta_of
-from bidbrain.bidding.observation_batch import Single
-from bidbrain.model import Action, Decision, Observation, Offer, Weighed
+from bidbrain.bidding.candidate_search import ScoredCandidates, score_renewals, score_requests
+from bidbrain.bidding.decision_batch import DecisionBatch
+from bidbrain.bidding.footprint import FootprintEstimate, bid_at, delta_of
+from bidbrain.bidding.observation_batch import ObservationBatch
+from bidbrain.model import Action, Candidate, Decision, Observation, Offer
 from pricing_data.model.market import Market
 from pricing_data.model.units import HOUR_S, Usd, UsdPerHour
 
 _SHOWN: Final = 200
-"""Alternatives that a decision keeps, the best ones: enough to see why, and a ledger stays small."""
+"""Alternatives that a decision keeps, the best ones: enough to see why, while a ledger stays small."""
 
 
 def decide(observation: Observation) -> Decision:
-    """Acquire the candidate with the least E of "footprint and candidate", if that is below E now; else hold.
+    """Acquires the candidate with the least E of "footprint and candidate" if that is below E now; else
+    holds.
 
-    Candidates are every open market with enough history, every count within the limits and every bid delta;
-    ties go to the first by (market, count, delta), whatever the order of the offers.
+    Candidates are every open market with enough history, every count within the limits and every bid delta.
+    Ties go to the first by (market, count, delta), whatever the order of the offers.
     """
-    single = Single.of(observation)
-    room = min(observation.limits.max_per_allocation, observation.limits.max_instances - observation.live)
-    weighing = weigh_requests(single.setting, single.at, np.arange(1, max(room, 1) + 1)[None, :])
+    single = ObservationBatch.from_observation(observation)
+    room = min(
+        observation.limits.max_per_allocation, observation.limits.max_instances - observation.live_count
+    )
+    weighing = score_requests(single.setting, single.at, np.arange(1, max(room, 1) + 1)[None, :])
     now = _as_it_is(weighing.now)
     considered = int(weighing.allowed.sum()) * len(weighing.deltas)
     if not considered:
-        return _hold(observation, now, [], 0, _why_no_candidate(observation, room))
+        return _decide_to_hold(observation, now, [], 0, _why_no_candidate(observation, room))
     candidates = _best_bids(single, weighing)
     weighed = [candidate for _, candidate in candidates]
     code, best = min(candidates, key=lambda candidate: candidate[1].cost_per_work)  # the first of equals
     if best.cost_per_work >= now.cost_per_work:
         why = f"A core-hour costs {_core_hour(now)}, and none of {considered} requests would make it cheaper."
-        return _hold(observation, now, weighed, considered, why)
+        return _decide_to_hold(observation, now, weighed, considered, why)
     price = UsdPerHour(float(single.at.prices[0, code]))
-    return _acquire(observation, now, weighed, considered, best, price)
+    return _decide_to_acquire(observation, now, weighed, considered, best, price)
 
 
 def renew_or_terminate(observation: Observation, holding_id: str) -> Decision:
-    """Shortly before its hour ends: renew the holding if E with it for one more hour is below E without it.
+    """Renews a holding shortly before its hour ends if E with it for one more hour is below E without it.
 
-    Renewed, it costs the price of now and keeps its bid, as far above that price as it may now lie. Giving
-    it up changes the footprint and costs sigma. Raises KeyError where there is no such holding.
+    A renewed holding costs the price of now and keeps its bid, however far above that price the bid now is.
+    Giving it up changes the footprint and costs sigma. Raises KeyError where there is no such holding.
     """
-    holding = observation.holding(holding_id)
-    single = Single.of(observation)
+    holding = observation.find_holding(holding_id)
+    single = ObservationBatch.from_observation(observation)
     place = observation.footprint.index(holding)
-    renewals = weigh_renewals(single.setting, single.at, np.array([place]))
+    renewals = score_renewals(single.setting, single.at, np.array([place]))
     delta = None if holding.on_demand else _delta_now(single.at, place, observation.rules.cleared_by_bid)
     subject = _Subject(holding.market, holding.counts_for, delta, float(renewals.beta[0]))
-    renew = _weighed(Action.RENEW, renewals.with_it, subject, "one more hour at the price of now")
-    terminate = _weighed(Action.TERMINATE, renewals.without, subject, "without it")
-    best = renew if renewals.renew[0] else terminate
+    renew = _as_candidate(Action.RENEW, renewals.with_it, subject, "one more hour at the price of now")
+    terminate = _as_candidate(Action.TERMINATE, renewals.without, subject, "without it")
+    best = renew if renewals.should_renew[0] else terminate
     return Decision(
         at=observation.now,
         action=best.action,
@@ -81,14 +84,14 @@ def renew_or_terminate(observation: Observation, holding_id: str) -> Decision:
     )
 
 
-def _delta_now(at: Moments, place: int, cleared_by_bid: bool) -> float:
+def _delta_now(at: DecisionBatch, place: int, cleared_by_bid: bool) -> float:
     here = at.prices[:, at.held.market[0, place]]
     return float(delta_of(at.held.bid[:, place], here, cleared_by_bid)[0])
 
 
 @dataclass(frozen=True, slots=True)
 class _Subject:
-    """The allocation that an alternative is about."""
+    """Describes the allocation that an alternative is about."""
 
     market: Market | None
     count: int
@@ -96,9 +99,9 @@ class _Subject:
     beta: float
 
 
-def _weighed(action: Action, reckoned: Reckoned, subject: _Subject, why: str) -> Weighed:
-    """The one footprint of ``reckoned``, as an alternative not (yet) chosen."""
-    return Weighed(
+def _as_candidate(action: Action, reckoned: FootprintEstimate, subject: _Subject, why: str) -> Candidate:
+    """Returns the one footprint of ``reckoned`` as an alternative, not (yet) chosen."""
+    return Candidate(
         action=action,
         market=subject.market,
         count=subject.count,
@@ -112,17 +115,17 @@ def _weighed(action: Action, reckoned: Reckoned, subject: _Subject, why: str) ->
     )
 
 
-def _as_it_is(now: Reckoned) -> Weighed:
+def _as_it_is(now: FootprintEstimate) -> Candidate:
     subject = _Subject(None, 0, None, float(now.beta[0]))
-    return _weighed(Action.HOLD, now, subject, "the footprint as it is")
+    return _as_candidate(Action.HOLD, now, subject, "the footprint as it is")
 
 
-def _best_bids(single: Single, weighing: Weighing) -> list[tuple[int, Weighed]]:
-    """Of each market and count, in order, the candidate with the best bid; of very many, the best.
+def _best_bids(single: ObservationBatch, weighing: ScoredCandidates) -> list[tuple[int, Candidate]]:
+    """Returns the candidate with the best bid for each market and count, in order, with its market's code.
 
-    Each with its market's code.
+    Only the best candidates are kept where there are very many.
     """
-    ratio = weighing.weights.cost_per_work[0]
+    ratio = weighing.scores.cost_per_work[0]
     bids = ratio.argmin(axis=-1)
     least = np.take_along_axis(ratio, bids[..., None], axis=-1)[..., 0]
     shown = np.flatnonzero(weighing.allowed[0])
@@ -131,27 +134,29 @@ def _best_bids(single: Single, weighing: Weighing) -> list[tuple[int, Weighed]]:
         shown = shown[least.flat[shown] < bound] if least.min() < bound else shown[least.flat[shown] == bound]
     markets, counts = (axis.tolist() for axis in np.unravel_index(shown, least.shape))
     named = sorted((single.setting.markets[m], k, m) for m, k in zip(markets, counts, strict=True))
-    return [(m, _candidate(single, weighing, m, k, int(bids[m, k]))) for _, k, m in named]
+    return [(m, _request_candidate(single, weighing, m, k, int(bids[m, k]))) for _, k, m in named]
 
 
-def _candidate(single: Single, weighing: Weighing, market: int, count: int, bid: int) -> Weighed:
+def _request_candidate(
+    single: ObservationBatch, weighing: ScoredCandidates, market: int, count: int, bid: int
+) -> Candidate:
     at = (0, market, count, bid)
-    return Weighed(
+    return Candidate(
         action=Action.ACQUIRE,
         market=single.setting.markets[market],
         count=int(weighing.counts[0, min(market, weighing.counts.shape[1] - 1), count]),
         bid_delta=float(weighing.deltas[bid]),
         beta=float(weighing.beta[0, market, bid]),
-        expected_charge=Usd(float(weighing.weights.charge[at])),
-        expected_work=float(weighing.weights.work[at]),
-        cost_per_work=float(weighing.weights.cost_per_work[at]),
+        expected_charge=Usd(float(weighing.scores.charge[at])),
+        expected_work=float(weighing.scores.work[at]),
+        cost_per_work=float(weighing.scores.cost_per_work[at]),
         chosen=False,
         why="the best bid for this count",
     )
 
 
-def _hold(
-    observation: Observation, now: Weighed, weighed: Sequence[Weighed], considered: int, why: str
+def _decide_to_hold(
+    observation: Observation, now: Candidate, weighed: Sequence[Candidate], considered: int, why: str
 ) -> Decision:
     return Decision(
         at=observation.now,
@@ -163,12 +168,12 @@ def _hold(
     )
 
 
-def _acquire(
+def _decide_to_acquire(
     observation: Observation,
-    now: Weighed,
-    weighed: Sequence[Weighed],
+    now: Candidate,
+    weighed: Sequence[Candidate],
     considered: int,
-    best: Weighed,
+    best: Candidate,
     price: UsdPerHour,
 ) -> Decision:
     assert best.bid_delta is not None
@@ -201,8 +206,8 @@ def _why_no_candidate(observation: Observation, room: int) -> str:
     return f"Too little price history to know how long a machine would last: {names}."
 
 
-def _core_hour(option: Weighed) -> str:
-    """Cost per work in the unit that people compare prices in."""
+def _core_hour(option: Candidate) -> str:
+    """Formats cost per work per core-hour, the unit that people compare prices in."""
     if math.isinf(option.cost_per_work):
         return "infinitely much"
     return f"${option.cost_per_work * HOUR_S:.5f}"

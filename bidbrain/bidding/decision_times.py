@@ -1,4 +1,6 @@
-"""When to decide next (Harlap 4.4): plain data in, an instant out. Evictions call for a decision at once."""
+"""Computes when to decide next (Harlap 4.4): plain data in, an instant out. Evictions need a decision at
+once.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +13,16 @@ from pricing_data.model.units import Instant
 DECISION_PERIOD_S: Final = 120
 """The paper considers new allocations every two minutes."""
 REFUSED_REST_S: Final = 600
-"""A market that refused is not asked again for so long."""
+"""A market that refused is not asked again for this long."""
 RENEWAL_LEAD_S: Final = 180
-"""The paper's "briefly before the end of a billing hour": time enough for a notice and a slow request."""
+"""The paper's "briefly before the end of a billing hour": leaves time for a notice and a slow request."""
 
 
 def next_decision_at(now: Instant, footprint: Iterable[Holding], anchor: Instant) -> Instant:
-    """The next moment after ``now`` at which there is something to decide.
+    """Returns the next moment after ``now`` at which there is something to decide.
 
-    Either on the grid of decision periods from ``anchor`` (the job's start), which decisions in between do
-    not shift, or when a holding comes up for renewal.
+    That is either on the grid of decision periods from ``anchor`` (the job's start), which decisions in
+    between do not shift, or when a holding comes up for renewal.
 
     >>> next_decision_at(Instant(130), (), anchor=Instant(10))
     250
@@ -32,9 +34,11 @@ def next_decision_at(now: Instant, footprint: Iterable[Holding], anchor: Instant
 
 
 def due_for_renewal(now: Instant, footprint: Iterable[Holding]) -> tuple[str, ...]:
-    """Ids of holdings to ask ``renew_or_terminate`` about: their hour ends within the lead; soonest first.
+    """Returns ids of holdings to pass to ``renew_or_terminate``: their hour ends within the lead; soonest
+    first.
 
-    One that is warned altogether is past deciding; one that was renewed is held to its next hour's end.
+    A holding whose instances are all warned needs no decision. One that was renewed is held to its next
+    hour's end.
     """
     due = [h for h in footprint if h.counts_for and h.hour_ends - RENEWAL_LEAD_S <= now]
     return tuple(h.id for h in sorted(due, key=lambda h: (h.hour_ends, h.id)))

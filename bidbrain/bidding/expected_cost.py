@@ -1,17 +1,17 @@
-"""Expected charges under any market's rules, and cost per work (Harlap 4.3, equations 4.1 and 4.4).
+"""Computes expected charges under any market's rules, and cost per work (Harlap 4.3, equations 4.1 and 4.4).
 
     P     price       dollars per instance-hour
     k     count       instances
     a     age_s       how long an instance has run
-    t_r   horizon_s   how long it is to run yet: in the paper, the time left in its billing hour
+    t_r   horizon_s   how long it will still run: in the paper, the time left in its billing hour
     T                 time to its eviction, from now; survival(t) = P(T >= t)
     beta  1 - survival
     C     charge      expected dollars
     E     cost per work, dollars per core-second
 
-How a cloud bills is data (``MarketRules``), and how many seconds that comes to is said in ``billed_time.py``:
-equation 4.1 is what ``expected_charge`` gives where evicted hours are free. Refuses to know prices to
-come: an instance costs ``price`` throughout.
+How a cloud bills is data (``MarketRules``), and ``billed_time.py`` computes how many seconds that comes to.
+Equation 4.1 is what ``expected_charge`` gives where evicted hours are free. Knows no future prices: an
+instance costs ``price`` throughout.
 
 A bill, as ``pricing_data.model.billing.settle`` draws it up, has three parts: what the seconds before now
 cost, which is spent whatever is decided; what the seconds from now on cost (``expected_charge``); and what of
@@ -29,28 +29,28 @@ from typing import Protocol
 import numpy as np
 
 from bidbrain.arrays import Flags, Floats
-from bidbrain.bidding.billed_time import Lives, billed_seconds
-from bidbrain.bidding.expected_work import Allocations, expected_work
-from bidbrain.model import Scaling
+from bidbrain.bidding.billed_time import SurviveUntil, billed_seconds
+from bidbrain.bidding.expected_work import AllocationColumns, expected_work
+from bidbrain.model import ScalingModel
 from pricing_data.model.market import MarketRules, Refund
 from pricing_data.model.units import HOUR_S, Seconds, Usd, UsdPerHour
 
 
 class Survival(Protocol):
-    """How long a machine may still run, from now."""
+    """Answers how long a machine may still run, from now."""
 
     def survival(self, horizon_s: float) -> float:
-        """Probability of running ``horizon_s`` longer."""
+        """Returns the probability of running ``horizon_s`` longer."""
         ...
 
     def expected_uptime(self, horizon_s: float) -> Seconds:
-        """E[min(time to eviction, ``horizon_s``)]."""
+        """Returns E[min(time to eviction, ``horizon_s``)]."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class _Until:
-    """``lives``, ended by the provider ``left_s`` from now at the latest."""
+    """Wraps ``lives`` where the provider ends the machine ``left_s`` from now at the latest."""
 
     lives: Survival
     left_s: float
@@ -65,16 +65,16 @@ class _Until:
 def expected_charge(
     rules: MarketRules, price: UsdPerHour, age_s: float, horizon_s: float, survival: Survival
 ) -> Usd:
-    """Dollars that one instance is expected to be charged for the seconds after now, net of refunds.
+    """Returns dollars that one instance is expected to be charged for the seconds after now, net of refunds.
 
-    The instance is ``age_s`` old and ends at the horizon by our doing, unless the provider ends it before:
-    by an eviction, or at the maximum lifetime. ``price`` is what it pays, its bid where bids are paid. Of
-    an hour only the part up to the horizon counts (the paper's accounting); a minimum charge counts whole.
-    Under aws-2016, up to the end of its hour, this is equation 4.1 for k = 1:
+    The instance is ``age_s`` old. We end it at the horizon, unless the provider ends it before: by an
+    eviction, or at the maximum lifetime. ``price`` is what it pays, its bid where bids are paid. Of an hour
+    only the part up to the horizon counts (the paper's accounting); a minimum charge counts whole. Under
+    aws-2016, up to the end of its hour, this is equation 4.1 for k = 1:
 
         C = (1 - beta) P t_r
     """
-    lives = _answering(_within_lifetime(rules, age_s, survival))
+    lives = _memoize_survival(_within_lifetime(rules, age_s, survival))
     age, horizon = np.asarray(float(age_s)), np.asarray(float(horizon_s))
     billed = billed_seconds(rules, age, horizon, lives(horizon, np.asarray(True))[0], lives)
     return Usd(price * float(billed) / HOUR_S)
@@ -83,9 +83,9 @@ def expected_charge(
 def expected_refund(
     rules: MarketRules, price: UsdPerHour, age_s: float, horizon_s: float, survival: Survival
 ) -> Usd:
-    """Dollars charged for the seconds before now that are expected to be given back by the horizon.
+    """Returns dollars, charged for the seconds before now, that the provider may give back by the horizon.
 
-    What waiting out a paid hour may bring. ``price`` is the one those seconds were charged at.
+    This is the expected gain of waiting out a paid hour. ``price`` is the one those seconds were charged at.
     """
     lives = _within_lifetime(rules, age_s, survival)
     if rules.refund is Refund.EVICTED_HOUR:
@@ -101,30 +101,34 @@ def _within_lifetime(rules: MarketRules, age_s: float, survival: Survival) -> Su
     return _Until(survival, max(rules.max_lifetime_s - age_s, 0.0))
 
 
-def _answering(lives: Survival) -> Lives:
-    """One machine as ``charges`` asks of many; what was asked before is known."""
+def _memoize_survival(lives: Survival) -> SurviveUntil:
+    """Adapts one machine to the arrays that ``billed_seconds`` passes; repeated questions are cached."""
 
     @cache
-    def known(horizon_s: float) -> tuple[float, float]:
+    def look_up(horizon_s: float) -> tuple[float, float]:
         return lives.survival(horizon_s), lives.expected_uptime(horizon_s)
 
-    def answer(horizon_s: Floats, _: Flags) -> tuple[Floats, Floats]:
-        survival, uptime_s = known(float(horizon_s))
+    def answer_array(horizon_s: Floats, _: Flags) -> tuple[Floats, Floats]:
+        survival, uptime_s = look_up(float(horizon_s))
         return np.asarray(survival), np.asarray(uptime_s)
 
-    return answer
+    return answer_array
 
 
-def footprint_charge(footprint: Allocations) -> Floats:
-    """C_A in dollars, shape (...): the sum of the allocations' expected charges."""
+def footprint_charge(footprint: AllocationColumns) -> Floats:
+    """Returns C_A in dollars, shape (...): the sum of the allocations' expected charges."""
     charge: Floats = footprint.charge.sum(axis=-1)
     return charge
 
 
 def cost_per_work(
-    footprint: Allocations, scaling: Scaling, *, changes: bool, work_left: float | Floats = math.inf
+    footprint: AllocationColumns,
+    scaling: ScalingModel,
+    *,
+    changes: bool,
+    work_left: float | Floats = math.inf,
 ) -> Floats:
-    """E_A in dollars per core-second, shape (...) (equation 4.4): C_A / W_A, infinite without work.
+    """Returns E_A in dollars per core-second, shape (...) (equation 4.4): C_A / W_A, infinite without work.
 
     Work beyond ``work_left`` is of no use to the job and does not count.
     """

@@ -1,7 +1,7 @@
-"""From decision points to the columns that the equations are written in.
+"""Turns decision points into the columns that the equations are written in.
 
 Here rules, prices and chances of eviction meet: what an instance pays and how long it may last.
-``expected_work.py`` and ``candidate_scores.py`` see numbers only, ``decide.py`` and strategies compare only.
+``expected_work.py`` and ``candidate_scores.py`` see numbers only; ``decide.py`` and strategies only compare.
 """
 
 from __future__ import annotations
@@ -12,35 +12,37 @@ import numpy as np
 
 from bidbrain.arrays import Flags, Floats
 from bidbrain.bidding.billed_time import billed_seconds
-from bidbrain.bidding.candidate_scores import Requestable
-from bidbrain.bidding.decision_batch import Codes, Moments, Setting
+from bidbrain.bidding.candidate_scores import RequestGrid
+from bidbrain.bidding.decision_batch import Codes, DecisionBatch, MarketSetup
 from bidbrain.bidding.expected_cost import cost_per_work, footprint_charge
-from bidbrain.bidding.expected_work import Allocations, eviction_of_any, expected_work, reliable_column
+from bidbrain.bidding.expected_work import AllocationColumns, eviction_of_any, expected_work, reliable_column
 from pricing_data.model.units import HOUR_S, UsdPerHour
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Reckoned:
-    """Footprints by the equations, their reliable machines included; arrays (n,)."""
+class FootprintEstimate:
+    """Holds what the equations give for footprints, their reliable machines included; arrays (n,)."""
 
     charge: Floats
     """C: dollars."""
     work: Floats
-    """W: core-seconds, of those that are left to do."""
+    """W: core-seconds, at most those that are left to do."""
     cost_per_work: Floats
     """E: dollars per core-second, infinite without work."""
     beta: Floats
-    """That anything is evicted."""
+    """Probability that anything is evicted."""
 
 
-def reckon(setting: Setting, transient: Allocations, work_left: Floats, *, changes: bool) -> Reckoned:
-    """Charge, work and cost per work of footprints of shape (n, a), beside the reliable machines.
+def estimate_footprint(
+    setting: MarketSetup, transient: AllocationColumns, work_left: Floats, *, changes: bool
+) -> FootprintEstimate:
+    """Returns charge, work and cost per work of footprints of shape (n, a), beside the reliable machines.
 
     ``changes``: whether getting there changes the footprint as it stands, which costs sigma.
     """
     scaling = setting.scaling
-    footprint = transient.beside(reliable_column(transient, setting.reliable, scaling))
-    return Reckoned(
+    footprint = transient.join_with(reliable_column(transient, setting.reliable, scaling))
+    return FootprintEstimate(
         charge=footprint_charge(footprint),
         work=np.minimum(expected_work(footprint, scaling, changes=changes), work_left),
         cost_per_work=cost_per_work(footprint, scaling, changes=changes, work_left=work_left),
@@ -49,42 +51,45 @@ def reckon(setting: Setting, transient: Allocations, work_left: Floats, *, chang
 
 
 def bid_at(price: UsdPerHour, delta: float) -> UsdPerHour:
-    """The bid ``delta`` above ``price``, in whole micro-dollars."""
+    """Returns the bid ``delta`` above ``price``, in whole micro-dollars."""
     return UsdPerHour(round(price + delta, 6))
 
 
-def held(setting: Setting, at: Moments) -> Allocations:
-    """The footprints until the end of the hours they are held for, (n, a); empty places do nothing."""
+def held_columns(setting: MarketSetup, at: DecisionBatch) -> AllocationColumns:
+    """Returns the footprints until their current hours end, (n, a); empty places do nothing."""
     now = at.held
     here = np.take_along_axis(at.prices, now.market, axis=1)
     billed = np.where(now.on_demand | (setting.rules.quantum_s == HOUR_S), now.price, here)
-    return _allocations(setting, at, billed, here, now.left_s)
+    return _allocation_columns(setting, at, billed, here, now.left_s)
 
 
-def renewed(setting: Setting, at: Moments) -> Allocations:
-    """The same footprints, each allocation for one more hour at the price of now and under its bid."""
+def renewed_columns(setting: MarketSetup, at: DecisionBatch) -> AllocationColumns:
+    """Returns the same footprints, each allocation renewed for one hour at the price of now.
+
+    Bids stay as they are.
+    """
     here = np.take_along_axis(at.prices, at.held.market, axis=1)
     billed = np.where(at.held.on_demand, at.held.price, here)
-    return _allocations(setting, at, billed, here, np.full(here.shape, float(HOUR_S)))
+    return _allocation_columns(setting, at, billed, here, np.full(here.shape, float(HOUR_S)))
 
 
-def requestable(setting: Setting, at: Moments, counts: Codes, deltas: Floats) -> Requestable:
-    """A new instance of every market for its first hour, at every bid delta above the price of now.
+def request_grid(setting: MarketSetup, at: DecisionBatch, counts: Codes, deltas: Floats) -> RequestGrid:
+    """Returns a new instance of every market for its first hour, at every bid delta above the price of now.
 
-    ``counts`` (n, m or 1, c): how many of them are thought of together.
+    ``counts`` (n, m or 1, c): how many instances are requested together.
     """
     rules = setting.rules
     left_s = float(HOUR_S if rules.max_lifetime_s is None else min(HOUR_S, rules.max_lifetime_s))
     market = np.arange(len(setting.markets))[None, :, None]
     bids = deltas[None, None, :]
     age_s, horizon_s = np.zeros((1, 1, 1)), np.full((1, 1, 1), left_s)
-    survival, uptime = at.chances.outlook(market, bids, age_s, horizon_s)
+    survival, uptime = at.chances.survival_and_uptime(market, bids, age_s, horizon_s)
 
-    def lives(until_s: Floats, _: Flags) -> tuple[Floats, Floats]:
-        return at.chances.outlook(market, bids, age_s, until_s)
+    def survive_until(until_s: Floats, _: Flags) -> tuple[Floats, Floats]:
+        return at.chances.survival_and_uptime(market, bids, age_s, until_s)
 
-    billed = billed_seconds(rules, age_s, horizon_s, survival, lives)
-    return Requestable(
+    billed = billed_seconds(rules, age_s, horizon_s, survival, survive_until)
+    return RequestGrid(
         cores=setting.cores,
         counts=counts.astype(np.float64),
         left_s=np.full(len(setting.markets), left_s),
@@ -94,19 +99,27 @@ def requestable(setting: Setting, at: Moments, counts: Codes, deltas: Floats) ->
     )
 
 
-def bid_deltas(setting: Setting) -> Floats:
-    """The bids tried; where prices do not evict the highest alone, as a lower one could but lose machines."""
+def bid_deltas(setting: MarketSetup) -> Floats:
+    """Returns the bids to try.
+
+    Where prices do not evict, only the highest: a lower one could only lose machines.
+    """
     deltas = setting.limits.bid_deltas
     return np.array(deltas if setting.rules.cleared_by_bid else deltas[-1:])
 
 
 def delta_of(bid: Floats, price: Floats, cleared_by_bid: bool) -> Floats:
-    """How far bids lie above the price; negative where that evicts now, never so where prices do not."""
+    """Returns how far bids lie above the price.
+
+    Negative where that evicts now; never negative where prices do not evict.
+    """
     delta = np.round(bid - price, 9)
     return delta if cleared_by_bid else np.maximum(delta, 0.0)
 
 
-def _allocations(setting: Setting, at: Moments, billed: Floats, here: Floats, left_s: Floats) -> Allocations:
+def _allocation_columns(
+    setting: MarketSetup, at: DecisionBatch, billed: Floats, here: Floats, left_s: Floats
+) -> AllocationColumns:
     now, rules = at.held, setting.rules
     if rules.max_lifetime_s is not None:
         left_s = np.where(now.on_demand, left_s, np.minimum(left_s, rules.max_lifetime_s - now.age_s))
@@ -115,27 +128,27 @@ def _allocations(setting: Setting, at: Moments, billed: Floats, here: Floats, le
     survival, uptime, owed = np.ones(left_s.shape), left_s.copy(), left_s.copy()
     rows, places = np.nonzero(there & ~now.on_demand)
     if len(rows):
-        found = _revocable(setting, at, here[rows, places], left_s[rows, places], (rows, places))
+        found = _spot_outlook(setting, at, here[rows, places], left_s[rows, places], (rows, places))
         survival[rows, places], uptime[rows, places], owed[rows, places] = found
     charge = now.count * (np.where(there, billed, 0.0) * owed / HOUR_S)
     cores = np.where(there, setting.cores[now.market], 0.0)
-    return Allocations(now.count.astype(np.float64), cores, left_s, uptime, survival, charge)
+    return AllocationColumns(now.count.astype(np.float64), cores, left_s, uptime, survival, charge)
 
 
-def _revocable(
-    setting: Setting, at: Moments, here: Floats, left_s: Floats, where: tuple[Codes, Codes]
+def _spot_outlook(
+    setting: MarketSetup, at: DecisionBatch, here: Floats, left_s: Floats, where: tuple[Codes, Codes]
 ) -> tuple[Floats, Floats, Floats]:
-    """Survival, uptime and seconds owed of the spot allocations at ``where``, laid end to end."""
+    """Returns survival, uptime and seconds owed of the spot allocations at ``where``, laid end to end."""
     rows, places = where
     market, age_s = at.held.market[rows, places], at.held.age_s[rows, places]
     delta = delta_of(at.held.bid[rows, places], here, setting.rules.cleared_by_bid)
-    chances = at.chances.only(rows)
-    survival, uptime = chances.outlook(market, delta, age_s, left_s)
+    chances = at.chances.select(rows)
+    survival, uptime = chances.survival_and_uptime(market, delta, age_s, left_s)
 
-    def lives(until_s: Floats, some: Flags) -> tuple[Floats, Floats]:
+    def survive_until(until_s: Floats, some: Flags) -> tuple[Floats, Floats]:
         answers = np.zeros((2, len(until_s)))
-        of_some = at.chances.only(rows[some])
-        answers[:, some] = of_some.outlook(market[some], delta[some], age_s[some], until_s[some])
+        of_some = at.chances.select(rows[some])
+        answers[:, some] = of_some.survival_and_uptime(market[some], delta[some], age_s[some], until_s[some])
         return answers[0], answers[1]
 
-    return survival, uptime, billed_seconds(setting.rules, age_s, left_s, survival, lives)
+    return survival, uptime, billed_seconds(setting.rules, age_s, left_s, survival, survive_until)

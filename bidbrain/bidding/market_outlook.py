@@ -1,11 +1,11 @@
-"""What a job may expect of each market: what a worker-hour costs there, and how much of it is work.
+"""Computes what a job may expect of each market: what a worker-hour costs, and how much of it is work.
 
-    c     cost    expected dollars per worker-hour: charge, refunds and all
+    c     cost    expected dollars per worker-hour: charge, net of refunds
     u     useful  share of a worker's time that is work: changes and evictions take the rest
     T     rate    core-seconds per second of all the job's workers together, u included
 
-This is where sharing among jobs (``policies``) meets the market: policies compare c and T, and know neither
-prices nor evictions. Each market is looked at with the bid that makes its work cheapest, as a request would
+Here sharing among jobs (``cluster.policies``) meets the market: policies compare c and T, and know neither
+prices nor evictions. Each market is evaluated with the bid that makes its work cheapest, as a request would
 be (Harlap 4.3.2), for the first hour of a worker.
 """
 
@@ -16,16 +16,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bidbrain.bidding.footprint import bid_deltas, requestable
-from bidbrain.bidding.observation_batch import Single
+from bidbrain.bidding.footprint import bid_deltas, request_grid
+from bidbrain.bidding.observation_batch import ObservationBatch
 from bidbrain.model import Observation
 from pricing_data.model.market import Market
 from pricing_data.model.units import HOUR_S, UsdPerHour
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
-    """Of one market, for one job with so many workers."""
+class MarketOutlook:
+    """Describes one market for one job with a given number of workers."""
 
     cost: UsdPerHour
     useful: float
@@ -33,27 +33,33 @@ class Outlook:
 
     @property
     def cost_per_useful_hour(self) -> float:
-        """Dollars for an hour of one worker's work."""
+        """Returns dollars for an hour of one worker's work."""
         return self.cost / self.useful
 
     @property
     def cost_per_work(self) -> float:
-        """The same for pools whose workers differ: in dollars an hour of one worker, per core-second a second
-        of all.
+        """Returns cost over speed, to compare pools whose workers differ.
+
+        Dollars per hour of one worker, divided by core-seconds per second of all workers.
         """
         return self.cost / self.rate
 
 
-def outlooks(observation: Observation, workers: int) -> Mapping[Market, Outlook]:
-    """Of every open market where evictions are known of and ``workers`` together would do any work."""
-    single = Single.of(replace(observation, footprint=()))
+def market_outlooks(observation: Observation, workers: int) -> Mapping[Market, MarketOutlook]:
+    """Returns an outlook for every open market where evictions are known.
+
+    Leaves out markets where ``workers`` together would do no work.
+    """
+    single = ObservationBatch.from_observation(replace(observation, footprint=()))
     setting, at, scaling = single.setting, single.at, observation.scaling
-    grid = requestable(setting, at, np.ones((1, 1, 1), np.int64), bid_deltas(setting))
+    grid = request_grid(setting, at, np.ones((1, 1, 1), np.int64), bid_deltas(setting))
     uptime, survival, charge = grid.uptime_s[0], grid.survival[0], grid.charge[0]
     work_s = np.maximum(uptime - scaling.sigma_s - (1 - survival) * scaling.lambda_s, 0.0)
     per_work = np.divide(charge, work_s, out=np.full(work_s.shape, np.inf), where=work_s > 0)
     known = (
-        at.open[0] & np.isfinite(at.prices[0]) & np.broadcast_to(at.chances.known(), (1, len(per_work)))[0]
+        at.open[0]
+        & np.isfinite(at.prices[0])
+        & np.broadcast_to(at.chances.known_markets(), (1, len(per_work)))[0]
     )
     together = workers * scaling.efficiency(workers)
     found = {}
@@ -63,5 +69,5 @@ def outlooks(observation: Observation, workers: int) -> Mapping[Market, Outlook]
             continue
         useful = float(work_s[number, bid] / uptime[number, bid])
         cost = UsdPerHour(float(charge[number, bid] / uptime[number, bid] * HOUR_S))
-        found[market] = Outlook(cost, useful, float(setting.cores[number]) * together * useful)
+        found[market] = MarketOutlook(cost, useful, float(setting.cores[number]) * together * useful)
     return found

@@ -1,4 +1,4 @@
-"""One running job as a batch of one: what an ``Observation`` says, in the arrays that strategies read."""
+"""Presents one running job as a batch of one: an ``Observation`` as the arrays that strategies read."""
 
 from __future__ import annotations
 
@@ -7,27 +7,33 @@ from dataclasses import dataclass
 import numpy as np
 
 from bidbrain.arrays import Floats
-from bidbrain.bidding.decision_batch import BulkMarkets, Chances, Held, Moments, Setting
+from bidbrain.bidding.decision_batch import (
+    BulkMarkets,
+    DecisionBatch,
+    FootprintBatch,
+    MarketSetup,
+    SurvivalBatch,
+)
 from bidbrain.eviction.base import FittedMarkets
-from bidbrain.eviction.scalar_adapter import Asked
+from bidbrain.eviction.scalar_adapter import ScalarAdapter
 from bidbrain.model import Holding, Observation
 from pricing_data.model.market import Market
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Single:
-    """A setting, and one decision point in it."""
+class ObservationBatch:
+    """Holds a market setup, and one decision point in it."""
 
-    setting: Setting
-    at: Moments
+    setting: MarketSetup
+    at: DecisionBatch
 
     @classmethod
-    def of(cls, observation: Observation) -> Single:
-        """The offers and the footprint in their own order."""
+    def from_observation(cls, observation: Observation) -> ObservationBatch:
+        """Keeps the order of the offers and of the footprint."""
         offers = observation.offers
-        codes, elsewhere = _codes(observation)
+        codes, elsewhere = _market_codes(observation)
         unpriced = [np.nan] * len(elsewhere)
-        setting = Setting(
+        setting = MarketSetup(
             markets=(*(offer.market for offer in offers), *(holding.market for holding in elsewhere)),
             cores=np.array([*(o.cores for o in offers), *(h.cores for h in elsewhere)], dtype=np.float64),
             on_demand=np.array([*(o.on_demand for o in offers), *(h.price for h in elsewhere)]),
@@ -36,22 +42,22 @@ class Single:
             limits=observation.limits,
             scaling=observation.scaling,
         )
-        at = Moments(
+        at = DecisionBatch(
             now=np.array([observation.now]),
             prices=np.array([[*(o.price for o in offers), *unpriced]]),
             open=np.array([[*(o.open for o in offers), *(False for _ in elsewhere)]], dtype=np.bool_),
-            held=_held(observation, codes),
+            held=_footprint_batch(observation, codes),
             work_left=np.array([observation.work_left]),
-            chances=_chances(observation.evictions, setting.markets),
+            chances=_survival_batch(observation.evictions, setting.markets),
         )
         return cls(setting, at)
 
 
-def _codes(observation: Observation) -> tuple[list[int], list[Holding]]:
-    """The market codes of the footprint, and its holdings on demand in markets that are not offered.
+def _market_codes(observation: Observation) -> tuple[list[int], list[Holding]]:
+    """Returns the market codes of the footprint, and its on-demand holdings in markets that are not offered.
 
-    A holding's market is mostly the very object that was offered: among thousands that is found much
-    quicker than an equal one.
+    A holding's market is mostly the very object that was offered. Among thousands of offers that is much
+    quicker to find than an equal one.
     """
     same = {id(offer.market): code for code, offer in enumerate(observation.offers)}
     codes: list[int] = []
@@ -67,22 +73,26 @@ def _codes(observation: Observation) -> tuple[list[int], list[Holding]]:
     return codes, elsewhere
 
 
-def _held(observation: Observation, codes: list[int]) -> Held:
-    def row(values: list[float]) -> Floats:
+def _footprint_batch(observation: Observation, codes: list[int]) -> FootprintBatch:
+    def as_row(values: list[float]) -> Floats:
         return np.array([values], dtype=np.float64)
 
     holdings, now = observation.footprint, observation.now
-    return Held(
+    return FootprintBatch(
         market=np.array([codes], dtype=np.int64),
         count=np.array([[h.counts_for for h in holdings]], dtype=np.int64),
-        bid=row([np.inf if h.on_demand else h.bid for h in holdings]),
-        price=row([h.price for h in holdings]),
-        left_s=row([max(h.hour_ends - now, 0) for h in holdings]),
-        age_s=row([h.age_s(now) for h in holdings]),
+        bid=as_row([np.inf if h.on_demand else h.bid for h in holdings]),
+        price=as_row([h.price for h in holdings]),
+        left_s=as_row([max(h.hour_ends - now, 0) for h in holdings]),
+        age_s=as_row([h.age_s(now) for h in holdings]),
         on_demand=np.array([[h.on_demand for h in holdings]], dtype=np.bool_),
     )
 
 
-def _chances(evictions: FittedMarkets, markets: tuple[Market, ...]) -> Chances:
-    """In bulk, where the model can."""
-    return evictions.chances(markets) if isinstance(evictions, BulkMarkets) else Asked(evictions, markets)
+def _survival_batch(evictions: FittedMarkets, markets: tuple[Market, ...]) -> SurvivalBatch:
+    """Answers in bulk where the model can, else one question at a time."""
+    return (
+        evictions.survival_batch(markets)
+        if isinstance(evictions, BulkMarkets)
+        else ScalarAdapter(evictions, markets)
+    )

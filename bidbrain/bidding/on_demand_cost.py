@@ -1,15 +1,15 @@
-"""What work costs on machines on demand alone: the least over all types and counts that a job allows.
+"""Finds the least cost of work on on-demand machines alone, over all types and counts that a job allows.
 
     W       work, core-seconds
     n       machines of one type, all of them from the start to the end of the work
     nu      work per second of one machine alone
-    eff(n)  efficiency of n machines together (``Scaling.efficiency``)
+    eff(n)  efficiency of n machines together (``ScalingModel.efficiency``)
     sigma   seconds from when a machine runs until it takes part
     t       seconds that each machine is paid for: sigma + W / (n nu eff(n)), rounded up
     start   seconds from the request to running machines, which nobody pays for
 
-Machines on demand are not taken away, so none of them has to be a reliable one that waits for others: all of
-them work all the time, as in stage 1. Refuses to know what a run did; ``spotctl/report`` compares.
+On-demand machines are never revoked, so none of them has to stand by as a reliable one: all of them work all
+the time, as in stage 1. Knows nothing of what a run did; ``spotctl/report`` compares.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ import numpy as np
 
 from bidbrain.arrays import Floats
 from bidbrain.bidding.decision_batch import Codes
-from bidbrain.model import Curve, Scaling
+from bidbrain.model import ScalingCurve, ScalingModel
 from pricing_data.model.billing import MICROS_PER_USD, on_demand_micros, whole_s
 from pricing_data.model.market import Market, MarketRules
 from pricing_data.model.units import HOUR_S, MicroUsd, Seconds, UsdPerHour
 
 _CHUNK: Final = 4096
-"""Counts that are looked at together; most jobs allow fewer."""
+"""Counts evaluated together; most jobs allow fewer."""
 _SLACK_S: Final = 2e-6
-"""Seconds by which array arithmetic may differ from ``whole_s``, and more."""
+"""Seconds by which array arithmetic may differ from ``whole_s``, with room to spare."""
 
 
 @dataclass(frozen=True, slots=True)
 class MachineType:
-    """One way to rent: ``price`` and ``speed`` (nu) are of one machine."""
+    """Describes one way to rent: ``price`` and ``speed`` (nu) are those of one machine."""
 
     market: Market
     price: UsdPerHour
@@ -46,17 +46,17 @@ class MachineType:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What is to be done, on at most ``most_machines`` machines of one type."""
+    """Describes the work to do, on at most ``most_machines`` machines of one type."""
 
     core_seconds: float
-    scaling: Scaling
+    scaling: ScalingModel
     start_s: Seconds
     most_machines: int
 
 
 @dataclass(frozen=True, slots=True)
 class Rental:
-    """``machines`` of one market, rented on demand until the work is done."""
+    """Describes ``machines`` of one market, rented on demand until the work is done."""
 
     market: Market
     machines: int
@@ -72,42 +72,43 @@ def cheapest_rental(
 ) -> Rental | None:
     """Returns the cheapest way to do ``work`` on demand within ``within_s`` of the request.
 
-    None where no type and count is fast enough. Of equally cheap ways the faster one, then the smaller.
+    None where no type and count is fast enough. Among equally cheap ways it prefers the faster one, then the
+    smaller.
     """
     best: Rental | None = None
-    most = work.most_machines if _gains(work.scaling) else 1
-    types = [t for t in types if _seconds(t, np.array([most]), work)[0] <= within_s - work.start_s + 1]
+    most = work.most_machines if _scales_up(work.scaling) else 1
+    types = [t for t in types if _least_seconds(t, np.array([most]), work)[0] <= within_s - work.start_s + 1]
     for first in range(1, most + 1, _CHUNK) if types else ():
-        if best is not None and min(_floor(machine, first, work) for machine in types) > best.cost:
+        if best is not None and min(_cost_floor(machine, first, work) for machine in types) > best.cost:
             break
         counts = np.arange(first, min(first + _CHUNK, most + 1))
-        for least, machine, count in _by_least_cost(types, counts, work, within_s):
+        for least, machine, count in _rentals_by_least_cost(types, counts, work, within_s):
             if best is not None and least > best.cost:
                 break
-            rental = rent(machine, count, work)
-            if rental.finish_s <= within_s and (best is None or _rank(rental) < _rank(best)):
+            rental = price_rental(machine, count, work)
+            if rental.finish_s <= within_s and (best is None or _rental_rank(rental) < _rental_rank(best)):
                 best = rental
     return best
 
 
-def rent(machine: MachineType, count: int, work: Workload) -> Rental:
-    """Returns what ``count`` machines of a type take and cost, exact to the micro-dollar."""
+def price_rental(machine: MachineType, count: int, work: Workload) -> Rental:
+    """Returns how long ``count`` machines of a type take and what they cost, exact to the micro-dollar."""
     rate = count * machine.speed * work.scaling.efficiency(count)
     seconds = whole_s(work.scaling.sigma_s + work.core_seconds / rate)
     cost = MicroUsd(count * on_demand_micros(machine.rules, machine.price, seconds))
     return Rental(machine.market, count, seconds, whole_s(work.start_s) + seconds, cost)
 
 
-def _rank(rental: Rental) -> tuple[int, int, int, Market]:
+def _rental_rank(rental: Rental) -> tuple[int, int, int, Market]:
     return rental.cost, rental.finish_s, rental.machines, rental.market
 
 
-def _by_least_cost(
+def _rentals_by_least_cost(
     types: Sequence[MachineType], counts: Codes, work: Workload, within_s: float
 ) -> Iterator[tuple[float, MachineType, int]]:
-    """Yields the ways that may be fast enough, each with a lower bound of its cost, by that bound."""
-    seconds = np.stack([_seconds(machine, counts, work) for machine in types])
-    least = np.stack([_least(machine, counts, row) for machine, row in zip(types, seconds, strict=True)])
+    """Yields the ways that may be fast enough, each with a lower bound of its cost, lowest bound first."""
+    seconds = np.stack([_least_seconds(machine, counts, work) for machine in types])
+    least = np.stack([_least_cost(machine, counts, row) for machine, row in zip(types, seconds, strict=True)])
     least[seconds > within_s - work.start_s + 1] = np.inf
     for place in np.argsort(least, axis=None).tolist():
         row, column = divmod(place, len(counts))
@@ -116,21 +117,24 @@ def _by_least_cost(
         yield float(least[row, column]), types[row], int(counts[column])
 
 
-def _gains(scaling: Scaling) -> bool:
-    """Whether more machines are faster at all: two do at least as much as one."""
-    return scaling.curve is Curve.CONSTANT or scaling.phi >= 0.5
+def _scales_up(scaling: ScalingModel) -> bool:
+    """Returns whether more machines are faster at all: two do at least as much as one."""
+    return scaling.curve is ScalingCurve.CONSTANT or scaling.phi >= 0.5
 
 
-def _seconds(machine: MachineType, counts: Codes, work: Workload) -> Floats:
-    """t, as a lower bound of what ``rent`` says."""
+def _least_seconds(machine: MachineType, counts: Codes, work: Workload) -> Floats:
+    """Returns t, as a lower bound of what ``price_rental`` computes."""
     scaling = work.scaling
-    rate = counts * machine.speed * scaling.efficiencies(counts.astype(np.float64))
+    rate = counts * machine.speed * scaling.batch_efficiency(counts.astype(np.float64))
     seconds: Floats = np.ceil((scaling.sigma_s + work.core_seconds / rate) * (1 - 1e-12) - _SLACK_S)
     return seconds
 
 
-def _least(machine: MachineType, counts: Codes, seconds: Floats) -> Floats:
-    """Micro-dollars that ``counts`` machines cost at least: each hour is rounded by half of one at most."""
+def _least_cost(machine: MachineType, counts: Codes, seconds: Floats) -> Floats:
+    """Returns the least micro-dollars that ``counts`` machines cost.
+
+    Rounding changes each billed hour by half a micro-dollar at most.
+    """
     rules = machine.rules
     if rules.quantum_s == HOUR_S:
         billed = np.ceil(seconds / HOUR_S) * HOUR_S
@@ -142,8 +146,11 @@ def _least(machine: MachineType, counts: Codes, seconds: Floats) -> Floats:
     return least
 
 
-def _floor(machine: MachineType, count: int, work: Workload) -> float:
-    """A lower bound for ``count`` machines of a type and for any more: what it rests on grows with them."""
+def _cost_floor(machine: MachineType, count: int, work: Workload) -> float:
+    """Returns a lower bound for ``count`` machines of a type and for any more.
+
+    Every quantity that it rests on grows with the count.
+    """
     scaling = work.scaling
     alone_s = work.core_seconds / machine.speed / scaling.efficiency(count)
     paid_s = max(count * scaling.sigma_s + alone_s, count * max(machine.rules.minimum_s, 1.0))

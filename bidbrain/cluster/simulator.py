@@ -161,7 +161,7 @@ class _Simulation:
 
         def ask(slo_s: Floats) -> frozenset[int]:
             self._problem = self._now(now, slo_s)
-            self._answer = self._policy.share(self._problem)
+            self._answer = self._policy.compute_shares(self._problem)
             number = dict(zip(self._problem.jobs.names, self._active.tolist(), strict=True))
             return frozenset(number[one.job] for one in self._answer.short)
 

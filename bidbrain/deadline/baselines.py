@@ -16,7 +16,7 @@ import numpy as np
 from bidbrain.arrays import Floats
 from bidbrain.deadline.availability_belief import Belief, Beliefs
 from bidbrain.deadline.benchmark import Rule
-from bidbrain.deadline.model import Choice, Codes, Job, Machine, Situation, Situations
+from bidbrain.deadline.model import Choice, Codes, DeadlineState, Job, Machine, Situations
 from bidbrain.deadline.safety_net import margins_after, within_net
 from pricing_data.model.units import HOUR_S, Seconds, Usd
 
@@ -31,7 +31,7 @@ class Ruled:
     job: Job
     rule: Rule
 
-    def choose(self, now: Situation, belief: Belief) -> Choice:
+    def choose_machine(self, now: DeadlineState, belief: Belief) -> Choice:
         """What the live job runs until its next decision, a tick from now at the latest."""
         rows = now.rows(self.job)
         machine = Machine(int(self.rule(rows, belief.rows())[0]))

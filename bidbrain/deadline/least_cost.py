@@ -1,8 +1,8 @@
 """Least expected cost within the safety net: the policy that runs live, and in the benchmark.
 
 ``LeastCost`` is made once per job and set of prices; it holds tables, no memory. What was learned about
-the market is the caller's ``Belief``, how the job stands is its ``Situation``: the same two values give
-the same choice for ever. It is written for n jobs at once; the live ``choose`` is its one-row case.
+the market is the caller's ``Belief``, how the job stands is its ``DeadlineState``: the same two values give
+the same choice for ever. It is written for n jobs at once; the live ``choose_machine`` is its one-row case.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from bidbrain.arrays import Flags, Floats
 from bidbrain.deadline.availability_belief import PRIOR, Belief, Beliefs, SpellPrior
-from bidbrain.deadline.model import Choice, Codes, Job, Machine, Situation, Situations
+from bidbrain.deadline.model import Choice, Codes, DeadlineState, Job, Machine, Situations
 from bidbrain.deadline.safety_net import allowed, margins_after
 from bidbrain.deadline.value_iteration import Plan
 from pricing_data.model.units import HOUR_S, Seconds, Usd
@@ -57,7 +57,7 @@ class LeastCost:
         cheapest: Codes = self.costs(now, beliefs).argmin(axis=0)
         return cheapest
 
-    def choose(self, now: Situation, belief: Belief) -> Choice:
+    def choose_machine(self, now: DeadlineState, belief: Belief) -> Choice:
         """What the live job runs until its next decision, a tick from now at the latest."""
         rows = now.rows(self.job)
         costs = self.costs(rows, belief.rows())

@@ -71,7 +71,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
+class DeadlineState:
     """How one job stands."""
 
     at_s: Seconds

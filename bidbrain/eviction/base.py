@@ -32,7 +32,7 @@ class Evidence:
     """When the newest observation behind the answer was made."""
 
     @property
-    def known(self) -> bool:
+    def is_known(self) -> bool:
         return self.used_s > 0
 
 
@@ -100,13 +100,13 @@ class MarketModel(Protocol):
 class LearningModel(MarketModel, Protocol):
     """An estimator that also learns from machines that were kept and lost."""
 
-    def observing(self, observations: Observations) -> LearningModel:
+    def with_observations(self, observations: Observations) -> LearningModel:
         """The same model, knowing ``observations`` instead."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Lifetime:
+class RemainingLifetime:
     """How long one machine may still run: a fitted model, asked about one market, bid and age."""
 
     evictions: FittedMarkets

@@ -25,7 +25,7 @@ _Questions: TypeAlias = tuple[tuple[tuple[int, ...], bytes], ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Asked:
+class ScalarAdapter:
     """Answers about ``markets`` at one moment. See ``decision_batch.Chances``, whose form this has."""
 
     evictions: FittedMarkets
@@ -33,34 +33,34 @@ class Asked:
     _known: list[Flags] = field(default_factory=list, repr=False)
     _grids: dict[_Questions, tuple[Floats, Floats]] = field(default_factory=dict, repr=False)
 
-    def known(self) -> Flags:
+    def known_markets(self) -> Flags:
         """(1, m)."""
         if not self._known:
-            known = [self.evictions.evidence(market, HOUR_S).known for market in self.markets]
+            known = [self.evictions.evidence(market, HOUR_S).is_known for market in self.markets]
             self._known.append(np.array([known], np.bool_))
         return self._known[0]
 
-    def only(self, rows: Indices) -> Asked:
+    def select(self, rows: Indices) -> ScalarAdapter:
         """There is but one decision point."""
         return self
 
-    def outlook(
+    def survival_and_uptime(
         self, market: Indices, delta: Floats, age_s: Floats, horizon_s: Floats
     ) -> tuple[Floats, Floats]:
         """Survival and expected uptime; arguments broadcast together."""
         asked = np.broadcast(market, delta, age_s, horizon_s)
         if asked.size < _GRID:
-            return self._answers(asked)
+            return self._ask_each(asked)
         questions = tuple((part.shape, part.tobytes()) for part in (market, delta, age_s, horizon_s))
         if questions not in self._grids:
-            self._grids[questions] = self._answers(asked)
+            self._grids[questions] = self._ask_each(asked)
         survival, uptime_s = self._grids[questions]
         return survival.copy(), uptime_s.copy()
 
-    def _answers(self, asked: np.broadcast) -> tuple[Floats, Floats]:
-        answers = np.array([self._one(*question) for question in asked]).reshape(-1, 2)
+    def _ask_each(self, asked: np.broadcast) -> tuple[Floats, Floats]:
+        answers = np.array([self._ask_one(*question) for question in asked]).reshape(-1, 2)
         return answers[:, 0].reshape(asked.shape), answers[:, 1].reshape(asked.shape)
 
-    def _one(self, code: int, delta: float, age_s: float, horizon_s: float) -> tuple[float, float]:
+    def _ask_one(self, code: int, delta: float, age_s: float, horizon_s: float) -> tuple[float, float]:
         question = self.markets[int(code)], float(delta), float(age_s), float(horizon_s)
         return self.evictions.survival(*question), self.evictions.expected_uptime(*question)

@@ -50,13 +50,13 @@ class Starts:
     def __len__(self) -> int:
         return len(self.moments)
 
-    def between(self, begin: float, end: float) -> Starts:
+    def select_period(self, begin: float, end: float) -> Starts:
         """Those with ``begin`` <= moment < ``end``."""
         inside = (self.moments >= begin) & (self.moments < end)
         return Starts(self.moments[inside], self.ages_s[inside], self.lost[inside])
 
 
-def starts(spells: Spells, step_s: float, horizon_s: float) -> Starts:
+def find_starts(spells: Spells, step_s: float, horizon_s: float) -> Starts:
     """Every ``step_s`` seconds (counted from 1970) each running spell is a start, if its outcome is known."""
     first = np.ceil(spells.begins / step_s).astype(np.int64)
     size = np.maximum(np.ceil(spells.ends / step_s).astype(np.int64) - first, 0)
@@ -77,7 +77,7 @@ def base_rates(found: Starts, horizon_s: float) -> Floats:
     return np.asarray((losses[settled] + 0.5) / (settled + 1.0))
 
 
-def brier(given: Floats, happened: Flags) -> float:
+def brier_score(given: Floats, happened: Flags) -> float:
     """Mean squared error of probabilities, in [0, 1]; less is better."""
     return float(np.mean((given - happened) ** 2))
 
@@ -93,10 +93,10 @@ def log_loss(given: Floats, happened: Flags) -> float:
     return float(log_losses(given, happened).mean())
 
 
-def skill(given: Floats, reference: Floats, happened: Flags) -> float:
+def brier_skill(given: Floats, reference: Floats, happened: Flags) -> float:
     """Brier skill over ``reference``; NaN where the reference was never wrong."""
-    wrong = brier(reference, happened)
-    return 1.0 - brier(given, happened) / wrong if wrong > 0 else float("nan")
+    wrong = brier_score(reference, happened)
+    return 1.0 - brier_score(given, happened) / wrong if wrong > 0 else float("nan")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class Bin:
     """Means."""
 
 
-def reliability(given: Floats, happened: Flags, bins: int = 10) -> tuple[Bin, ...]:
+def reliability_bins(given: Floats, happened: Flags, bins: int = 10) -> tuple[Bin, ...]:
     """Bins of equal width over [0, 1], without the empty ones."""
     place = np.minimum((given * bins).astype(np.int64), bins - 1)
     table = []
@@ -122,7 +122,7 @@ def reliability(given: Floats, happened: Flags, bins: int = 10) -> tuple[Bin, ..
     return tuple(table)
 
 
-def choose(
+def choose_estimator(
     candidates: Mapping[str, FitAt],
     observations: Observations,
     market: Market,
@@ -132,7 +132,7 @@ def choose(
     days: int = CHOICE_DAYS,
     step_s: float = CHOICE_STEP_S,
 ) -> str:
-    """The candidate whose past probabilities for ``market`` had the least log loss (see ``preferred``).
+    """The candidate whose past probabilities for ``market`` had the least log loss (see ``prefer_least_loss``).
 
     Origins roll: every ``step_s`` seconds of the last ``days`` days each candidate is fitted as of that
     moment and asked about the machines then up, and only outcomes settled by ``now`` count. Where too little
@@ -140,21 +140,21 @@ def choose(
     An origin at which a candidate knew nothing counts as even odds.
     """
     known = observations.as_of(now)
-    scored = starts(known.spells(market), step_s, horizon_s).between(now - days * _DAY_S, now)
-    if not enough(scored.lost):
-        informed = (name for name, fit in candidates.items() if fit(now).evidence(market, horizon_s).known)
+    scored = find_starts(known.spells(market), step_s, horizon_s).select_period(now - days * _DAY_S, now)
+    if not has_enough(scored.lost):
+        informed = (name for name, fit in candidates.items() if fit(now).evidence(market, horizon_s).is_known)
         return next(informed, next(iter(candidates)))
-    given = {name: _asked(fit, scored, market, horizon_s) for name, fit in candidates.items()}
-    return preferred({name: log_losses(values, scored.lost) for name, values in given.items()})
+    given = {name: _past_probabilities(fit, scored, market, horizon_s) for name, fit in candidates.items()}
+    return prefer_least_loss({name: log_losses(values, scored.lost) for name, values in given.items()})
 
 
-def enough(happened: Flags) -> bool:
+def has_enough(happened: Flags) -> bool:
     """Whether outcomes can tell estimators apart at all."""
     losses = int(np.count_nonzero(happened))
     return len(happened) >= _LEAST_STARTS and min(losses, len(happened) - losses) >= _LEAST_OF_EACH
 
 
-def preferred(losses: Mapping[str, Floats]) -> str:
+def prefer_least_loss(losses: Mapping[str, Floats]) -> str:
     """The first, unless another's mean is lower by more than a standard error of their paired difference.
 
     Then the one that is lowest: what is within chance is no reason to change one's mind every day.
@@ -169,10 +169,10 @@ def preferred(losses: Mapping[str, Floats]) -> str:
     return max(beaten, key=lambda name: beaten[name])
 
 
-def _asked(fit: FitAt, scored: Starts, market: Market, horizon_s: float) -> Floats:
+def _past_probabilities(fit: FitAt, scored: Starts, market: Market, horizon_s: float) -> Floats:
     given = np.full(len(scored), 0.5)
     for row, (moment, age_s) in enumerate(zip(scored.moments, scored.ages_s, strict=True)):
         fitted = fit(Instant(int(moment)))
-        if fitted.evidence(market, horizon_s).known:
+        if fitted.evidence(market, horizon_s).is_known:
             given[row] = fitted.eviction_probability(market, 0.0, float(age_s), horizon_s)
     return given

@@ -15,13 +15,13 @@ from typing import Final
 
 from bidbrain.eviction.base import Beta, Estimates, Evidence
 from bidbrain.eviction.capacity.curves import CurveModel, FittedCurves
-from bidbrain.eviction.capacity.lifetime_model import Lifetimes
-from bidbrain.eviction.capacity.pooled import Pooled
-from bidbrain.eviction.capacity.published_rates import Band, Bands
-from bidbrain.eviction.capacity.regime_hazard import Conditioned
-from bidbrain.eviction.capacity.vectorized_curves import CurveChances
+from bidbrain.eviction.capacity.lifetime_model import LifetimeModel
+from bidbrain.eviction.capacity.pooled import PooledModel
+from bidbrain.eviction.capacity.published_rates import Band, BandModel
+from bidbrain.eviction.capacity.regime_hazard import RegimeHazard
+from bidbrain.eviction.capacity.vectorized_curves import CurveSurvivals
 from bidbrain.eviction.price.price_crossing import PriceCrossing
-from bidbrain.eviction.scoring import FitAt, choose
+from bidbrain.eviction.scoring import FitAt, choose_estimator
 from pricing_data.model.capacity_spells import Observations
 from pricing_data.model.market import Market, MarketRules, PriceHistory
 from pricing_data.model.units import Instant, Seconds
@@ -30,10 +30,10 @@ _CHOSEN_EVERY_S: Final = 86400
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class EstimatorSelector:
     """The default model under ``rules``: everything seen of capacity, and what clouds publish.
 
-    A run that sees machines come and go fits anew with ``observing``; choices already made are kept.
+    A run that sees machines come and go fits anew with ``with_observations``; choices already made are kept.
     """
 
     rules: MarketRules
@@ -41,43 +41,43 @@ class Chosen:
     bands: Mapping[Market, Band] = field(default_factory=dict)
     _choices: dict[tuple[Market, int], str] = field(default_factory=dict, repr=False, compare=False)
 
-    def observing(self, observations: Observations) -> Chosen:
+    def with_observations(self, observations: Observations) -> EstimatorSelector:
         """The same model, knowing ``observations`` instead."""
-        return Chosen(self.rules, observations, self.bands, self._choices)
+        return EstimatorSelector(self.rules, observations, self.bands, self._choices)
 
     def fit(self, history: PriceHistory, now: Instant) -> Estimates:
         """Learn from prices, spells and bands as known at ``now``."""
         if self.rules.cleared_by_bid:
             return PriceCrossing().fit(history, now)
-        return FittedChoice(self, self.candidates(), history, now)
+        return FittedSelector(self, self.candidate_models(), history, now)
 
-    def candidates(self) -> Mapping[str, CurveModel]:
+    def candidate_models(self) -> Mapping[str, CurveModel]:
         """The estimators of capacity, in the order they are trusted in before any was tried."""
         return {
-            "conditioned": Conditioned(self.observations),
-            "lifetimes": Lifetimes(self.observations),
-            "bands": Bands(self.bands, self.observations),
-            "pooled": Pooled(self.observations),
+            "conditioned": RegimeHazard(self.observations),
+            "lifetimes": LifetimeModel(self.observations),
+            "bands": BandModel(self.bands, self.observations),
+            "pooled": PooledModel(self.observations),
         }
 
-    def choice(self, fits: Mapping[str, FitAt], market: Market, day: Instant) -> str:
+    def choose_for(self, fits: Mapping[str, FitAt], market: Market, day: Instant) -> str:
         """The one of ``fits`` that was best for ``market`` before ``day``; remembered."""
         if not len(self.observations.spells(market)):
             return next(iter(fits))
         key = (market, int(day))
         if key not in self._choices:
-            self._choices[key] = choose(fits, self.observations, market, day)
+            self._choices[key] = choose_estimator(fits, self.observations, market, day)
         return self._choices[key]
 
 
 @dataclass(frozen=True, slots=True)
-class FittedChoice:
+class FittedSelector:
     """Answers of the estimator chosen for each market; of the next that knows it, where that one does not.
 
     Markets are judged at the same moments of the past, so what was fitted there for one serves all.
     """
 
-    model: Chosen
+    model: EstimatorSelector
     candidates: Mapping[str, CurveModel]
     history: PriceHistory
     now: Instant
@@ -86,43 +86,45 @@ class FittedChoice:
 
     def survival(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> float:
         """See ``FittedMarkets.survival``."""
-        return self._of(market).survival(market, bid_delta, age_s, horizon_s)
+        return self._estimator_for(market).survival(market, bid_delta, age_s, horizon_s)
 
     def eviction_probability(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> float:
         """See ``FittedMarkets.eviction_probability``."""
-        return self._of(market).eviction_probability(market, bid_delta, age_s, horizon_s)
+        return self._estimator_for(market).eviction_probability(market, bid_delta, age_s, horizon_s)
 
     def expected_uptime(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> Seconds:
         """See ``FittedMarkets.expected_uptime``."""
-        return self._of(market).expected_uptime(market, bid_delta, age_s, horizon_s)
+        return self._estimator_for(market).expected_uptime(market, bid_delta, age_s, horizon_s)
 
     def median_time_to_eviction(self, market: Market, bid_delta: float, age_s: float) -> Seconds | None:
         """See ``FittedMarkets.median_time_to_eviction``."""
-        return self._of(market).median_time_to_eviction(market, bid_delta, age_s)
+        return self._estimator_for(market).median_time_to_eviction(market, bid_delta, age_s)
 
     def evidence(self, market: Market, horizon_s: float) -> Evidence:
         """See ``FittedMarkets.evidence``; the source names the estimator."""
-        return self._of(market).evidence(market, horizon_s)
+        return self._estimator_for(market).evidence(market, horizon_s)
 
     def beta(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> Beta:
         """See ``Estimates.beta``."""
-        return self._of(market).beta(market, bid_delta, age_s, horizon_s)
+        return self._estimator_for(market).beta(market, bid_delta, age_s, horizon_s)
 
-    def chances(self, markets: tuple[Market, ...]) -> CurveChances:
+    def survival_batch(self, markets: tuple[Market, ...]) -> CurveSurvivals:
         """Of ``markets``, in bulk (``decision_batch.BulkMarkets``)."""
-        return CurveChances.of([self._of(market).known(market) for market in markets])
+        return CurveSurvivals.from_curves(
+            [self._estimator_for(market).market_curve(market) for market in markets]
+        )
 
-    def _of(self, market: Market) -> FittedCurves:
+    def _estimator_for(self, market: Market) -> FittedCurves:
         if market not in self._chosen:
             day = Instant(self.now - self.now % _CHOSEN_EVERY_S)
-            fits = {name: partial(self._fit, name) for name in self.candidates}
-            first = self.model.choice(fits, market, day)
+            fits = {name: partial(self._fit_candidate, name) for name in self.candidates}
+            first = self.model.choose_for(fits, market, day)
             names = [first, *(name for name in self.candidates if name != first)]
-            known = (name for name in names if fits[name](self.now).known(market) is not None)
+            known = (name for name in names if fits[name](self.now).market_curve(market) is not None)
             self._chosen[market] = fits[next(known, first)](self.now)
         return self._chosen[market]
 
-    def _fit(self, name: str, at: Instant) -> FittedCurves:
+    def _fit_candidate(self, name: str, at: Instant) -> FittedCurves:
         if (name, at) not in self._fitted:
             self._fitted[name, at] = self.candidates[name].fit(self.history, at)
         return self._fitted[name, at]

@@ -26,7 +26,7 @@ from itertools import combinations, pairwise
 from types import MappingProxyType
 from typing import Final
 
-from bidbrain.model import Scaling
+from bidbrain.model import ScalingModel
 from bidbrain.performance.speed_fit import Speed, Speeds, Spell
 from pricing_data.model.units import Seconds
 
@@ -128,7 +128,9 @@ class Measured:
     now: Stretch = field(default_factory=lambda: Stretch(MappingProxyType({})))
 
     @classmethod
-    def begin(cls, scaling: Scaling, rates: Mapping[str, float], machines: Mapping[str, int]) -> Measured:
+    def begin(
+        cls, scaling: ScalingModel, rates: Mapping[str, float], machines: Mapping[str, int]
+    ) -> Measured:
         """Configured figures, believed until something is seen. ``rates`` must name every type to come."""
         return cls(
             log_phi=Robust(math.log(scaling.phi)),
@@ -158,7 +160,7 @@ class Measured:
         opened = Stretch(machines, self.now.stamps[-1:], change, at_s, self.now.speed)
         return replace(closed, now=opened)
 
-    def scaling(self, configured: Scaling) -> Scaling:
+    def scaling(self, configured: ScalingModel) -> ScalingModel:
         """``configured`` with what was measured, the stretch of now included."""
         seen = self._closed()
         return replace(

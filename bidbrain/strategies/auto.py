@@ -1,4 +1,5 @@
-"""The default: whatever does the rest of the job's work for least, by the market's own rules and record.
+"""Implements the default: whatever does the rest of the job's work for least, by the market's rules and
+record.
 
     by the hour     where evicted hours are free a bid is worth dollars: requests and renewals by E until the
                     hour's end, as Proteus has them (``proteus.py``)
@@ -11,7 +12,7 @@ A machine is exchanged where another market does its work for less, by more than
     saved   (E now - E then) V over the time that such an advantage lasts, or the work does
     cost    lambda for all, both machines for the time in which both are paid, and a margin
 
-Refuses to pay more than the list price for a spot machine.
+Never pays more than the list price for a spot machine.
 """
 
 from __future__ import annotations
@@ -22,67 +23,71 @@ from typing import Final
 import numpy as np
 
 from bidbrain.arrays import Flags, Floats
-from bidbrain.bidding.decision_batch import Codes, Held, Moments, Setting
-from bidbrain.bidding.observation_batch import Single
+from bidbrain.bidding.decision_batch import Codes, DecisionBatch, FootprintBatch, MarketSetup
+from bidbrain.bidding.observation_batch import ObservationBatch
 from bidbrain.bidding.steady_state_cost import (
     GAP_S,
-    Costs,
-    Footprints,
-    Rates,
-    costs,
-    footprint,
+    FootprintCosts,
+    FootprintSums,
+    MachineRates,
+    estimate_costs,
     fresh_rates,
     held_rates,
+    sum_footprint,
 )
 from bidbrain.model import Decision, Observation
-from bidbrain.strategies.base import NOTHING, Requests
+from bidbrain.strategies.base import NOTHING, RequestBatch
 from bidbrain.strategies.proteus import BidBrain
-from bidbrain.strategies.reasons import Compared, acquire, give_up, hold
+from bidbrain.strategies.reasons import Comparison, explain_hold, explain_purchase, explain_release
 from bidbrain.strategies.recovery import ELASTIC, Recovery
-from bidbrain.strategies.reliable_tier import Placement, Restart, place_tier
+from bidbrain.strategies.reliable_tier import Restart, TierPlacement, place_tier
 from bidbrain.strategies.single_decision import renew_one
 from pricing_data.model.units import HOUR_S
 
 TWICE_S: Final = 90.0
-"""So long both are paid in an exchange: from when the new ones run to when the old ones went."""
+"""Seconds for which both are paid in an exchange: from when the new machines run until the old ones are gone.
+"""
 _COUNTS: Final = 24
-"""How many counts are tried of each market."""
+"""How many counts are tried in each market."""
 
 
 @dataclass(frozen=True, slots=True)
 class Auto:
-    """See the module."""
+    """Implements the default strategy; see the module."""
 
     name: str = "auto"
     recovery: Recovery = ELASTIC
     uses_reliable: bool = True
     lasts_s: float = 1800.0
-    """For how long one market stays cheaper than another, once it is."""
+    """Seconds for which one market is assumed to stay cheaper than another, once it is."""
     margin: float = 0.02
-    """Of what the machines cost meanwhile, that an exchange must save beside its cost."""
+    """Share of the machines' cost meanwhile that an exchange must save beside its own cost."""
     by_the_hour: BidBrain = field(default_factory=BidBrain)
 
-    def request(self, setting: Setting, at: Moments) -> Requests:
-        """What makes the work that is left cheapest: more machines, or others in the place of dearer ones.
+    def choose_requests(self, setting: MarketSetup, at: DecisionBatch) -> RequestBatch:
+        """Requests what makes the work that is left cheapest: more machines, or others in place of dearer
+        ones.
 
-        Others are asked for first: who gave machines up for what may be refused would have neither. For the
-        minute until they run there are more machines than the job's most.
+        Replacements are requested first: whoever gave machines up for a request that is then refused would
+        have neither. Until they run, for about a minute, there are more machines than the job's maximum.
         """
         if setting.rules.quantum_s >= HOUR_S:
-            return self.by_the_hour.request(setting, at)
-        at = replace(at, held=replace(at.held, count=np.where(_superseded(setting, at), 0, at.held.count)))
-        wanted = Requests(
+            return self.by_the_hour.choose_requests(setting, at)
+        at = replace(
+            at, held=replace(at.held, count=np.where(_surplus_machines(setting, at), 0, at.held.count))
+        )
+        wanted = RequestBatch(
             np.full(len(at), NOTHING),
             np.zeros(len(at), np.int64),
             np.full(len(at), np.nan),
             np.zeros(len(at), np.bool_),
         )
-        growing = (_offered(setting, at) & (_room(setting, at.held) >= 1)).any(axis=1)
-        tempted = ~growing & self._tempted(setting, at)
-        for some, ask in ((growing, self._growth), (tempted, self._exchange)):
+        growing = (_fairly_offered(setting, at) & (_growth_room(setting, at.held) >= 1)).any(axis=1)
+        tempted = ~growing & self._sees_cheaper(setting, at)
+        for some, ask in ((growing, self._choose_growth), (tempted, self._choose_exchange)):
             rows = np.flatnonzero(some)
             if len(rows):
-                found = ask(setting, at.only(rows))
+                found = ask(setting, at.select(rows))
                 wanted.market[rows], wanted.count[rows], wanted.bid[rows] = (
                     found.market,
                     found.count,
@@ -91,76 +96,85 @@ class Auto:
                 wanted.again[rows] = found.again
         return wanted
 
-    def _growth(self, setting: Setting, at: Moments) -> Requests:
+    def _choose_growth(self, setting: MarketSetup, at: DecisionBatch) -> RequestBatch:
         rows, fresh = np.arange(len(at)), fresh_rates(setting, at)
-        now = footprint(setting, at, held_rates(setting, at))
-        counts, grown = _grown(setting, at, fresh, now)
+        now = sum_footprint(setting, at, held_rates(setting, at))
+        counts, grown = _score_growth(setting, at, fresh, now)
         flat = grown.cost_per_work.reshape(len(at), -1)
         market, nth = np.unravel_index(flat.argmin(axis=1), grown.cost_per_work.shape[1:])
         count = counts[rows, market, nth]
-        least, as_it_is = flat.min(axis=1), costs(setting, now)
+        least, as_it_is = flat.min(axis=1), estimate_costs(setting, now)
         joining = count * fresh.paid[rows, market] * setting.scaling.sigma_s / HOUR_S
         left = np.maximum(at.work_left - as_it_is.speed * GAP_S, 0.0)
         better = least < as_it_is.cost_per_work
         saved = np.where(np.isfinite(as_it_is.cost_per_work), as_it_is.cost_per_work - least, np.inf)
         worth = better & (np.where(better, saved, 0.0) * np.maximum(left, 1e-9) > joining)
-        return _asked(setting, market, count, worth)
+        return _as_requests(setting, market, count, worth)
 
-    def _exchange(self, setting: Setting, at: Moments) -> Requests:
-        """For the allocation that is exchanged with most gain."""
+    def _choose_exchange(self, setting: MarketSetup, at: DecisionBatch) -> RequestBatch:
+        """Requests machines in place of the allocation whose exchange gains most."""
         fresh, rates = fresh_rates(setting, at, refunds=False), held_rates(setting, at, refunds=False)
-        now = footprint(setting, at, rates)
-        standing = now, costs(setting, now)
+        now = sum_footprint(setting, at, rates)
+        standing = now, estimate_costs(setting, now)
         found = [
-            self._gain(setting, at, (fresh, rates), place, standing)
+            self._exchange_gain(setting, at, (fresh, rates), place, standing)
             for place in range(at.held.count.shape[1])
         ]
         gains, markets, counts = (np.stack(column, axis=1) for column in zip(*found, strict=True))
         rows, place = np.arange(len(at)), gains.argmax(axis=1)
         worth = gains[rows, place] > 0
-        return replace(_asked(setting, markets[rows, place], counts[rows, place], worth), again=worth)
+        return replace(_as_requests(setting, markets[rows, place], counts[rows, place], worth), again=worth)
 
-    def give_up(self, setting: Setting, at: Moments) -> Codes:
-        """(n,): the dearest of the machines above the job's most, once those run that were asked for instead;
-        at once what has come to cost more than on demand.
+    def give_up(self, setting: MarketSetup, at: DecisionBatch) -> Codes:
+        """Returns, (n,), the dearest of the surplus machines, once those run that were requested in their
+        place.
+
+        Returns at once what has come to cost more than on demand.
         """
         if setting.rules.quantum_s >= HOUR_S or not at.held.count.any():
             return np.full(len(at), NOTHING)
         pending = np.where((at.held.count > 0) & (at.held.age_s <= 0), 1, 0).max(axis=1) > 0
-        going = (_superseded(setting, at) & ~pending[:, None]) | _unfair(setting, at)
+        going = (_surplus_machines(setting, at) & ~pending[:, None]) | _above_list_price(setting, at)
         dearest = np.where(going, _paid_per_core(setting, at), -np.inf).argmax(axis=1)
         return np.where(going.any(axis=1), dearest, NOTHING)
 
-    def _tempted(self, setting: Setting, at: Moments) -> Flags:
-        """(n,): whether some market's price lies below that of something held, by the margin at least.
+    def _sees_cheaper(self, setting: MarketSetup, at: DecisionBatch) -> Flags:
+        """Returns, (n,), whether some market's price is below that of something held, by the margin at least.
 
-        Prices are what tells one market from another here. An old machine's first hour is over, and a new one
-        may be refunded in its own: who exchanged for that every hour would lose more than is refunded.
+        Only prices tell one market from another here. An old machine's first hour is over, and a new one may
+        be refunded in its own; exchanging every hour for that would lose more than is refunded.
         """
-        offered = np.where(_offered(setting, at), at.prices / setting.cores, np.inf).min(axis=1)
+        offered = np.where(_fairly_offered(setting, at), at.prices / setting.cores, np.inf).min(axis=1)
         there = at.held.count > 0
         highest = np.where(there, _paid_per_core(setting, at), 0.0).max(axis=1, initial=0.0)
         tempted: Flags = offered < (1 - self.margin) * highest
         return tempted
 
-    def _gain(
+    def _exchange_gain(
         self,
-        setting: Setting,
-        at: Moments,
-        rates: tuple[Rates, Rates],
+        setting: MarketSetup,
+        at: DecisionBatch,
+        rates: tuple[MachineRates, MachineRates],
         place: int,
-        standing: tuple[Footprints, Costs],
+        standing: tuple[FootprintSums, FootprintCosts],
     ) -> tuple[Floats, Codes, Codes]:
-        """Dollars that exchanging the machines at ``place`` saves, for which market and count; each (n,)."""
+        """Returns dollars that exchanging the machines at ``place`` saves, for which market and count; each
+        (n,).
+        """
         fresh, held = rates
         now, as_it_is = standing
         count = at.held.count[:, place].astype(np.float64)
-        mine = Rates(held.paid[:, place], held.losses[:, place], held.up[:, place], held.billed[:, place])
+        mine = MachineRates(
+            held.paid[:, place], held.losses[:, place], held.up[:, place], held.billed[:, place]
+        )
         cores = setting.cores[at.held.market[:, place]]
         others = np.ceil((count * cores)[:, None] / setting.cores)
         others = np.clip(others, 1.0, np.maximum(count, 1.0)[:, None])
-        then = costs(setting, now.plus(-count, cores, mine).axes(1).plus(others, setting.cores, fresh))
-        least = np.where(_offered(setting, at), then.cost_per_work, np.inf)
+        then = estimate_costs(
+            setting,
+            now.add_machines(-count, cores, mine).add_axes(1).add_machines(others, setting.cores, fresh),
+        )
+        least = np.where(_fairly_offered(setting, at), then.cost_per_work, np.inf)
         best, rows = least.argmin(axis=1), np.arange(len(at))
         least, speed, new = least[rows, best], then.speed[rows, best], others[rows, best]
         cheaper = (count > 0) & (at.held.age_s[:, place] > 0) & (least < as_it_is.cost_per_work)
@@ -174,47 +188,47 @@ class Auto:
         ) / HOUR_S
         return np.where(cheaper, saved - spent, -np.inf), best, new.astype(np.int64)
 
-    def place(self, setting: Setting, at: Moments, restart: Restart) -> Placement:
-        """Where the reliable machines run, which are asked for while nothing else is held."""
+    def place_reliable(self, setting: MarketSetup, at: DecisionBatch, restart: Restart) -> TierPlacement:
+        """Chooses where the reliable machines run, while nothing else is held."""
         fresh = fresh_rates(setting, at)
-        _, grown = _grown(setting, at, fresh, footprint(setting, at, held_rates(setting, at)))
+        _, grown = _score_growth(setting, at, fresh, sum_footprint(setting, at, held_rates(setting, at)))
         flat = grown.cost_per_work.reshape(len(at), -1)
         rows, best = np.arange(len(at)), flat.argmin(axis=1)
         per_hour, speed = (
             values.reshape(len(at), -1)[rows, best] for values in (grown.per_hour, grown.speed)
         )
-        largest = Costs(per_hour, speed, flat[rows, best])
+        largest = FootprintCosts(per_hour, speed, flat[rows, best])
         refused = ~at.open & (at.prices <= setting.on_demand)
-        return place_tier(setting, (_offered(setting, at), refused), fresh, largest, restart)
+        return place_tier(setting, (_fairly_offered(setting, at), refused), fresh, largest, restart)
 
-    def settled(self, setting: Setting, held: Held) -> Flags:
-        """See ``Strategy.settled``."""
+    def needs_nothing(self, setting: MarketSetup, held: FootprintBatch) -> Flags:
+        """See ``Strategy.needs_nothing``."""
         if setting.rules.quantum_s >= HOUR_S:
-            return self.by_the_hour.settled(setting, held)
+            return self.by_the_hour.needs_nothing(setting, held)
         return np.zeros(len(held.count), np.bool_)
 
-    def renew(self, setting: Setting, at: Moments, place: Codes) -> Flags:
-        """By the hour as Proteus does; by the second always, since exchanges need no hour's end."""
+    def choose_renewals(self, setting: MarketSetup, at: DecisionBatch, place: Codes) -> Flags:
+        """Renews by the hour as Proteus does; by the second always, since exchanges need no hour's end."""
         if setting.rules.quantum_s >= HOUR_S:
-            return self.by_the_hour.renew(setting, at, place)
+            return self.by_the_hour.choose_renewals(setting, at, place)
         return np.ones(len(at), np.bool_)
 
     def decide(self, observation: Observation) -> Decision:
         """See ``Strategy.decide``."""
         if observation.rules.quantum_s >= HOUR_S:
             return self.by_the_hour.decide(observation)
-        single = Single.of(observation)
+        single = ObservationBatch.from_observation(observation)
         setting, at = single.setting, single.at
-        fresh, now = fresh_rates(setting, at), footprint(setting, at, held_rates(setting, at))
-        compared = Compared(costs(setting, now), *_grown(setting, at, fresh, now), fresh)
+        fresh, now = fresh_rates(setting, at), sum_footprint(setting, at, held_rates(setting, at))
+        compared = Comparison(estimate_costs(setting, now), *_score_growth(setting, at, fresh, now), fresh)
         place = int(self.give_up(setting, at)[0])
         if place != NOTHING:
-            return give_up(observation, compared, place)
-        wanted = self.request(setting, at)
+            return explain_release(observation, compared, place)
+        wanted = self.choose_requests(setting, at)
         if wanted.market[0] == NOTHING:
-            return hold(observation, compared)
+            return explain_hold(observation, compared)
         said = int(wanted.market[0]), int(wanted.count[0]), float(wanted.bid[0]), bool(wanted.again[0])
-        return acquire(observation, single, compared, said)
+        return explain_purchase(observation, single, compared, said)
 
     def renew_or_terminate(self, observation: Observation, holding_id: str) -> Decision:
         """See ``Strategy.renew_or_terminate``."""
@@ -223,10 +237,10 @@ class Auto:
         return renew_one(self, observation, holding_id, "kept until others are worth an exchange")
 
 
-def _asked(setting: Setting, market: Codes, count: Codes, worth: Flags) -> Requests:
-    """``count`` of ``market`` where that is ``worth`` it, no more together than one request may ask for."""
+def _as_requests(setting: MarketSetup, market: Codes, count: Codes, worth: Flags) -> RequestBatch:
+    """Requests ``count`` of ``market`` where that is ``worth`` it, at most what one request may ask for."""
     together = np.minimum(count, setting.limits.max_per_allocation)
-    return Requests(
+    return RequestBatch(
         np.where(worth, market, NOTHING),
         np.where(worth, together, 0),
         setting.on_demand[market],
@@ -234,18 +248,21 @@ def _asked(setting: Setting, market: Codes, count: Codes, worth: Flags) -> Reque
     )
 
 
-def _unfair(setting: Setting, at: Moments) -> Flags:
-    """(n, a): running spot machines that cost more than on demand."""
+def _above_list_price(setting: MarketSetup, at: DecisionBatch) -> Flags:
+    """Returns, (n, a), which running spot machines cost more than on demand."""
     here = np.take_along_axis(at.prices, at.held.market, axis=1)
     running = (at.held.count > 0) & (at.held.age_s > 0) & ~at.held.on_demand
     dear: Flags = running & (here > setting.on_demand[at.held.market])
     return dear
 
 
-def _superseded(setting: Setting, at: Moments) -> Flags:
-    """(n, a): the dearest running machines, as many as exceed the job's most: others come for them."""
+def _surplus_machines(setting: MarketSetup, at: DecisionBatch) -> Flags:
+    """Returns, (n, a), the dearest running machines, as many as exceed the job's maximum.
+
+    Their replacements are on the way.
+    """
     held = at.held
-    surplus = held.live - setting.limits.max_instances
+    surplus = held.live_count - setting.limits.max_instances
     if not (surplus > 0).any():
         return np.zeros(held.count.shape, np.bool_)
     running = (held.count > 0) & (held.age_s > 0)
@@ -257,36 +274,43 @@ def _superseded(setting: Setting, at: Moments) -> Flags:
     return found
 
 
-def _paid_per_core(setting: Setting, at: Moments) -> Floats:
-    """(n, a): dollars per core-hour of what is held, now; meaningless in empty places."""
+def _paid_per_core(setting: MarketSetup, at: DecisionBatch) -> Floats:
+    """Returns, (n, a), dollars per core-hour of what is held, now; meaningless in empty places."""
     here = np.take_along_axis(at.prices, at.held.market, axis=1)
     paid = np.where(at.held.on_demand, setting.on_demand[at.held.market], here)
     per_core: Floats = paid / setting.cores[at.held.market]
     return per_core
 
 
-def _offered(setting: Setting, at: Moments) -> Flags:
-    """(n, m): where a machine may be had for no more than on demand."""
+def _fairly_offered(setting: MarketSetup, at: DecisionBatch) -> Flags:
+    """Returns, (n, m), where a machine can be requested for no more than on demand."""
     offered: Flags = at.open & (at.prices <= setting.on_demand)
     return offered
 
 
-def _grown(setting: Setting, at: Moments, fresh: Rates, now: Footprints) -> tuple[Codes, Costs]:
-    """Counts (n, m, c), and footprints with so many more of each market; E infinite where there are none."""
-    most = _room(setting, at.held)
-    counts = _counts(setting.limits.max_instances)
+def _score_growth(
+    setting: MarketSetup, at: DecisionBatch, fresh: MachineRates, now: FootprintSums
+) -> tuple[Codes, FootprintCosts]:
+    """Returns counts (n, m, c), and the costs of footprints with that many more machines of each market.
+
+    E is infinite where that is not allowed.
+    """
+    most = _growth_room(setting, at.held)
+    counts = _tried_counts(setting.limits.max_instances)
     tried = np.minimum(counts, np.maximum(most, 1)[:, :, None])
-    rates = Rates(
+    rates = MachineRates(
         fresh.paid[:, :, None], fresh.losses[:, :, None], fresh.up[:, :, None], fresh.billed[:, :, None]
     )
-    found = costs(setting, now.axes(2).plus(tried.astype(np.float64), setting.cores[:, None], rates))
-    allowed = (_offered(setting, at) & (most >= 1))[:, :, None]
-    return tried, Costs(found.per_hour, found.speed, np.where(allowed, found.cost_per_work, np.inf))
+    found = estimate_costs(
+        setting, now.add_axes(2).add_machines(tried.astype(np.float64), setting.cores[:, None], rates)
+    )
+    allowed = (_fairly_offered(setting, at) & (most >= 1))[:, :, None]
+    return tried, FootprintCosts(found.per_hour, found.speed, np.where(allowed, found.cost_per_work, np.inf))
 
 
-def _room(setting: Setting, held: Held) -> Codes:
-    """(n, m): how many more machines of each market there is room for, in however many allocations."""
-    instances = np.maximum(setting.limits.max_instances - held.live, 0)
+def _growth_room(setting: MarketSetup, held: FootprintBatch) -> Codes:
+    """Returns, (n, m), how many more machines of each market there is room for, in however many allocations."""
+    instances = np.maximum(setting.limits.max_instances - held.live_count, 0)
     most = np.broadcast_to(instances[:, None], (len(instances), len(setting.markets)))
     if np.isinf(setting.limits.max_cores):
         return most
@@ -295,8 +319,8 @@ def _room(setting: Setting, held: Held) -> Codes:
     return fitting
 
 
-def _counts(most: int) -> Codes:
-    """(c,): the counts that are tried, all of them where they are few, increasing to ``most``."""
+def _tried_counts(most: int) -> Codes:
+    """Returns, (c,), the counts to try, increasing to ``most``: all of them where they are few."""
     if most <= _COUNTS:
         return np.arange(1, max(most, 1) + 1)
     return np.unique(np.rint(np.geomspace(1, most, _COUNTS)).astype(np.int64))

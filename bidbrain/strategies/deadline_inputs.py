@@ -1,6 +1,8 @@
-"""What a deadline policy is told of a live footprint: from ``Observation`` and ``Pledge`` to ``Situation``.
+"""Prepares what a deadline policy needs to know of a live footprint.
 
-    N    target      machines that are meant to work together: the job's most, of one type
+From ``Observation`` and ``Pledge`` it makes a ``DeadlineState``.
+
+    N    target      machines that are meant to work together: the job's maximum, of one type
     d    overhead    from a request to work: start, sigma, and lambda for what was running
 
 The policies of ``bidbrain.deadline`` think of one footprint, all spot or all on-demand, in seconds of its
@@ -16,14 +18,14 @@ from typing import Final
 from bidbrain.bidding.decision_times import DECISION_PERIOD_S
 from bidbrain.deadline.availability_belief import PRIOR, Belief
 from bidbrain.deadline.feasibility import Promise, least_budget, least_deadline_s
-from bidbrain.deadline.model import Job, Machine, Situation
+from bidbrain.deadline.model import DeadlineState, Job, Machine
 from bidbrain.model import Holding, Observation
 from bidbrain.relocation.egress import NO_MOVE, MoveCost, Place
-from bidbrain.strategies.target_footprints import Target, fair_offers, targets
+from bidbrain.strategies.target_footprints import Target, fair_offers, list_targets
 from pricing_data.model.units import HOUR_S, Instant, Seconds, Usd, UsdPerHour
 
 _PRICE_STEP: Final = 0.1
-"""Spot prices are rounded up to the next of a scale of 10 % steps, so that one plan serves many decisions."""
+"""Spot prices are rounded up on a scale of 10 % steps, so that one plan serves many decisions."""
 _WORK_STEP: Final = 0.02
 _OVERHEAD_STEP_S: Final = 10.0
 UNLIMITED: Final = Usd(math.inf)
@@ -33,30 +35,35 @@ _DUST_S: Final = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Pledge:
-    """What was promised for a job, and what it has seen of the market since it began."""
+    """States what was promised for a job, and what it has seen of the market since it began."""
 
     start: Instant
     deadline: Instant
     work: float
     """Core-seconds, the whole job's."""
     start_s: Seconds
-    """From a request to a running machine."""
+    """Seconds from a request to a running machine."""
     budget_left: Usd = UNLIMITED
     """Dollars not yet owed."""
     belief: Belief | None = None
-    """Folded by ``seen``; None before the first look."""
-    unkept: float = 0.0
-    """Core-seconds that the loss of a machine may cost beside lambda: of steps that count as done and are not
-    kept, and of the step that it is in."""
+    """Updated by ``update_belief``; None before the first look."""
+    unsaved_work: float = 0.0
+    """Core-seconds that the loss of a machine may cost on top of lambda.
+
+    It covers steps that count as done but are not in a checkpoint, and the step under way.
+    """
     measured: bool = False
-    """Whether speeds and overheads are measured: plans are then made for rounded ones, so that one serves
-    many decisions."""
+    """Whether speeds and overheads are measured.
+
+    Plans are then made for rounded ones, so that one plan serves many decisions.
+    """
 
 
-def look(observation: Observation) -> bool | None:
-    """Whether spot machines live, or could be had for less than their list price; None: only asking tells.
+def spot_available(observation: Observation) -> bool | None:
+    """Returns whether spot machines live, or can be had below their list price; None where only a request
+    tells.
 
-    Where markets clear by bid their prices tell. Elsewhere a market that lately refused tells, and no other.
+    Where markets clear by bid their prices tell. Elsewhere only a market that lately refused tells.
     """
     if spot_held(observation):
         return True
@@ -65,33 +72,34 @@ def look(observation: Observation) -> bool | None:
     return None
 
 
-def seen(belief: Belief | None, up: bool, at_s: Seconds) -> Belief:
-    """What is held of the market after a look at ``at_s`` seconds into the job."""
+def update_belief(belief: Belief | None, up: bool, at_s: Seconds) -> Belief:
+    """Returns the belief about the market after a look at ``at_s`` seconds into the job."""
     return Belief.begin(PRIOR, up, at_s) if belief is None else belief.seen(up, at_s)
 
 
 def spot_held(observation: Observation) -> tuple[Holding, ...]:
-    """Beside the reliable machines."""
+    """Returns the live spot holdings beside the reliable machines."""
     return tuple(h for h in observation.footprint if h.counts_for and not h.on_demand)
 
 
 def on_demand_held(observation: Observation) -> tuple[Holding, ...]:
-    """Beside the reliable machines."""
+    """Returns the live on-demand holdings beside the reliable machines."""
     return tuple(h for h in observation.footprint if h.counts_for and h.on_demand)
 
 
-def target(observation: Observation, pledge: Pledge) -> Target:
-    """What machines on demand the net rests on: those that keep the deadline from now on for least.
+def choose_target(observation: Observation, pledge: Pledge) -> Target:
+    """Chooses the on-demand machines that the net relies on: those that keep the deadline from now on for
+    least.
 
-    While some are rented it is those: what is paid for and works is not changed for another type. Where none
-    is in time any more, the fastest. Raises ValueError without offers.
+    While some are rented it is those: machines that are paid for and work are not exchanged for another type.
+    Where none is in time any more, the fastest. Raises ValueError without offers.
     """
-    known = targets(observation)
+    known = list_targets(observation)
     rented = {holding.market for holding in on_demand_held(observation)}
     known = tuple(goal for goal in known if goal.market in rented) or known
     if len(known) == 1:
         return known[0]
-    alone = [_alone(observation, pledge, goal, observation.work_left) for goal in known]
+    alone = [_on_demand_only(observation, pledge, goal, observation.work_left) for goal in known]
     left_s = float(pledge.deadline - observation.now)
     in_time = [found for found in alone if found.needs_s <= left_s + _DUST_S]
     if in_time:
@@ -100,30 +108,30 @@ def target(observation: Observation, pledge: Pledge) -> Target:
 
 
 @dataclass(frozen=True, slots=True)
-class _Alone:
-    """What machines of ``goal`` alone, had on demand now, take for some work."""
+class _OnDemandOnly:
+    """Says what on-demand machines of ``goal`` alone, rented now, take for some work."""
 
     goal: Target
     needs_s: Seconds
     cost: Usd
-    """The reliable machines' too."""
+    """Includes the reliable machines."""
 
 
-def _alone(observation: Observation, pledge: Pledge, goal: Target, work: float) -> _Alone:
+def _on_demand_only(observation: Observation, pledge: Pledge, goal: Target, work: float) -> _OnDemandOnly:
     left = replace(pledged_job(observation, pledge, goal), work_s=Seconds(max(work, 1.0) / goal.speed))
     if work == pledge.work:  # nothing is done yet, so nothing is carried
-        left = replace(left, overhead_s=Seconds(left.overhead_s - _way(observation, goal).delay_s))
+        left = replace(left, overhead_s=Seconds(left.overhead_s - _move_cost(observation, goal).delay_s))
     needs_s = least_deadline_s(left)
     billed = replace(left, tick_s=Seconds(max(left.tick_s, observation.rules.quantum_s)))
-    return _Alone(goal, needs_s, Usd(least_budget(billed) + _reliable_cost(observation, needs_s)))
+    return _OnDemandOnly(goal, needs_s, Usd(least_budget(billed) + _reliable_cost(observation, needs_s)))
 
 
-def promise(observation: Observation, pledge: Pledge) -> Promise:
-    """Whether the pledge can be kept by machines on demand alone, started now; and what could.
+def check_promise(observation: Observation, pledge: Pledge) -> Promise:
+    """Returns whether on-demand machines alone, started now, can keep the pledge; and what could be promised.
 
     The least deadline is that of the fastest type, the least budget that of the cheapest that is in time.
     """
-    alone = [_alone(observation, pledge, goal, pledge.work) for goal in targets(observation)]
+    alone = [_on_demand_only(observation, pledge, goal, pledge.work) for goal in list_targets(observation)]
     fastest = min(alone, key=lambda found: (found.needs_s, found.cost))
     in_time = [found for found in alone if found.needs_s <= pledge.deadline - pledge.start]
     cheapest = min(in_time, key=lambda found: found.cost, default=fastest)
@@ -132,25 +140,25 @@ def promise(observation: Observation, pledge: Pledge) -> Promise:
 
 
 def pledged_job(observation: Observation, pledge: Pledge, goal: Target) -> Job:
-    """The whole job, in seconds of ``goal``'s work."""
+    """Returns the whole job, in seconds of ``goal``'s work."""
     scaling, limits = observation.scaling, observation.limits
-    start_s = pledge.start_s + _way(observation, goal).delay_s
+    start_s = pledge.start_s + _move_cost(observation, goal).delay_s
     losses = math.ceil(limits.max_instances / limits.max_per_allocation)
     return Job(
         work_s=Seconds(pledge.work / goal.speed),
         deadline_s=Seconds(float(pledge.deadline - pledge.start)),
         overhead_s=Seconds(start_s + scaling.sigma_s + scaling.lambda_s),
         tick_s=Seconds(float(DECISION_PERIOD_S)),
-        spot=UsdPerHour(min(_rounded(goal.spot), goal.on_demand)),
+        spot=UsdPerHour(min(_round_up_price(goal.spot), goal.on_demand)),
         on_demand=goal.on_demand,
-        # A decision may be one period late twice: to see what is missing, and to fill it up. Each spot
+        # A decision may be one period late twice: to see what is missing, and to replace it. Each spot
         # allocation that works on beside machines on demand, or in the place of one, may yet be lost.
-        reserve_s=2.0 * DECISION_PERIOD_S + losses * (scaling.lambda_s + pledge.unkept / goal.speed),
+        reserve_s=2.0 * DECISION_PERIOD_S + losses * (scaling.lambda_s + pledge.unsaved_work / goal.speed),
     )
 
 
-def rounded(job: Job) -> Job:
-    """``job`` with its durations rounded up, by 2 % or ten seconds at most: never less safe."""
+def round_up_job(job: Job) -> Job:
+    """Returns ``job`` with its durations rounded up, by 2 % or ten seconds at most: never less safe."""
     steps = math.ceil(math.log(job.work_s) / math.log1p(_WORK_STEP) - 1e-9)
     return replace(
         job,
@@ -160,46 +168,53 @@ def rounded(job: Job) -> Job:
     )
 
 
-def situation(observation: Observation, pledge: Pledge, goal: Target, job: Job, up: bool) -> Situation:
-    """How it stands. The footprint counts as spot while any of it is; ``up``: whether spot can be had."""
+def deadline_state(
+    observation: Observation, pledge: Pledge, goal: Target, job: Job, up: bool
+) -> DeadlineState:
+    """Returns how the job stands now.
+
+    The footprint counts as spot while any of it is; ``up``: whether spot can be had.
+    """
     spot, rented = spot_held(observation), on_demand_held(observation)
     running = Machine.SPOT if spot else Machine.ON_DEMAND if rented else Machine.NOTHING
     time_left_s = max(float(pledge.deadline - observation.now), 0.0)
     reliable = _reliable_cost(observation, time_left_s)
     rounding = goal.on_demand * observation.rules.quantum_s / HOUR_S
-    return Situation(
+    return DeadlineState(
         at_s=Seconds(float(observation.now - pledge.start)),
         work_left_s=Seconds(observation.work_left / goal.speed),
         running=running,
-        overhead_left_s=Seconds(max((_starting(observation, job, h) for h in spot or rented), default=0.0)),
+        overhead_left_s=Seconds(
+            max((_start_left_s(observation, job, h) for h in spot or rented), default=0.0)
+        ),
         spot_up=up,
         # Once to where spot is, and once back to machines on demand.
-        budget_left=pledge.budget_left - reliable - rounding - 2 * _way(observation, goal).egress,
+        budget_left=pledge.budget_left - reliable - rounding - 2 * _move_cost(observation, goal).egress,
     )
 
 
-def _way(observation: Observation, goal: Target) -> MoveCost:
-    """Of carrying the checkpoint to ``goal`` from wherever the job may be by then, at worst."""
+def _move_cost(observation: Observation, goal: Target) -> MoveCost:
+    """Returns the cost of carrying the checkpoint to ``goal`` from wherever the job may be by then, at worst."""
     if observation.carried is None:
         return NO_MOVE
     there = Place(goal.market, goal.on_demand, goal.speed)
     return observation.carried.worst(there, (offer.market for offer in observation.offers))
 
 
-def _starting(observation: Observation, job: Job, holding: Holding) -> float:
-    """Seconds until a machine works: all of the overhead while nobody knows when it will run."""
+def _start_left_s(observation: Observation, job: Job, holding: Holding) -> float:
+    """Returns seconds until a machine works: the whole overhead while it is unknown when it will run."""
     if holding.started is None:
         return float(job.overhead_s)
     return max(observation.scaling.sigma_s - holding.age_s(observation.now), 0.0)
 
 
 def _reliable_cost(observation: Observation, seconds: float) -> float:
-    """Dollars for the reliable machines from now on, billing steps begun counted whole."""
+    """Returns dollars for the reliable machines from now on, started billing steps counted whole."""
     rules, reliable = observation.rules, observation.reliable
     billed_s = math.ceil(seconds / rules.quantum_s) * rules.quantum_s
     return reliable.count * reliable.price * billed_s / HOUR_S
 
 
-def _rounded(price: float) -> float:
+def _round_up_price(price: float) -> float:
     steps = math.ceil(math.log(price) / math.log1p(_PRICE_STEP) - 1e-9) if price > 0 else None
     return 0.0 if steps is None else float(round((1 + _PRICE_STEP) ** steps, 9))

@@ -1,4 +1,4 @@
-"""Mean time to failure, as schemes that checkpoint or move by it need it (TierML 3.4).
+"""Estimates mean time to failure, for schemes that checkpoint or move by it (TierML 3.4).
 
     h      horizon_s     how far ahead an estimate looks
     T                    time to eviction
@@ -6,12 +6,12 @@
     M      mttf_s        mean time between failures
     1/M    failure_rate  failures per second
 
-A mean of lifetimes that were mostly not seen to end cannot be taken; time at risk over failures can,
+Most lifetimes are censored, so their mean cannot be taken; time at risk over failures can,
 
     M = E[min(T, h)] / beta
 
-and is the mean exactly where failures come at a constant rate. Rates compare better than times: a market
-that was never seen to fail has rate 0. Refuses to know prices and money.
+and equals the mean exactly where failures come at a constant rate. Rates compare better than times: a market
+that was never seen to fail has rate 0. Knows no prices and no money.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ import math
 import statistics
 from typing import Final
 
-from bidbrain.bidding.decision_batch import Setting
+from bidbrain.bidding.decision_batch import MarketSetup
 from bidbrain.eviction.base import FittedMarkets
 from pricing_data.model.market import Market, PriceHistory
 from pricing_data.model.units import HOUR_S, Instant, Seconds
 
 HORIZON_S: Final = 24 * HOUR_S
-"""Long enough to meet the failures of a day's job; a history must be longer to say anything."""
+"""Long enough to include the failures of a day's job; shorter histories say nothing."""
 
 
 def failure_rate(
@@ -36,7 +36,7 @@ def failure_rate(
     age_s: float = 0.0,
     horizon_s: float = HORIZON_S,
 ) -> float:
-    """Failures per second of a machine of that age whose bid lies ``bid_delta`` above the price.
+    """Returns failures per second of a machine of that age whose bid is ``bid_delta`` above the price.
 
     Infinite where nothing is known, like every pessimistic answer of ``evictions``.
     """
@@ -45,10 +45,12 @@ def failure_rate(
     return beta / uptime_s if uptime_s > 0 else math.inf
 
 
-def typical_mttf_s(setting: Setting, fitted: FittedMarkets, history: PriceHistory, now: Instant) -> Seconds:
-    """Median M over the markets of machines bid at their list price, by one hour's evictions; at most a day.
+def typical_mttf_s(
+    setting: MarketSetup, fitted: FittedMarkets, history: PriceHistory, now: Instant
+) -> Seconds:
+    """Returns the median M over the markets of machines bid at their list price, by one hour's evictions.
 
-    Markets above their list price now are none to be in; a day where there is no other.
+    At most a day. Markets above their list price now do not count; a day where there is no other.
     """
     lasting = []
     for market, listed in zip(setting.markets, setting.on_demand.tolist(), strict=True):
@@ -65,6 +67,6 @@ def mttf_s(
     age_s: float = 0.0,
     horizon_s: float = HORIZON_S,
 ) -> Seconds:
-    """M, the inverse of ``failure_rate``: infinite without failures, 0 where nothing is known."""
+    """Returns M, the inverse of ``failure_rate``: infinite without failures, 0 where nothing is known."""
     rate = failure_rate(evictions, market, bid_delta, age_s, horizon_s)
     return Seconds(1 / rate if rate > 0 else math.inf)

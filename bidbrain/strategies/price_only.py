@@ -1,4 +1,6 @@
-"""Strategies that look at the prices of now alone: on-demand, standard bidding, failover between zones."""
+"""Implements strategies that look only at current prices: on-demand, standard bidding, failover between
+zones.
+"""
 
 from __future__ import annotations
 
@@ -7,34 +9,34 @@ from dataclasses import dataclass
 import numpy as np
 
 from bidbrain.arrays import Flags, Floats
-from bidbrain.bidding.decision_batch import Codes, Held, Moments, Setting
+from bidbrain.bidding.decision_batch import Codes, DecisionBatch, FootprintBatch, MarketSetup
 from bidbrain.model import Decision, Observation
-from bidbrain.strategies.base import NOTHING, Requests
+from bidbrain.strategies.base import NOTHING, RequestBatch
 from bidbrain.strategies.recovery import ELASTIC, Recovery
 from bidbrain.strategies.single_decision import decide_one, renew_one
 
 
 @dataclass(frozen=True, slots=True)
 class OnDemand:
-    """As many machines on demand as make up ``cores``, of the type whose list price per core is least."""
+    """Rents enough machines on demand to make up ``cores``, of the type with the least list price per core."""
 
     cores: float
     name: str = "on-demand"
     recovery: Recovery = ELASTIC
     uses_reliable: bool = False
 
-    def request(self, setting: Setting, at: Moments) -> Requests:
-        """All of them at once, where nothing is held."""
+    def choose_requests(self, setting: MarketSetup, at: DecisionBatch) -> RequestBatch:
+        """Requests all of them at once, where nothing is held."""
         cheapest = int(np.argmin(setting.on_demand / setting.cores))
         market = np.full(len(at), cheapest)
-        return _together(setting, at, market, self.cores, np.full(len(at), np.inf))
+        return _request_together(setting, at, market, self.cores, np.full(len(at), np.inf))
 
-    def settled(self, setting: Setting, held: Held) -> Flags:
-        """See ``Strategy.settled``."""
-        return held.live > 0
+    def needs_nothing(self, setting: MarketSetup, held: FootprintBatch) -> Flags:
+        """See ``Strategy.needs_nothing``."""
+        return held.live_count > 0
 
-    def renew(self, setting: Setting, at: Moments, place: Codes) -> Flags:
-        """Always."""
+    def choose_renewals(self, setting: MarketSetup, at: DecisionBatch, place: Codes) -> Flags:
+        """Always renews."""
         return np.ones(len(at), np.bool_)
 
     def decide(self, observation: Observation) -> Decision:
@@ -48,30 +50,31 @@ class OnDemand:
 
 @dataclass(frozen=True, slots=True)
 class Standard:
-    """Standard bidding (Harlap 4.5.2): the market with the lowest price per core, bid at its list price.
+    """Implements standard bidding (Harlap 4.5.2): the market with the lowest price per core, bid at its list
+    price.
 
-    Kept until it is evicted, then the cheapest again. Markets above their list price are not asked; where
-    all are, it waits.
+    It stays until it is evicted, then takes the cheapest again. It does not ask markets above their list
+    price; where all are, it waits.
     """
 
     cores: float
-    """As many instances as make them up."""
+    """Requests as many instances as make up this number."""
     recovery: Recovery
     name: str
     uses_reliable: bool = False
 
-    def request(self, setting: Setting, at: Moments) -> Requests:
-        """All machines at once, where nothing is held."""
-        market, found = _cheapest(setting, at)
+    def choose_requests(self, setting: MarketSetup, at: DecisionBatch) -> RequestBatch:
+        """Requests all machines at once, where nothing is held."""
+        market, found = _cheapest_market(setting, at)
         bid = setting.on_demand[market]
-        return _together(setting, at, np.where(found, market, NOTHING), self.cores, bid)
+        return _request_together(setting, at, np.where(found, market, NOTHING), self.cores, bid)
 
-    def settled(self, setting: Setting, held: Held) -> Flags:
-        """See ``Strategy.settled``."""
-        return held.live > 0
+    def needs_nothing(self, setting: MarketSetup, held: FootprintBatch) -> Flags:
+        """See ``Strategy.needs_nothing``."""
+        return held.live_count > 0
 
-    def renew(self, setting: Setting, at: Moments, place: Codes) -> Flags:
-        """Always."""
+    def choose_renewals(self, setting: MarketSetup, at: DecisionBatch, place: Codes) -> Flags:
+        """Always renews."""
         return np.ones(len(at), np.bool_)
 
     def decide(self, observation: Observation) -> Decision:
@@ -85,9 +88,9 @@ class Standard:
 
 @dataclass(frozen=True, slots=True)
 class Failover:
-    """As ``Standard`` over all zones, and on demand while every market is above its list price.
+    """Bids as ``Standard`` over all zones, and rents on demand while every market is above its list price.
 
-    Machines on demand are given up at the end of an hour in which spot machines can be had again.
+    It gives up on-demand machines at the end of an hour in which spot machines are available again.
     """
 
     cores: float
@@ -95,21 +98,21 @@ class Failover:
     name: str = "failover"
     uses_reliable: bool = False
 
-    def request(self, setting: Setting, at: Moments) -> Requests:
-        """All machines at once, where nothing is held."""
-        market, found = _cheapest(setting, at)
+    def choose_requests(self, setting: MarketSetup, at: DecisionBatch) -> RequestBatch:
+        """Requests all machines at once, where nothing is held."""
+        market, found = _cheapest_market(setting, at)
         on_demand = int(np.argmin(setting.on_demand / setting.cores))
         bid = np.where(found, setting.on_demand[market], np.inf)
-        return _together(setting, at, np.where(found, market, on_demand), self.cores, bid)
+        return _request_together(setting, at, np.where(found, market, on_demand), self.cores, bid)
 
-    def settled(self, setting: Setting, held: Held) -> Flags:
-        """See ``Strategy.settled``."""
-        return held.live > 0
+    def needs_nothing(self, setting: MarketSetup, held: FootprintBatch) -> Flags:
+        """See ``Strategy.needs_nothing``."""
+        return held.live_count > 0
 
-    def renew(self, setting: Setting, at: Moments, place: Codes) -> Flags:
-        """Unless it is on demand and a spot market can be had."""
+    def choose_renewals(self, setting: MarketSetup, at: DecisionBatch, place: Codes) -> Flags:
+        """Renews, unless it is on demand and a spot market is available."""
         on_demand = np.take_along_axis(at.held.on_demand, place[:, None], axis=1)[:, 0]
-        return ~(on_demand & _cheapest(setting, at)[1])
+        return ~(on_demand & _cheapest_market(setting, at)[1])
 
     def decide(self, observation: Observation) -> Decision:
         """See ``Strategy.decide``."""
@@ -120,15 +123,20 @@ class Failover:
         return renew_one(self, observation, holding_id, "kept until evicted, on demand until spot is back")
 
 
-def _cheapest(setting: Setting, at: Moments) -> tuple[Codes, Flags]:
-    """The open market with the lowest price per core (n,), and whether any is at or below its list price."""
+def _cheapest_market(setting: MarketSetup, at: DecisionBatch) -> tuple[Codes, Flags]:
+    """Returns the open market with the lowest price per core (n,).
+
+    And whether any is at or below its list price.
+    """
     fair = at.open & (at.prices <= setting.on_demand)
     per_core = np.where(fair, at.prices / setting.cores, np.inf)
     return per_core.argmin(axis=1), per_core.min(axis=1) < np.inf
 
 
-def _together(setting: Setting, at: Moments, market: Codes, cores: float, bid: Floats) -> Requests:
-    """``cores`` of ``market`` (n,), within the limits on instances, where nothing is held."""
+def _request_together(
+    setting: MarketSetup, at: DecisionBatch, market: Codes, cores: float, bid: Floats
+) -> RequestBatch:
+    """Requests ``cores`` of ``market`` (n,), within the limits on instances, where nothing is held."""
     count = np.minimum(np.ceil(cores / setting.cores).astype(np.int64), setting.limits.max_instances)[market]
-    wanted = (at.held.live == 0) & (market != NOTHING) & (count > 0)
-    return Requests.of(np.where(wanted, market, NOTHING), np.where(wanted, count, 0), bid)
+    wanted = (at.held.live_count == 0) & (market != NOTHING) & (count > 0)
+    return RequestBatch.one_each(np.where(wanted, market, NOTHING), np.where(wanted, count, 0), bid)

@@ -1,4 +1,4 @@
-"""Says for a person what the default decided, and what it compared: arrays of one job to a ``Decision``."""
+"""Explains for people what the default decided and compared: arrays of one job to a ``Decision``."""
 
 from __future__ import annotations
 
@@ -9,53 +9,56 @@ from typing import Final
 import numpy as np
 
 from bidbrain.bidding.decision_batch import Codes
-from bidbrain.bidding.observation_batch import Single
-from bidbrain.bidding.steady_state_cost import Costs, Rates
-from bidbrain.model import Action, Decision, Observation, Weighed
+from bidbrain.bidding.observation_batch import ObservationBatch
+from bidbrain.bidding.steady_state_cost import FootprintCosts, MachineRates
+from bidbrain.model import Action, Candidate, Decision, Observation
 from pricing_data.model.units import HOUR_S, Usd, UsdPerHour
 
 _SHOWN: Final = 50
-"""Markets that a decision keeps, the cheapest ones: enough to see why, and a ledger stays small."""
+"""Markets that a decision keeps, the cheapest ones: enough to see why, while a ledger stays small."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Compared:
-    """What the decision looked at."""
+class Comparison:
+    """Holds what the decision compared."""
 
-    now: Costs
+    now: FootprintCosts
     """(1,): the footprint as it stands."""
     counts: Codes
     """(1, m, c)."""
-    grown: Costs
-    """(1, m, c): with so many more of each market."""
-    fresh: Rates
+    grown: FootprintCosts
+    """(1, m, c): with that many more machines of each market."""
+    fresh: MachineRates
     """(1, m)."""
 
 
-def hold(observation: Observation, compared: Compared) -> Decision:
-    """Nothing is bought and nothing exchanged."""
+def explain_hold(observation: Observation, compared: Comparison) -> Decision:
+    """Returns the decision to buy and exchange nothing."""
     tried = int(np.isfinite(compared.grown.cost_per_work).sum())
     if tried:
         now = _core_hour(float(compared.now.cost_per_work[0]))
         why = f"A core-hour costs {now}, and none of {tried} purchases makes the rest of the work cheaper."
-    elif observation.live >= observation.limits.max_instances:
+    elif observation.live_count >= observation.limits.max_instances:
         why = "All machines that the job may have are there."
     else:
         why = "No market sells a machine for less than on demand now."
-    weighed = (replace(_as_it_is(compared), chosen=True), *_weighed(observation, compared))
-    return replace(_bare(observation, compared, Action.HOLD, why), weighed=weighed)
+    weighed = (replace(_as_it_is(compared), chosen=True), *_market_candidates(observation, compared))
+    return replace(_plain_decision(observation, compared, Action.HOLD, why), weighed=weighed)
 
 
-def acquire(
-    observation: Observation, single: Single, compared: Compared, wanted: tuple[int, int, float, bool]
+def explain_purchase(
+    observation: Observation,
+    single: ObservationBatch,
+    compared: Comparison,
+    wanted: tuple[int, int, float, bool],
 ) -> Decision:
-    """``wanted``: market, count, bid and whether more follows at once."""
+    """Returns the decision to buy ``wanted``: market, count, bid and whether more follows at once."""
     code, count, bid, again = wanted
     market = single.setting.markets[code]
     price, losses = float(single.at.prices[0, code]), float(compared.fresh.losses[0, code])
     weighed = tuple(
         replace(option, chosen=True) if option.market == market else option
-        for option in _weighed(observation, compared)
+        for option in _market_candidates(observation, compared)
     )
     now = float(compared.now.cost_per_work[0])
     instead = "" if math.isinf(now) else f" instead of {_core_hour(now)}"
@@ -65,37 +68,37 @@ def acquire(
     if best is not None:
         why = f"with all that are wanted there a core-hour costs {_core_hour(best)}{instead}"
     known = any(holding.market == market for holding in observation.footprint)
-    why = f"{what}: {why}." + ("" if known else f" {_risk(observation, losses)}")
-    decision = _bare(observation, compared, Action.ACQUIRE, why)
+    why = f"{what}: {why}." + ("" if known else f" {_explain_risk(observation, losses)}")
+    decision = _plain_decision(observation, compared, Action.ACQUIRE, why)
     weighed = (_as_it_is(compared), *weighed)
     return replace(
         decision, weighed=weighed, market=market, count=count, bid=UsdPerHour(round(bid, 6)), again=again
     )
 
 
-def give_up(observation: Observation, compared: Compared, place: int) -> Decision:
-    """The machines at ``place`` go."""
+def explain_release(observation: Observation, compared: Comparison, place: int) -> Decision:
+    """Returns the decision to release the machines at ``place``."""
     holding = observation.footprint[place]
-    offer = observation.offer(holding.market)
+    offer = observation.find_offer(holding.market)
     if not holding.on_demand and offer.price > offer.on_demand:
         why = f"costs ${offer.price:.4f} an hour now, and ${offer.on_demand:.4f} on demand"
     else:
         why = f"costs ${offer.price / holding.cores:.4f} a core-hour, and cheaper ones run in its place"
     why = f"{holding.counts_for} x {holding.market} go: one {why}."
-    decision = _bare(observation, compared, Action.TERMINATE, why)
+    decision = _plain_decision(observation, compared, Action.TERMINATE, why)
     bid = None if holding.on_demand else holding.bid
     return replace(decision, holding=holding.id, market=holding.market, count=holding.counts_for, bid=bid)
 
 
-def _bare(observation: Observation, compared: Compared, action: Action, why: str) -> Decision:
+def _plain_decision(observation: Observation, compared: Comparison, action: Action, why: str) -> Decision:
     tried = int(np.isfinite(compared.grown.cost_per_work).sum())
     return Decision(observation.now, action, float(compared.now.cost_per_work[0]), why, (), considered=tried)
 
 
-def _as_it_is(compared: Compared) -> Weighed:
-    """Nothing more is bought."""
+def _as_it_is(compared: Comparison) -> Candidate:
+    """Returns the alternative of buying nothing more."""
     now = compared.now
-    return Weighed(
+    return Candidate(
         action=Action.HOLD,
         market=None,
         count=0,
@@ -109,8 +112,8 @@ def _as_it_is(compared: Compared) -> Weighed:
     )
 
 
-def _weighed(observation: Observation, compared: Compared) -> tuple[Weighed, ...]:
-    """Of each market that may be bought the best count; of very many, the cheapest."""
+def _market_candidates(observation: Observation, compared: Comparison) -> tuple[Candidate, ...]:
+    """Returns the best count for each market that is open to purchases; of very many, the cheapest."""
     ratio = compared.grown.cost_per_work[0]
     best, found = ratio.argmin(axis=1), []
     order = np.argsort(ratio.min(axis=1), kind="stable")[:_SHOWN]
@@ -120,7 +123,7 @@ def _weighed(observation: Observation, compared: Compared) -> tuple[Weighed, ...
             continue
         offer = observation.offers[code]
         found.append(
-            Weighed(
+            Candidate(
                 action=Action.ACQUIRE,
                 market=offer.market,
                 count=int(compared.counts[0, code, nth]),
@@ -136,8 +139,8 @@ def _weighed(observation: Observation, compared: Compared) -> tuple[Weighed, ...
     return tuple(found)
 
 
-def _risk(observation: Observation, losses: float) -> str:
-    """How often such machines are lost, and what that costs."""
+def _explain_risk(observation: Observation, losses: float) -> str:
+    """Explains how often such machines are lost, and what that costs."""
     if losses * HOUR_S < 0.001:
         return "Such machines are hardly ever lost."
     hours = 1 / (losses * HOUR_S)

@@ -1,10 +1,10 @@
-"""How a training survives the loss of machines, as a strategy pays for it.
+"""Describes how a training survives the loss of machines, as far as it costs a strategy.
 
     delta   cost_s       time that one checkpoint takes
     M       mttf_s       mean time to failure of the footprint
     tau     interval_s   useful time between two checkpoints
 
-Refuses to know markets and money: only how much of the machines' time becomes work.
+Knows no markets and no money: only how much of the machines' time becomes work.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pricing_data.model.units import Seconds
 
 @dataclass(frozen=True, slots=True)
 class Elastic:
-    """AgileML: reliable machines keep the model, so whatever else goes costs lambda and no work is lost."""
+    """Describes AgileML: reliable machines keep the model, so any other loss costs lambda and no work."""
 
 
 ELASTIC: Final = Elastic()
@@ -26,16 +26,20 @@ ELASTIC: Final = Elastic()
 
 @dataclass(frozen=True, slots=True)
 class Checkpointing:
-    """Checkpoints to durable storage, no reliable machines: an eviction loses the work since the last one."""
+    """Describes checkpoints to durable storage without reliable machines.
+
+    An eviction loses the work since the last checkpoint.
+    """
 
     interval_s: Seconds
-    """Of the time at work: starts, pauses and restarts do not count, and after a loss it begins anew. It is
-    time and not work, so that with machines twice as fast twice as much is lost at the most.
+    """Seconds at work: starts, pauses and restarts do not count, and after a loss it begins anew.
+
+    It is time and not work, so machines twice as fast lose at most twice as much.
     """
     overhead: float
-    """Share of the running time that goes into checkpoints, in [0, 1)."""
+    """Share of the running time spent on checkpoints, in [0, 1)."""
     restart_s: Seconds
-    """Without progress after an eviction, beside the start of new machines."""
+    """Seconds without progress after an eviction, on top of the start of new machines."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.overhead < 1 or self.interval_s <= 0 or self.restart_s < 0:
@@ -45,14 +49,14 @@ class Checkpointing:
             )
 
     @classmethod
-    def young(
+    def at_youngs_interval(
         cls, cost_s: float, mttf_s: float, restart_s: float, overhead: float | None = None
     ) -> Checkpointing:
-        """Checkpoints at the interval that loses least (Young 1974; Daly 2006, first order):
+        """Returns checkpoints at the interval that loses least (Young 1974; Daly 2006, first order):
 
             tau = sqrt(2 delta M)
 
-        ``overhead`` is what was measured; without it, it is delta / (tau + delta).
+        ``overhead`` is a measured share; without it, it is delta / (tau + delta).
         """
         interval_s = math.sqrt(2 * cost_s * mttf_s)
         share = cost_s / (interval_s + cost_s) if overhead is None else overhead
@@ -60,7 +64,7 @@ class Checkpointing:
 
     @property
     def lost_s(self) -> Seconds:
-        """Expected time without progress per eviction: the restart, and half an interval done again."""
+        """Returns the expected time without progress per eviction: the restart, and half an interval redone."""
         return Seconds(self.restart_s + self.interval_s / 2)
 
 

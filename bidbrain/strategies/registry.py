@@ -1,9 +1,10 @@
-"""The strategies a running job can be given by name. All of them rest on AgileML: no work is lost with a
-machine that goes, so none needs checkpoints.
+"""Names the strategies that a running job can use.
 
-    LIVE           who buys machines
-    kept           the same within a deadline, with the policy that says when
-    NEED_DEADLINE  those that are nothing but such a policy
+All of them rest on AgileML: no work is lost with an evicted machine, so none needs checkpoints.
+
+    LIVE              who buys machines
+    bind_to_deadline  the same within a deadline, with the policy that says when
+    NEED_DEADLINE     those that are nothing but such a policy
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Final, TypeAlias
 from bidbrain.deadline.baselines import Ruled, greedy, on_demand, uniform_progress
 from bidbrain.strategies.auto import Auto
 from bidbrain.strategies.base import Strategy
-from bidbrain.strategies.deadline_bound import Kept, Policy, least_cost
+from bidbrain.strategies.deadline_bound import DeadlineBound, Policy, cached_least_cost
 from bidbrain.strategies.price_only import Failover, OnDemand, Standard
 from bidbrain.strategies.proteus import BidBrain
 from bidbrain.strategies.recovery import ELASTIC
@@ -24,10 +25,10 @@ DEFAULT: Final = "auto"
 NEED_DEADLINE: Final = ("uniform-progress", "greedy")
 
 _Maker: TypeAlias = Callable[[float], Strategy]
-"""From the cores of the job's whole allowance."""
+"""Makes a strategy from the cores of the job's whole allowance."""
 
 
-def _failover(name: str) -> _Maker:
+def _failover_maker(name: str) -> _Maker:
     return lambda cores: Failover(cores, ELASTIC, name, uses_reliable=True)
 
 
@@ -35,10 +36,10 @@ LIVE: Final[Mapping[str, _Maker]] = {
     DEFAULT: lambda _: Auto(),
     "proteus": lambda _: BidBrain(),
     "standard-agileml": lambda cores: Standard(cores, ELASTIC, "standard-agileml", uses_reliable=True),
-    "failover-agileml": _failover("failover-agileml"),
+    "failover-agileml": _failover_maker("failover-agileml"),
     "tierml": TierML,
     "on-demand": OnDemand,
-    **{name: _failover(name) for name in NEED_DEADLINE},
+    **{name: _failover_maker(name) for name in NEED_DEADLINE},
 }
 
 _POLICIES: Final[Mapping[str, Policy]] = {
@@ -48,6 +49,6 @@ _POLICIES: Final[Mapping[str, Policy]] = {
 }
 
 
-def kept(name: str, cores: float) -> Kept:
-    """The strategy ``name`` within a deadline: at least cost, unless its name says otherwise."""
-    return Kept(LIVE[name](cores), _POLICIES.get(name, least_cost))
+def bind_to_deadline(name: str, cores: float) -> DeadlineBound:
+    """Returns the strategy ``name`` within a deadline: at least cost, unless its name says otherwise."""
+    return DeadlineBound(LIVE[name](cores), _POLICIES.get(name, cached_least_cost))

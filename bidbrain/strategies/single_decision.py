@@ -1,4 +1,4 @@
-"""A batch strategy asked about one running job: its answer as a ``Decision``, said in a sentence."""
+"""Asks a batch strategy about one running job, and explains its answer as a ``Decision``."""
 
 from __future__ import annotations
 
@@ -7,31 +7,33 @@ from typing import Protocol
 import numpy as np
 
 from bidbrain.arrays import Flags
-from bidbrain.bidding.decision_batch import Codes, Moments, Setting
-from bidbrain.bidding.footprint import held, reckon
-from bidbrain.bidding.observation_batch import Single
+from bidbrain.bidding.decision_batch import Codes, DecisionBatch, MarketSetup
+from bidbrain.bidding.footprint import estimate_footprint, held_columns
+from bidbrain.bidding.observation_batch import ObservationBatch
 from bidbrain.model import Action, Decision, Observation
-from bidbrain.strategies.base import NOTHING, Requests
+from bidbrain.strategies.base import NOTHING, RequestBatch
 from pricing_data.model.units import UsdPerHour
 
 
 class Batched(Protocol):
-    """The batch half of a strategy."""
+    """Names the batch half of a strategy."""
 
-    def request(self, setting: Setting, at: Moments) -> Requests: ...
+    def choose_requests(self, setting: MarketSetup, at: DecisionBatch) -> RequestBatch: ...
 
-    def renew(self, setting: Setting, at: Moments, place: Codes) -> Flags: ...
+    def choose_renewals(self, setting: MarketSetup, at: DecisionBatch, place: Codes) -> Flags: ...
 
 
 def decide_one(strategy: Batched, observation: Observation, because: str) -> Decision:
-    """``request`` for a batch of one; ``because`` says what the strategy always does."""
-    single = Single.of(observation)
-    wanted = strategy.request(single.setting, single.at)
+    """Decides by ``choose_requests`` for a batch of one; ``because`` says what the strategy always does."""
+    single = ObservationBatch.from_observation(observation)
+    wanted = strategy.choose_requests(single.setting, single.at)
     if wanted.market[0] == NOTHING:
-        return _decision(observation, single, Action.HOLD, f"Nothing to ask for: {because}.")
+        return _plain_decision(observation, single, Action.HOLD, f"Nothing to ask for: {because}.")
     market, count, bid = single.setting.markets[wanted.market[0]], int(wanted.count[0]), float(wanted.bid[0])
     terms = f"bid ${bid:.4f}" if np.isfinite(bid) else "on demand"
-    decision = _decision(observation, single, Action.ACQUIRE, f"{count} x {market}, {terms}: {because}.")
+    decision = _plain_decision(
+        observation, single, Action.ACQUIRE, f"{count} x {market}, {terms}: {because}."
+    )
     return Decision(
         at=decision.at,
         action=decision.action,
@@ -46,12 +48,14 @@ def decide_one(strategy: Batched, observation: Observation, because: str) -> Dec
 
 
 def renew_one(strategy: Batched, observation: Observation, holding_id: str, because: str) -> Decision:
-    """``renew`` for a batch of one. Raises KeyError where there is no such holding."""
-    holding = observation.holding(holding_id)
-    single = Single.of(observation)
-    stays = strategy.renew(single.setting, single.at, np.array([observation.footprint.index(holding)]))[0]
+    """Decides by ``choose_renewals`` for a batch of one. Raises KeyError where there is no such holding."""
+    holding = observation.find_holding(holding_id)
+    single = ObservationBatch.from_observation(observation)
+    stays = strategy.choose_renewals(
+        single.setting, single.at, np.array([observation.footprint.index(holding)])
+    )[0]
     action = Action.RENEW if stays else Action.TERMINATE
-    decision = _decision(observation, single, action, f"{holding.market}, {action}: {because}.")
+    decision = _plain_decision(observation, single, action, f"{holding.market}, {action}: {because}.")
     return Decision(
         at=decision.at,
         action=action,
@@ -66,7 +70,7 @@ def renew_one(strategy: Batched, observation: Observation, holding_id: str, beca
     )
 
 
-def _decision(observation: Observation, single: Single, action: Action, why: str) -> Decision:
-    footprint = held(single.setting, single.at)
-    now = reckon(single.setting, footprint, single.at.work_left, changes=False)
+def _plain_decision(observation: Observation, single: ObservationBatch, action: Action, why: str) -> Decision:
+    footprint = held_columns(single.setting, single.at)
+    now = estimate_footprint(single.setting, footprint, single.at.work_left, changes=False)
     return Decision(observation.now, action, float(now.cost_per_work[0]), why, (), 0)

@@ -1,7 +1,7 @@
-"""The footprints a deadline may be reckoned with: the job's most machines, of each type to be had on demand.
+"""Lists footprints that can keep a deadline: the job's maximum of machines, of each on-demand type.
 
-Which of them it is, ``deadline_inputs.py`` says: what keeps a promise for least depends on the work and the
-time left.
+``deadline_inputs.py`` chooses one of them: what keeps a promise for least depends on the work and the time
+left.
 """
 
 from __future__ import annotations
@@ -15,25 +15,27 @@ from pricing_data.model.units import UsdPerHour
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The footprint that the deadline is reckoned with."""
+    """Describes the footprint that a deadline is computed with."""
 
     market: Market
-    """Where its machines are had on demand."""
+    """Where its machines are rented on demand."""
     count: int
     cores: float
-    """Of one of them."""
+    """Cores of one machine."""
     speed: float
     """Core-seconds per second, reliable machines included where they work."""
     on_demand: UsdPerHour
-    """Of all its machines together."""
+    """Dollars per hour for all its machines together."""
     spot: UsdPerHour
     """The same cores in the cheapest spot market; the on-demand price where there is none below it."""
 
 
-def targets(observation: Observation) -> tuple[Target, ...]:
-    """The most machines the job may have, of every market where it may rent; ValueError where there is none.
+def list_targets(observation: Observation) -> tuple[Target, ...]:
+    """Returns the maximum of machines in every market where the job may rent; raises ValueError if there is
+    none.
 
-    Of markets that are alike on demand (zones, mostly) the first, or the one in which machines are rented.
+    Among markets that are alike on demand (mostly zones) it takes the first, or the one where machines are
+    rented.
     """
     rentable = [offer for offer in observation.offers if offer.rentable]
     if not rentable:
@@ -45,12 +47,12 @@ def targets(observation: Observation) -> tuple[Target, ...]:
     for offer in offers:
         kind = min(offer.cores, offer.surely), offer.on_demand
         if kind not in kinds:
-            kinds[kind] = _target(observation, offer, below)
+            kinds[kind] = _build_target(observation, offer, below)
     return tuple(kinds.values())
 
 
-def _target(observation: Observation, offer: Offer, below: float | None) -> Target:
-    """``below``: dollars per core-hour of the cheapest spot market."""
+def _build_target(observation: Observation, offer: Offer, below: float | None) -> Target:
+    """Builds a target. ``below``: dollars per core-hour of the cheapest spot market."""
     count, cores = observation.limits.max_instances, min(offer.cores, offer.surely)
     on_demand = UsdPerHour(count * offer.on_demand)
     spot = on_demand if below is None else UsdPerHour(min(count * cores * below, on_demand))
@@ -59,5 +61,5 @@ def _target(observation: Observation, offer: Offer, below: float | None) -> Targ
 
 
 def fair_offers(observation: Observation) -> list[Offer]:
-    """Where spot machines can be had for less than on demand."""
+    """Returns the offers where spot machines are available for less than on demand."""
     return [offer for offer in observation.offers if offer.open and offer.price < offer.on_demand]

@@ -1,12 +1,12 @@
-"""TierML's policy: run where machines fail least, and move before they do (CMU-PDL-16-102, section 3.4).
+"""Implements TierML's policy: run where machines fail least, and move before they do (CMU-PDL-16-102, 3.4).
 
     rate    1 / MTTF, failures per second: ``mttf.py`` says how it is estimated
     factor  how many times less often machines must fail elsewhere to be worth a move
 
-It bids the on-demand price. A move asks for machines of the better class; those held are not given up but
-work until their hour ends, for the hour is paid, and free if they are evicted within it. Where every class
-costs more than on demand it rents, until one does not. Refuses to weigh dollars against failures: in the
-auctions it was made for, what fails least is usually what is cheapest.
+It bids the on-demand price. A move requests machines of the better class; those held are not given up but
+work until their hour ends, because the hour is paid, and free if they are evicted within it. Where every
+class costs more than on demand it rents, until one does not. It does not weigh dollars against failures: in
+the auctions it was made for, what fails least is usually what is cheapest.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Final
 import numpy as np
 
 from bidbrain.arrays import Flags, Floats
-from bidbrain.bidding.decision_batch import Codes, Held, Moments, Setting
+from bidbrain.bidding.decision_batch import Codes, DecisionBatch, FootprintBatch, MarketSetup
 from bidbrain.model import Decision, Observation
-from bidbrain.strategies.base import NOTHING, Requests
+from bidbrain.strategies.base import NOTHING, RequestBatch
 from bidbrain.strategies.mttf import HORIZON_S
 from bidbrain.strategies.recovery import ELASTIC, Recovery
 from bidbrain.strategies.single_decision import decide_one, renew_one
@@ -27,28 +27,28 @@ from bidbrain.strategies.single_decision import decide_one, renew_one
 MOVE_FACTOR: Final = 2.0
 """The paper says "significantly higher"; costs hardly depend on it (decision record 0011)."""
 _PER_DOLLAR: Final = 1e-12
-"""Orders machines that were never seen to fail by their price, and nothing else."""
+"""Orders machines that were never seen to fail by their price, and does nothing else."""
 
 
 def worth_a_move(rate: Floats, elsewhere: Floats, factor: float) -> Flags:
-    """Whether machines fail at least ``factor`` times less often elsewhere; any shape."""
+    """Returns whether machines fail at least ``factor`` times less often elsewhere; any shape."""
     worth: Flags = elsewhere * factor < rate
     return worth
 
 
 @dataclass(frozen=True, slots=True)
 class TierML:
-    """``cores`` of one market at a time; two while it moves."""
+    """Holds ``cores`` in one market at a time; in two while it moves."""
 
     cores: float
     factor: float = MOVE_FACTOR
-    """Infinite: never moves a running job, and chooses anew only when it lost its machines."""
+    """If infinite, a running job never moves and chooses anew only after it lost its machines."""
     recovery: Recovery = ELASTIC
     name: str = "tierml"
     uses_reliable: bool = True
 
-    def request(self, setting: Setting, at: Moments) -> Requests:
-        """Machines where none are held; a better class where one fails significantly less often."""
+    def choose_requests(self, setting: MarketSetup, at: DecisionBatch) -> RequestBatch:
+        """Requests machines where none are held; a better class where one fails significantly less often."""
         offered = _offered_rates(setting, at)
         best, least = offered.argmin(axis=1), offered.min(axis=1)
         fair = least < np.inf
@@ -59,18 +59,20 @@ class TierML:
         rents = ~fair & ~spot.any(axis=1) & ~rented.any(axis=1)
         on_demand = int(np.argmin(setting.on_demand / setting.cores))
         market = np.where(moves | returns, best, np.where(rents, on_demand, NOTHING))
-        room = np.maximum(setting.limits.max_instances - at.held.live, 0)
+        room = np.maximum(setting.limits.max_instances - at.held.live_count, 0)
         count = np.minimum(np.ceil(self.cores / setting.cores).astype(np.int64)[market], room)
         wanted = (market != NOTHING) & (count > 0)
         bid = np.where(rents, np.inf, setting.on_demand[market])
-        return Requests.of(np.where(wanted, market, NOTHING), np.where(wanted, count, 0), bid)
+        return RequestBatch.one_each(np.where(wanted, market, NOTHING), np.where(wanted, count, 0), bid)
 
-    def settled(self, setting: Setting, held: Held) -> Flags:
-        """Never: rates change while nothing else does."""
+    def needs_nothing(self, setting: MarketSetup, held: FootprintBatch) -> Flags:
+        """Returns false for all: rates change while nothing else does."""
         return np.zeros(len(held.count), np.bool_)
 
-    def renew(self, setting: Setting, at: Moments, place: Codes) -> Flags:
-        """Unless better machines are held beside it, or it is on demand and a spot market can be had."""
+    def choose_renewals(self, setting: MarketSetup, at: DecisionBatch, place: Codes) -> Flags:
+        """Renews, unless better machines are held beside it, or it is on demand and a spot market is
+        available.
+        """
         rates = np.where(at.held.count > 0, _held_rates(setting, at), np.inf)
         rates = np.where(at.held.on_demand, np.inf, rates)
         column = place[:, None]
@@ -88,26 +90,31 @@ class TierML:
         return renew_one(self, observation, holding_id, "kept unless machines that fail less often are held")
 
 
-def _offered_rates(setting: Setting, at: Moments) -> Floats:
-    """(n, m): of machines bid for at their on-demand price now; infinite where there is no asking."""
+def _offered_rates(setting: MarketSetup, at: DecisionBatch) -> Floats:
+    """Returns failure rates (n, m) of machines bid at their on-demand price now.
+
+    Infinite where there is nothing to request.
+    """
     fair = at.open & (at.prices <= setting.on_demand)
     delta = np.where(fair, setting.on_demand - at.prices, -1.0)
     market = np.broadcast_to(np.arange(len(setting.markets)), delta.shape)
     per_core = np.where(fair, at.prices, 0.0) / setting.cores
-    rates = _rates(at, market, delta, np.zeros(delta.shape)) + _PER_DOLLAR * per_core
+    rates = _failure_rates(at, market, delta, np.zeros(delta.shape)) + _PER_DOLLAR * per_core
     return np.where(fair, rates, np.inf)
 
 
-def _held_rates(setting: Setting, at: Moments) -> Floats:
-    """(n, a): of the machines held, of their age and at their bid; meaningless on demand."""
+def _held_rates(setting: MarketSetup, at: DecisionBatch) -> Floats:
+    """Returns failure rates (n, a) of the machines held, at their age and bid; meaningless on demand."""
     market, now = at.held.market, np.take_along_axis(at.prices, at.held.market, axis=1)
     delta = np.where(at.held.on_demand | (at.held.count == 0), 0.0, at.held.bid - now)
     per_core = np.nan_to_num(now) / setting.cores[market]
-    return _rates(at, market, np.nan_to_num(delta, nan=-1.0), at.held.age_s) + _PER_DOLLAR * per_core
+    return _failure_rates(at, market, np.nan_to_num(delta, nan=-1.0), at.held.age_s) + _PER_DOLLAR * per_core
 
 
-def _rates(at: Moments, market: Codes, delta: Floats, age_s: Floats) -> Floats:
-    """beta / E[min(T, h)]; infinite where nothing is known, or an eviction is under way."""
-    survival, uptime_s = at.chances.outlook(market, delta, age_s, np.full(delta.shape, float(HORIZON_S)))
+def _failure_rates(at: DecisionBatch, market: Codes, delta: Floats, age_s: Floats) -> Floats:
+    """Returns beta / E[min(T, h)]; infinite where nothing is known, or an eviction is under way."""
+    survival, uptime_s = at.chances.survival_and_uptime(
+        market, delta, age_s, np.full(delta.shape, float(HORIZON_S))
+    )
     lives = uptime_s > 0
     return np.where(lives, (1 - survival) / np.where(lives, uptime_s, 1.0), np.inf)

@@ -13,14 +13,14 @@ from typing import Final
 
 import numpy as np
 
-from bidbrain.backtest.beta_grid import Tables
+from bidbrain.backtest.beta_grid import BetaTables
 from bidbrain.backtest.job import Job
 from bidbrain.backtest.price_tape import Tape
-from bidbrain.bidding.decision_batch import BulkMarkets, Chances, Codes, Setting
+from bidbrain.bidding.decision_batch import BulkMarkets, Codes, MarketSetup, SurvivalBatch
 from bidbrain.eviction.base import FittedMarkets
-from bidbrain.eviction.capacity.vectorized_curves import CurveChances
+from bidbrain.eviction.capacity.vectorized_curves import CurveSurvivals
 from bidbrain.eviction.price.price_crossing import PriceCrossing
-from bidbrain.model import Reliable
+from bidbrain.model import ReliableMachines
 from bidbrain.strategies.mttf import typical_mttf_s
 from bidbrain.strategies.recovery import Checkpointing
 from pricing_data.model.units import HOUR_S, Instant, format_instant
@@ -64,10 +64,10 @@ class Prepared:
 
     resolved: Resolved
     """The job as a run of it that starts with the window."""
-    setting: Setting
+    setting: MarketSetup
     job: Job
     tape: Tape
-    chances: Chances
+    chances: SurvivalBatch
     """What was known of evictions when the window began."""
     checkpoints: Checkpointing
     clock_work: ClockWork
@@ -87,7 +87,7 @@ def prepare(spec: JobSpec, options: BacktestOptions) -> Prepared:
 
     JobError where the input is looked at, for the work of a clock, and is not what its application reads.
     """
-    if spec.command is not None:
+    if spec.engine.relies_on_checkpoints:
         raise JobError(
             "engine",
             "backtests reckon with the elastic trainer, and a command would be decided otherwise; "
@@ -124,7 +124,7 @@ def prepare(spec: JobSpec, options: BacktestOptions) -> Prepared:
         job=job,
         tape=tape,
         chances=_chances(fitted, setting),
-        checkpoints=Checkpointing.young(
+        checkpoints=Checkpointing.at_youngs_interval(
             CHECKPOINT_S, typical_mttf_s(setting, fitted, known, terms.start), CHECKPOINT_S
         ),
         clock_work=clock_work,
@@ -141,13 +141,13 @@ def _clock_work(spec: JobSpec, terms: Terms, options: BacktestOptions) -> ClockW
     return find_clock_work(spec, terms, check_job(settings, terms))
 
 
-def _chances(fitted: FittedMarkets, setting: Setting) -> Chances:
+def _chances(fitted: FittedMarkets, setting: MarketSetup) -> SurvivalBatch:
     """Fitted once. Hazards are asked by the age of the machine, not of the market's capacity."""
     if isinstance(fitted, BulkMarkets):
-        chances = fitted.chances(setting.markets)
-        if isinstance(chances, CurveChances):
+        chances = fitted.survival_batch(setting.markets)
+        if isinstance(chances, CurveSurvivals):
             return replace(chances, kept_s=np.zeros_like(chances.kept_s))
-    return Tables.of(fitted, setting.markets, setting.limits.bid_deltas)
+    return BetaTables.from_fitted(fitted, setting.markets, setting.limits.bid_deltas)
 
 
 def _resolved(spec: JobSpec, options: BacktestOptions) -> Resolved:
@@ -178,28 +178,28 @@ def _last(resolved: Resolved, options: BacktestOptions) -> Instant:
     return last
 
 
-def setting_of(terms: Terms) -> Setting:
+def setting_of(terms: Terms) -> MarketSetup:
     """What a run on these terms may choose from. Raises UsageError where that is nothing."""
     spot = sorted(terms.spot, key=lambda tradable: tradable.market)
     if not spot:
         raise UsageError(
             f"none of the job's markets is traded in {terms.prices} before --to; name a later time"
         )
-    return Setting(
+    return MarketSetup(
         markets=tuple(tradable.market for tradable in spot),
         cores=np.array([tradable.nu for tradable in spot]),
         on_demand=np.array([tradable.on_demand for tradable in spot]),
         rules=terms.rules,
-        reliable=Reliable(terms.reliable_count, terms.reliable.on_demand, terms.reliable.nu),
+        reliable=ReliableMachines(terms.reliable_count, terms.reliable.on_demand, terms.reliable.nu),
         limits=terms.limits,
         scaling=terms.scaling,
     )
 
 
-def _starts(options: BacktestOptions, job: Job, setting: Setting, tape: Tape, cores: float) -> Codes:
+def _starts(options: BacktestOptions, job: Job, setting: MarketSetup, tape: Tape, cores: float) -> Codes:
     """Drawn evenly from the window, sorted."""
     machines = np.array([float(setting.limits.max_instances)])
-    on_demand_s = job.work / (cores * float(setting.scaling.efficiencies(machines)[0]))
+    on_demand_s = job.work / (cores * float(setting.scaling.batch_efficiency(machines)[0]))
     latest = tape.end - ceil(_ROOM * on_demand_s) - job.boot_s
     if latest <= tape.begin:
         raise UsageError(

@@ -21,7 +21,7 @@ import numpy as np
 
 from bidbrain.backtest.statistics import Outcomes
 from bidbrain.bidding.decision_batch import Codes
-from bidbrain.eviction.price.crossing_index import Recorded
+from bidbrain.eviction.price.crossing_index import CrossingIndex
 from bidbrain.eviction.price.price_crossing import PriceCrossing
 from pricing_data.model.units import Instant
 from spotctl.backtest.prepare import Prepared
@@ -125,7 +125,9 @@ def _run_share(resolved: Resolved, end: Instant, share: _Share) -> list[_Job]:
 def crossings(resolved: Resolved) -> PriceCrossing:
     """For all jobs over one trace: each looks at the begins of the same series."""
     series = {tradable.market: resolved.trace.series(tradable.market) for tradable in resolved.terms.spot}
-    return PriceCrossing(recorded={m: Recorded.of_series(known) for m, known in series.items() if len(known)})
+    return PriceCrossing(
+        recorded={m: CrossingIndex.from_series(known) for m, known in series.items() if len(known)}
+    )
 
 
 def run_job(resolved: Resolved, model: PriceCrossing) -> State:

@@ -1,8 +1,7 @@
-"""What BidBrain is shown of a run, and whom it is asked of: from ``State`` to ``Decided``.
+"""Shows a run to BidBrain and asks the right strategy: from ``State`` to ``Decided``.
 
-A job without a deadline is decided by its strategy alone, one with a deadline by the same strategy kept
-within it (``bidbrain.strategies.deadline_bound``). Pure: asked again of the same state, the answer is the
-same.
+A job without a deadline is decided by its strategy alone; with a deadline, the same strategy is bound by it
+(``bidbrain.strategies.deadline_bound``). Pure: the same state always gives the same answer.
 """
 
 from __future__ import annotations
@@ -13,16 +12,16 @@ from typing import Final
 
 from msgspec import structs
 
-from bidbrain.bidding.observation_batch import Single
+from bidbrain.bidding.observation_batch import ObservationBatch
 from bidbrain.deadline.feasibility import Promise
-from bidbrain.model import Action, Decision, Holding, Observation, Offer, Reliable, Scaling
+from bidbrain.model import Action, Decision, Holding, Observation, Offer, ReliableMachines, ScalingModel
 from bidbrain.strategies.base import NOTHING, Placing
-from bidbrain.strategies.deadline_bound import Kept
-from bidbrain.strategies.deadline_inputs import Pledge, look, promise
-from bidbrain.strategies.lease_bound import Leased, closed_outside
-from bidbrain.strategies.registry import DEFAULT, LIVE, kept
+from bidbrain.strategies.deadline_bound import DeadlineBound
+from bidbrain.strategies.deadline_inputs import Pledge, check_promise, spot_available
+from bidbrain.strategies.lease_bound import LeaseBound, close_outside_lease
+from bidbrain.strategies.registry import DEFAULT, LIVE, bind_to_deadline
 from bidbrain.strategies.reliable_tier import MOST_TAKEN, Restart
-from bidbrain.strategies.without_reliable_tier import Alone, Deciding
+from bidbrain.strategies.without_reliable_tier import Deciding, WithoutReliableTier
 from pricing_data.model.market import Market
 from pricing_data.model.units import HOUR_S, Seconds, Usd, UsdPerHour, later
 from spotctl.control import entries as e
@@ -32,19 +31,19 @@ from spotctl.control.run_spec import Terms
 from spotctl.control.state import State
 
 UNFORESEEN_S: Final = 4 * HOUR_S
-"""For how long a program is taken to run of which nobody says it."""
+"""How long a program is assumed to run if its job file does not say."""
 
 
 def decided(state: State) -> e.Decided:
-    """What to acquire, or give up, now."""
+    """Decides what to acquire, or give up, now."""
     seen, pledged = observation(state), pledge(state)
     if pledged is None:
         return e.Decided(state.now, strategy(state).decide(seen))
-    return e.Decided(state.now, _reserved(state, _kept(state).decide(seen, pledged)), look(seen))
+    return e.Decided(state.now, _reserved(state, _kept(state).decide(seen, pledged)), spot_available(seen))
 
 
 def _reserved(state: State, decision: Decision) -> Decision:
-    """A queue left room on demand for the job's most machines; who leaves takes it up until it is gone."""
+    """Caps an order at the room on demand that the queue set aside; leaving machines take it up until gone."""
     rents = decision.action is Action.ACQUIRE and decision.bid is None
     if state.terms.queued is None or not rents:
         return decision
@@ -58,12 +57,12 @@ def _reserved(state: State, decision: Decision) -> Decision:
 
 
 def renewed(state: State, holding: str) -> e.Decided:
-    """Whether an allocation whose hour is about to end is kept for another one."""
+    """Decides whether to keep an allocation, whose hour is about to end, for another hour."""
     return e.Decided(state.now, _renewal(state, holding))
 
 
 def given_back(state: State, holding: Holding) -> e.Decided:
-    """An allocation goes, as another job was given the lease of its machines."""
+    """Gives an allocation back, because another job received the lease of its machines."""
     why = "Its lease is over." if state.lease is None else "Its lease is of other machines now, or fewer."
     decision = Decision(
         at=state.now,
@@ -81,15 +80,15 @@ def given_back(state: State, holding: Holding) -> e.Decided:
 
 
 def observation(state: State) -> Observation:
-    """What BidBrain is shown: nothing later than ``state.now``, and of a queue's job its lease alone."""
+    """Returns what BidBrain sees: nothing later than ``state.now``, and for a queue's job its lease alone."""
     seen = market_of(state)
     if state.terms.queued is None:
         return seen
-    return replace(seen, offers=closed_outside(seen.offers, state.lease))
+    return replace(seen, offers=close_outside_lease(seen.offers, state.lease))
 
 
 def market_of(state: State) -> Observation:
-    """The whole of the market as the job sees it, whatever it may hold of it."""
+    """Returns the whole market as the job sees it, whatever it may hold of it."""
     terms, queued = state.terms, state.terms.queued
     offers, speeds, surely = [], state.speeds(), state.sure_speeds()
     for tradable in terms.spot:
@@ -104,7 +103,7 @@ def market_of(state: State) -> Observation:
     return Observation(
         now=state.now,
         rules=terms.rules,
-        reliable=Reliable(
+        reliable=ReliableMachines(
             terms.reliable_count, terms.reliable.on_demand, speeds[terms.reliable.market.instance_type]
         ),
         footprint=state.holdings(),
@@ -117,9 +116,11 @@ def market_of(state: State) -> Observation:
     )
 
 
-def _scaling(state: State, fastest: float) -> Scaling:
-    """As configured or measured. With a program that keeps nothing an eviction costs half of its time so far
-    and to come, in the mean; of one that nobody can foresee, half of ``UNFORESEEN_S``.
+def _scaling(state: State, fastest: float) -> ScalingModel:
+    """Returns the scaling as configured or measured.
+
+    With a program that keeps nothing an eviction costs on average half of its total time; if that cannot be
+    foreseen, half of ``UNFORESEEN_S``.
     """
     terms = state.terms
     found = terms.scaling if state.believed is None else state.believed.scaling(terms.scaling)
@@ -132,7 +133,7 @@ def _scaling(state: State, fastest: float) -> Scaling:
 
 
 def pledge(state: State) -> Pledge | None:
-    """What the job promised; None without a deadline, or where nobody can say how much work it is."""
+    """Returns what the job promised; None without a deadline, or where the amount of work is unknown."""
     terms = state.terms
     if terms.deadline_s is None or terms.stop.clocks is None:
         return None
@@ -147,18 +148,20 @@ def pledge(state: State) -> Pledge | None:
         start_s=Seconds(terms.start_s),
         budget_left=Usd(left),
         belief=state.belief,
-        unkept=_unkept(terms),
+        unsaved_work=_unkept(terms),
         measured=terms.measure,
     )
 
 
 def _unkept(terms: Terms) -> float:
-    """Core-seconds at worst: a program counts whole steps, so the one that it is in is lost with its machine.
+    """Returns, in core-seconds, what is lost at worst with a machine, on top of work since the last
+    checkpoint.
 
-    One that does not heed warnings loses what it did since its newest checkpoint too, which is written after
-    the first step that ends when its interval is over.
+    A program counts whole steps, so the current step is lost with its machine. A program that ignores
+    warnings also loses what it did since its newest checkpoint, which it writes after the first step past the
+    interval.
     """
-    if terms.checkpoints is None:
+    if not terms.engine.relies_on_checkpoints:
         return 0.0
     step = terms.core_seconds_per_clock
     if terms.keeps_nothing and terms.stop.clocks is not None:
@@ -166,12 +169,13 @@ def _unkept(terms: Terms) -> float:
     if terms.saves_on_warning:
         return step
     fastest = max(tradable.nu for tradable in terms.spot)
-    return 2 * step + terms.checkpoints.interval_s * fastest
+    return 2 * step + terms.checkpointing.interval_s * fastest
 
 
 def restart_of(terms: Terms) -> Restart | None:
-    """How the job begins again without its reliable machines; None where these stay on demand: it keeps no
-    checkpoints, or a deadline or a queue's room for it rests on them.
+    """Returns how the job begins again without its reliable machines; None where these stay on demand.
+
+    They do where it stores no checkpoints, or where a deadline or a queue's room for it rests on them.
     """
     keeps = terms.keeps
     if keeps is None or terms.deadline_s is not None or terms.queued is not None:
@@ -180,7 +184,7 @@ def restart_of(terms: Terms) -> Restart | None:
 
 
 def may_be_on_spot(terms: Terms) -> bool:
-    """Whether the job's reliable machines may run on spot: its strategy says where and it can begin again."""
+    """Tells whether reliable machines may run on spot: the strategy says where, and the job can begin again."""
     return restart_of(terms) is not None and isinstance(LIVE[_name(terms)](1.0), Placing)
 
 
@@ -189,26 +193,27 @@ _NOTHING: Final = Usd(0.0)
 
 @dataclass(frozen=True, slots=True)
 class ReliableAt:
-    """Where reliable machines are to be had, and what that is expected to cost."""
+    """Says where to get reliable machines, and what that is expected to cost."""
 
     market: Market
     price: UsdPerHour
-    """Of one, now."""
+    """Of one machine, now; dollars per hour."""
     bid: UsdPerHour | None = None
     """None: on demand."""
     losses_per_hour: float = 0.0
     loss: Usd = _NOTHING
-    """What one loss costs: work done again, and the time until machines work again."""
+    """Dollars that one loss costs: work done again, and the time until machines work again."""
 
     @property
     def per_hour(self) -> float:
-        """Dollars for one, expected losses included."""
+        """Returns dollars per hour for one, expected losses included."""
         return self.price + self.losses_per_hour * self.loss
 
 
 def reliable_at(state: State) -> ReliableAt | None:
-    """Where the missing reliable machines are to be had now; None: spot is worth waiting for, and no market
-    has a machine now.
+    """Returns where to get the missing reliable machines now.
+
+    None: spot is worth waiting for, and no market has a machine now.
     """
     terms = state.terms
     on_demand = ReliableAt(terms.reliable.market, terms.reliable.on_demand)
@@ -216,8 +221,8 @@ def reliable_at(state: State) -> ReliableAt | None:
     in_vain = state.taken_in_vain >= MOST_TAKEN
     if restart is None or in_vain or not isinstance(wanted, Placing):
         return on_demand
-    single = Single.of(replace(observation(state), footprint=()))
-    found = wanted.place(single.setting, single.at, restart)
+    single = ObservationBatch.from_observation(replace(observation(state), footprint=()))
+    found = wanted.place_reliable(single.setting, single.at, restart)
     if found.waits[0]:
         return None
     code = int(found.market[0])
@@ -233,14 +238,16 @@ def reliable_at(state: State) -> ReliableAt | None:
 
 
 def promised(state: State) -> Promise | None:
-    """Whether deadline and budget can be promised; None where the job has no pledge."""
+    """Checks whether deadline and budget can be promised; None where the job has no pledge."""
     pledged = pledge(state)
-    return None if pledged is None else promise(observation(state), pledged)
+    return None if pledged is None else check_promise(observation(state), pledged)
 
 
 def kept_from(state: State, clock: int) -> bool | None:
-    """Whether deadline and budget can still be kept where the job begins again after ``clock``, now: by
-    machines on demand alone, as soon as the reliable ones are there. None where nothing is promised.
+    """Tells whether deadline and budget can still be kept if the job begins again after ``clock``, now.
+
+    It may count on machines on demand alone, as soon as the reliable ones are there. None: nothing is
+    promised.
     """
     back = structs.replace(state, clock=clock)
     pledged, left = pledge(back), back.work_left
@@ -248,7 +255,7 @@ def kept_from(state: State, clock: int) -> bool | None:
         return None
     begins = later(back.now, Seconds(pledged.start_s + back.terms.scaling.sigma_s))
     in_time = begins < pledged.deadline
-    return in_time and promise(observation(back), replace(pledged, start=begins, work=left)).holds
+    return in_time and check_promise(observation(back), replace(pledged, start=begins, work=left)).holds
 
 
 def _renewal(state: State, holding: str) -> Decision:
@@ -259,27 +266,29 @@ def _renewal(state: State, holding: str) -> Decision:
 
 
 def strategy(state: State) -> Deciding:
-    """Of the job, with nothing computing beside it where it has no reliable machines."""
+    """Returns the job's strategy; without reliable machines, nothing computes beside what it buys."""
     wanted = LIVE[_name(state.terms)](_cores(state))
-    alone = wanted if state.terms.reliable_count else Alone(wanted)
+    alone = wanted if state.terms.reliable_count else WithoutReliableTier(wanted)
     if state.terms.queued is None:
         return alone
-    return Leased(alone, state.lease, state.leaving, capped=state.allowance is not None)
+    return LeaseBound(alone, state.lease, state.leaving, capped=state.allowance is not None)
 
 
-def _kept(state: State) -> Kept:
-    return replace(kept(_name(state.terms), _cores(state)), strategy=strategy(state))
+def _kept(state: State) -> DeadlineBound:
+    return replace(bind_to_deadline(_name(state.terms), _cores(state)), strategy=strategy(state))
 
 
 def _name(terms: Terms) -> str:
-    """Of the job's strategy. Within a queue's leases the default is Proteus: an exchange takes room for both
-    machines for a minute, and nobody in a queue is given what another job may still hold.
+    """Returns the name of the job's strategy. Within a queue's leases the default is Proteus.
+
+    An exchange takes room for both machines for a minute, but a queue grants no machine that another job
+    may still hold.
     """
     return "proteus" if terms.queued is not None and terms.strategy == DEFAULT else terms.strategy
 
 
 def _cores(state: State) -> float:
-    """Of the job's most machines, in the type that is cheapest on demand."""
+    """Returns the cores of the job's most machines, in the type that is cheapest on demand."""
     terms = state.terms
     cheapest = min(terms.spot, key=lambda tradable: tradable.on_demand / tradable.nu)
     return float(terms.limits.max_instances * cheapest.nu)

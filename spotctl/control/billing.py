@@ -1,6 +1,6 @@
-"""What the run owes so far: every instance settled by the rules of its market, exactly.
+"""Computes what the run owes so far: settles every instance by the rules of its market, exactly.
 
-A function of the state, so the running job, its budget and the bill at the end add up the same rows.
+Since it depends on the state alone, the running job, its budget and the final bill add up the same rows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class InstanceBill:
 
     @property
     def amount(self) -> MicroUsd:
-        """Owed, net of refunds."""
+        """Returns what is owed, net of refunds."""
         return MicroUsd(sum(charge.amount for charge in self.charges))
 
     @property
@@ -39,7 +39,7 @@ class InstanceBill:
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """``spot`` is net of ``refunded``; ``total`` = spot + on-demand + egress (decision 20)."""
+    """Splits the cost: ``spot`` is net of ``refunded``; ``total`` = spot + on-demand + egress (decision 20)."""
 
     spot: MicroUsd
     on_demand: MicroUsd
@@ -53,7 +53,7 @@ class Spending:
 
 
 def bills(state: State) -> Iterator[InstanceBill]:
-    """The bill of every instance that ever ran, up to ``state.now``."""
+    """Yields the bill of every instance that ever ran, up to ``state.now``."""
     for instance in state.instances.values():
         if instance.running_at is None:
             continue
@@ -64,7 +64,7 @@ def bills(state: State) -> Iterator[InstanceBill]:
 
 
 def spent(state: State) -> Spending:
-    """The sum of all bills, and of what left a region."""
+    """Returns the sum of all bills, and of egress."""
     return _summed(state, bills(state))
 
 
@@ -81,7 +81,7 @@ def _summed(state: State, owed: Iterable[InstanceBill]) -> Spending:
 
 
 def sure(state: State) -> MicroUsd:
-    """What is owed for certain: as ``spent``, less the hours that evictions already announced make free.
+    """Returns what is certainly owed: ``spent``, less the hours that announced evictions make free.
 
     A budget must not end a job over an hour that nobody will charge.
     """

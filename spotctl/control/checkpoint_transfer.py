@@ -1,4 +1,4 @@
-"""What a job would carry to another region, as decisions are shown it: its newest checkpoint, and tariffs."""
+"""Shows decisions what a job would carry to another region: its newest checkpoint, and tariffs."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from spotctl.control.state import State
 
 @lru_cache(maxsize=16)
 def egress_prices(luggage: Luggage) -> EgressPrices:
-    """The tariffs, as prices by border."""
+    """Returns the tariffs as prices by border."""
     return EgressPrices({(tariff.cloud, tariff.to): tariff.usd_gb for tariff in luggage.tariffs})
 
 
 def carried(state: State) -> Carried | None:
-    """None where the job stays within one region."""
+    """Returns the checkpoint to move and its prices; None where the job stays within one region."""
     luggage = state.terms.luggage
     if luggage is None:
         return None
@@ -35,7 +35,7 @@ def carried(state: State) -> Carried | None:
 
 
 def dearest_move(terms: Terms) -> MicroUsd:
-    """The most that the job file's checkpoint costs on its way between two of the job's markets."""
+    """Returns the most that moving the job file's checkpoint costs, between any two of the job's markets."""
     luggage, found = terms.luggage, [0]
     if luggage is not None:
         # Egress depends on regions alone: one market of each, as pairs of a thousand markets take seconds.
@@ -51,6 +51,6 @@ def dearest_move(terms: Terms) -> MicroUsd:
 
 
 def _home(state: State) -> Market | None:
-    """Where its machine is: leaving, it writes a checkpoint there. Else where the newest one was written."""
+    """Returns where its machine is, since a leaving machine writes a checkpoint; else where the newest is."""
     here = [state.allocations[i.allocation].market for i in state.live() if i.joined and not i.safe]
     return here[-1] if here else state.checkpoint_at

@@ -1,4 +1,4 @@
-"""Ledger entries to JSON and back, by their own type hints. No type of ours is named here twice.
+"""Converts ledger entries to JSON and back, by their own type hints. No type of ours is named here twice.
 
 Handles what entries and settings are made of: frozen dataclasses, enums, tuples, mappings with text keys,
 optionals and plain values. Floats survive exactly (JSON prints their repr).
@@ -28,18 +28,18 @@ _JSON: Final = json.JSONEncoder(separators=(",", ":"))
 
 
 class CodecError(ValueError):
-    """Text that is not an entry of this version's ledger."""
+    """Raised for text that is not an entry of this version's ledger."""
 
 
 def to_json(value: Any) -> Any:
-    """A JSON-able copy of ``value``."""
+    """Returns a JSON-able copy of ``value``."""
     kind: Any = type(value)
     return _writer(kind)(value)
 
 
 @cache
 def _writer(kind: type) -> Callable[[Any], Any]:
-    """``to_json`` of all values of a type: what kind of type it is, is looked at once."""
+    """Returns ``to_json`` specialised for a type, so that the type is inspected once."""
     if dataclasses.is_dataclass(kind):
         names = tuple(field.name for field in dataclasses.fields(kind))
         return lambda value: {name: to_json(getattr(value, name)) for name in names}
@@ -57,13 +57,13 @@ def _writer(kind: type) -> Callable[[Any], Any]:
 
 
 def from_json(hint: Any, raw: Any) -> Any:
-    """The value of type ``hint`` that ``to_json`` made ``raw`` from. Raises CodecError where it cannot be."""
+    """Returns the value of type ``hint`` from which ``to_json`` made ``raw``. Raises CodecError."""
     return _reader(hint)(raw)
 
 
 @cache
 def _reader(hint: Any) -> Callable[[Any], Any]:
-    """``from_json`` of a hint, which is looked at once."""
+    """Returns ``from_json`` specialised for a hint, so that the hint is inspected once."""
     origin = get_origin(hint)
     if origin in (Union, types.UnionType):
         return partial(_union, get_args(hint))
@@ -119,12 +119,12 @@ def _readers(cls: type) -> dict[str, Callable[[Any], Any]]:
 
 
 def encode(entry: entries.Entry) -> tuple[str, str]:
-    """(type name, JSON text) of an entry."""
+    """Returns (type name, JSON text) of an entry."""
     return type(entry).__name__, _JSON.encode(to_json(entry))
 
 
 def decode(kind: str, body: str) -> entries.Entry:
-    """The entry that ``encode`` made. Raises CodecError for an unknown type or text that is no such entry."""
+    """Returns the entry that ``encode`` made. Raises CodecError for an unknown type or malformed text."""
     cls = _ENTRIES.get(kind)
     if cls is None:
         raise CodecError(f"{kind!r} is no kind of ledger entry")

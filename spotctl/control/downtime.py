@@ -1,4 +1,4 @@
-"""What is said afterwards of a training that ended while nobody was there: when that was, and who worked."""
+"""Reconstructs when training ended, and machine-seconds worked, if it ended while spotctl was down."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from spotctl.control.state import State
 
 
 def over_at(state: State, entry: e.TrainingFinished) -> Instant:
-    """When training ended that may have been heard of later."""
+    """Returns when training ended, which spotctl may hear of later."""
     if state.away is None:
         return state.now
     known = entry.at if state.away.over_at is None else state.away.over_at
@@ -18,10 +18,10 @@ def over_at(state: State, entry: e.TrainingFinished) -> Instant:
 
 
 def worked_until(state: State, over: Instant) -> Mapping[str, int]:
-    """Machine-seconds of work by instance type, as ``State.worked``, of which none was done after ``over``.
+    """Returns machine-seconds of work by instance type, as ``State.worked``, none of it after ``over``.
 
-    Machines that waited for somebody to hear of the end did no work. While nobody is there none comes or
-    goes, so the work of that time is spread over it evenly.
+    Machines that waited for spotctl to hear of the end did no work. While it is down no machine comes or
+    goes, so the work of that time is spread evenly over it.
     """
     away, worked = state.away, state.worked
     if away is None or over >= state.now:

@@ -1,7 +1,7 @@
-"""The loop: record and fold a fact, record and fold what follows from it, then carry that out.
+"""Runs the loop: record and fold a fact, record and fold what follows from it, then execute that.
 
-Nothing is executed before it is durable. What a crash leaves between recording and executing is seen
-by ``unexecuted`` when the run is resumed.
+Nothing is executed before it is durable. If a crash comes between recording and executing,
+``unexecuted`` finds what is left to do when the run is resumed.
 """
 
 from __future__ import annotations
@@ -20,37 +20,37 @@ from spotctl.control.step import plan_after
 
 
 class World(Protocol):
-    """Where facts come from and commands go."""
+    """Supplies facts and executes commands."""
 
     def next(self) -> e.Fact:
-        """The next fact; waits for it as long as it takes. The one before is recorded by now."""
+        """Waits for the next fact, as long as it takes. By now the one before is recorded."""
         ...
 
     def execute(self, command: e.Command) -> None:
-        """Carry out a durable command. An expected refusal becomes a fact; only bugs raise."""
+        """Carries out a durable command. An expected refusal becomes a fact; only bugs raise."""
         ...
 
 
 class Entries(Protocol):
-    """Where entries are recorded: a ledger, or nowhere in a world that nobody will ask about."""
+    """Receives entries: a ledger, or nothing in a world whose history nobody needs."""
 
     def append(self, entry: e.Entry) -> int: ...
 
     def commit(self) -> None:
-        """Make what was appended durable."""
+        """Makes all appended entries durable."""
         ...
 
 
 class Observer(Protocol):
-    """Whoever watches a run: the live view, the JSON lines, a test."""
+    """Watches a run: the live view, the JSON lines, a test."""
 
     def on_entry(self, state: State, entry: e.Entry) -> None:
-        """``state`` is the fold up to and including ``entry``."""
+        """Receives each entry; ``state`` is the fold up to and including it."""
         ...
 
 
 def drive(state: State, world: World, ledger: Entries, observer: Observer) -> State:
-    """Run until the job is closed; the final state."""
+    """Runs until the job is closed; returns the final state."""
     while state.phase is not Phase.CLOSED:
         state, commands = record(state, world.next(), ledger, observer)
         for command in commands:
@@ -62,12 +62,12 @@ def drive(state: State, world: World, ledger: Entries, observer: Observer) -> St
 def record(
     state: State, fact: e.Fact, ledger: Entries, observer: Observer
 ) -> tuple[State, tuple[e.Command, ...]]:
-    """Record and fold a fact and what follows from it: the state after it, and what is to be executed."""
+    """Records and folds a fact and what follows from it; returns the new state and the commands to execute."""
     state = _record(state, fact, ledger, observer)
     commands = plan_after(fact, state)
     for command in commands:
         state = _record(state, command, ledger, observer)
-    if commands or not isinstance(fact, (e.PriceChanged, e.Woke)):  # those two can be had again
+    if commands or not isinstance(fact, (e.PriceChanged, e.Woke)):  # those two can be derived again
         ledger.commit()
     return state, commands
 
@@ -87,7 +87,7 @@ def start(
     capacity: Observations = UNWATCHED,
     crossings: PriceCrossing | None = None,
 ) -> State:
-    """Open a ledger with the terms of its run. See ``evolve.begin`` for what the state is made from."""
+    """Opens a ledger with the spec of its run. See ``evolve.begin`` for what the state is made from."""
     ledger.append(terms_entry)
     ledger.commit()
     state = begin(terms_entry, history, capacity, crossings)
@@ -96,8 +96,10 @@ def start(
 
 
 def fold(entries: Sequence[e.Entry], history: PriceHistory, capacity: Observations = UNWATCHED) -> State:
-    """The state a ledger stands for. Without what was known before the start (empty histories), everything
-    but the estimates of evictions comes out the same."""
+    """Returns the state that a ledger stands for.
+
+    Without what was known before the start (empty histories) only the estimates of evictions differ.
+    """
     first = entries[0]
     if not isinstance(first, e.JobStarted):
         raise ValueError(f"a ledger begins with JobStarted, not with {type(first).__name__}")
@@ -105,8 +107,11 @@ def fold(entries: Sequence[e.Entry], history: PriceHistory, capacity: Observatio
 
 
 def unexecuted(entries: Sequence[e.Entry], state: State) -> tuple[e.Command, ...]:
-    """Commands on record of which the world may not have heard: requests without an answer, releases of
-    instances that have not ended. Executing them again is harmless (see the provider's contract)."""
+    """Returns recorded commands that the world may not have heard of.
+
+    These are requests without an answer, and releases of instances that have not ended. Executing them again
+    is harmless (see the provider's contract).
+    """
     pending: list[e.Command] = []
     for entry in entries:
         if isinstance(entry, e.Acquire):

@@ -1,4 +1,4 @@
-"""What is written in the ledger: facts (what happened) and commands (what was asked for).
+"""Defines the entries of the ledger: facts (what happened) and commands (what was asked for).
 
 Rule 1: a recorded command is a fact. It is folded the moment it is made, so nothing is asked for
 twice, and a crash between recording and executing leaves evidence.
@@ -21,7 +21,7 @@ from spotctl.control.run_spec import Terms
 
 
 class Ask(StrEnum):
-    """What somebody asked of a running job."""
+    """A user's request to a running job."""
 
     CANCEL = "cancel"
     """End gracefully: the model is saved, the machines are released."""
@@ -30,7 +30,7 @@ class Ask(StrEnum):
 
 
 class Outcome(StrEnum):
-    """How a run ended."""
+    """Classifies how a run ended."""
 
     DONE = "done"
     FAILED = "failed"
@@ -61,7 +61,7 @@ class Woke:
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """The provider accepted the allocation; its instances exist from now on, not yet running."""
+    """The provider accepted the allocation; its instances exist from now on, but do not run yet."""
 
     at: Instant
     allocation: str
@@ -70,7 +70,7 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The provider gives nothing for this request; the next decision may ask elsewhere."""
+    """The provider gives nothing for this request; the next decision may ask another market."""
 
     at: Instant
     allocation: str
@@ -115,7 +115,7 @@ class MachineJoined:
 
 @dataclass(frozen=True, slots=True)
 class MachineGivenUp:
-    """The training has lost the instance, of whose end nobody has heard: it hangs, or cannot run the job."""
+    """The training gave the instance up, though nobody reported its end: it hangs, or cannot run the job."""
 
     at: Instant
     instance: str
@@ -123,7 +123,7 @@ class MachineGivenUp:
 
 @dataclass(frozen=True, slots=True)
 class ControllerSilent:
-    """Nothing is heard of the training's controller any more, nor of ``instance``, which runs it."""
+    """The training's controller has gone silent, and so has ``instance``, which runs it."""
 
     at: Instant
     instance: str
@@ -148,7 +148,7 @@ class Progressed:
 
 @dataclass(frozen=True, slots=True)
 class ProgramBegan:
-    """A command's program was started on ``instance``, from a checkpoint at ``clock``; at 0 from nothing."""
+    """A command's program started on ``instance``, from a checkpoint at ``clock``; at 0 from nothing."""
 
     at: Instant
     instance: str
@@ -157,7 +157,7 @@ class ProgramBegan:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointStored:
-    """The newest checkpoint is one that ``instance`` wrote; said when its machine or its size has changed."""
+    """``instance`` wrote the newest checkpoint; recorded when its machine or its size has changed."""
 
     at: Instant
     instance: str
@@ -167,7 +167,7 @@ class CheckpointStored:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFetched:
-    """``instance`` has got the checkpoint that ``stored_by`` wrote: what left a region is owed now."""
+    """``instance`` fetched the checkpoint that ``stored_by`` wrote; egress is owed if it left a region."""
 
     at: Instant
     instance: str
@@ -178,7 +178,7 @@ class CheckpointFetched:
 
 @dataclass(frozen=True, slots=True)
 class Checkpointed:
-    """The state at ``clock`` is whole in ``folder``: a later run can go on from there."""
+    """``folder`` holds the whole state at ``clock``: a later run can go on from there."""
 
     at: Instant
     clock: int
@@ -187,7 +187,7 @@ class Checkpointed:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFailed:
-    """The state at ``clock`` is not kept, or those of a finished job are not removed. Training goes on."""
+    """Storing the state at ``clock`` failed, or removing those of a finished job. Training goes on."""
 
     at: Instant
     clock: int
@@ -196,8 +196,10 @@ class CheckpointFailed:
 
 @dataclass(frozen=True, slots=True)
 class TrainingResumed:
-    """Training begins after ``clock``, with the checkpoint in ``folder``: that an earlier run left or, where
-    it begins again, its own. Before its first, it begins again with nothing (``folder`` empty).
+    """Training continues after ``clock``, from the checkpoint in ``folder``.
+
+    An earlier run left it or, where training begins again, this run wrote it. Before its first checkpoint it
+    begins again with nothing (``folder`` empty).
     """
 
     at: Instant
@@ -207,7 +209,7 @@ class TrainingResumed:
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveReported:
-    """The application's objective after ``clock``, in the unit of its metric."""
+    """The application reported its objective after ``clock``, in the unit of its metric."""
 
     at: Instant
     clock: int
@@ -244,10 +246,11 @@ class TrainingFailed:
 
 @dataclass(frozen=True, slots=True)
 class ControllerDown:
-    """spotctl was not there from ``at`` to ``until``: nothing that happened between was acted upon.
+    """spotctl was down from ``at`` to ``until``: nothing that happened between was acted upon.
 
-    ``over_at``: when the training finished meanwhile, if it did and that shows; it is heard of afterwards.
-    ``lapsed_at``: when machines ended themselves because nobody had driven them for a lease, if they did.
+    ``over_at``: when the training finished meanwhile, if it did and that shows; spotctl hears of it
+    afterwards. ``lapsed_at``: when machines ended themselves because nothing had driven them for a lease, if
+    they did.
     """
 
     at: Instant
@@ -266,7 +269,7 @@ class Asked:
 class Leased:
     """The queue that runs the job gave it a lease, or took it back (None).
 
-    ``allowance``: all that it may spend, what it has spent included; None: nobody counts.
+    ``allowance``: the most that it may spend, past spending included; None: no budget is counted.
     """
 
     at: Instant
@@ -276,7 +279,7 @@ class Leased:
 
 @dataclass(frozen=True, slots=True)
 class Stalled:
-    """Nominal time stood still for a due real effect. ``done``: it came before its floor ran out."""
+    """Nominal time stood still for a due real effect. ``done``: the effect came before its floor ran out."""
 
     at: Instant
     effect: str
@@ -320,19 +323,19 @@ Fact: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A decision of BidBrain's, with what it weighed. Its effects follow as commands of their own."""
+    """BidBrain decided, and this is what it weighed. The effects follow as commands of their own."""
 
     at: Instant
     decision: Decision
     spot_up: bool | None = None
-    """Whether spot machines could be had, where a deadline is decided by it and that was seen."""
+    """Whether spot machines could be had, where a deadline strategy observed that."""
 
 
 @dataclass(frozen=True, slots=True)
 class Acquire:
-    """Ask the provider for instances. ``allocation`` is the idempotency token; ``bid`` None is on-demand.
+    """Asks the provider for instances. ``allocation`` is the idempotency token; ``bid`` None is on-demand.
 
-    ``reliable``: they are the tier that keeps the model and is never given up. Other machines on demand
+    ``reliable``: they are the tier that holds the model and is never given up. Other machines on demand
     only compute, and go when a decision says so.
     """
 
@@ -353,19 +356,19 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class TellJoin:
-    """To the training: these machines are yours from now on."""
+    """Tells the training: these machines are yours from now on."""
 
     at: Instant
     instances: tuple[str, ...]
     reliable: bool
     cores: int
     market: Market | None = None
-    """Where they are; a training that keeps all it has within one place need not know."""
+    """Where they are; a training that stores everything within one place need not know."""
 
 
 @dataclass(frozen=True, slots=True)
 class TellWarning:
-    """To the training: these machines go at ``ends_at``; make them safe to kill."""
+    """Tells the training: these machines go at ``ends_at``; make them safe to kill."""
 
     at: Instant
     instances: tuple[str, ...]
@@ -374,7 +377,7 @@ class TellWarning:
 
 @dataclass(frozen=True, slots=True)
 class TellLost:
-    """To the training: these machines went without having been safe to kill."""
+    """Tells the training: these machines went without having been safe to kill."""
 
     at: Instant
     instances: tuple[str, ...]
@@ -382,7 +385,7 @@ class TellLost:
 
 @dataclass(frozen=True, slots=True)
 class TellReleased:
-    """To the training: these machines went after they were safe to kill."""
+    """Tells the training: these machines went after they were safe to kill."""
 
     at: Instant
     instances: tuple[str, ...]
@@ -390,23 +393,23 @@ class TellReleased:
 
 @dataclass(frozen=True, slots=True)
 class TellStop:
-    """To the training: save the model and stop."""
+    """Tells the training: save the model and stop."""
 
     at: Instant
 
 
 @dataclass(frozen=True, slots=True)
 class StopGivenUp:
-    """The training should have ended by now, and nobody knows why it has not: it is waited for no longer."""
+    """The controller stops waiting for a training that should have ended by now, for reasons unknown."""
 
     at: Instant
 
 
 @dataclass(frozen=True, slots=True)
 class TellRestart:
-    """To the training: all your machines are gone; begin again from the newest whole checkpoint.
+    """Tells the training: all your machines are gone; begin again from the newest whole checkpoint.
 
-    ``number``: how many times it has been told so, with this one. ``in_time``: whether deadline and budget
+    ``number`` counts these commands, this one included. ``in_time``: whether deadline and budget
     can still be kept; None where nothing is promised.
     """
 
@@ -423,7 +426,7 @@ class WakeAt:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """The run is over: nothing is left to wait for."""
+    """Ends the run: nothing is left to wait for."""
 
     at: Instant
     outcome: Outcome

@@ -1,4 +1,4 @@
-"""What a run learns while it goes on: how it scales, and how long its machines are kept. Part of the fold."""
+"""Learns from the run itself: how the job scales, and how long machines are kept. Part of the fold."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def unmeasured(terms: Terms) -> Measured:
 
 
 def estimator_of(rules: MarketRules, capacity: Observations, crossings: PriceCrossing) -> MarketModel:
-    """Where machines are taken for capacity, and nobody watched that, prices are all there is to go by."""
+    """Selects the eviction model; without observations of capacity it goes by prices alone."""
     if rules.cleared_by_bid or not capacity.markets:
         return crossings
-    from bidbrain.eviction.selector import Chosen  # many estimators, that auctions need not load
+    from bidbrain.eviction.selector import EstimatorSelector  # many estimators, that auctions need not load
 
-    return Chosen(rules, capacity)
+    return EstimatorSelector(rules, capacity)
 
 
 def measured(before: State, after: State) -> State:
-    """What progress, and changes of the machines at work, say of how the job scales."""
+    """Updates the scaling estimate from progress, and from changes of the machines at work."""
     known = after.measured
     if known is None:
         return after
@@ -52,9 +52,9 @@ def measured(before: State, after: State) -> State:
 
 
 def refit(state: State) -> State:
-    """Fit beta anew where ``REFIT_INTERVAL_S`` nominal seconds have passed since it was fitted.
+    """Refits beta where ``REFIT_INTERVAL_S`` nominal seconds have passed since the last fit.
 
-    To what was known at the end of the last whole interval, whichever entry came first after it.
+    It uses what was known at the end of the last whole interval, whichever entry came first after it.
     """
     hours = (state.now - state.fitted_at) // REFIT_INTERVAL_S
     if hours == 0 or state.phase is Phase.CLOSED:
@@ -62,15 +62,15 @@ def refit(state: State) -> State:
     at = Instant(state.fitted_at + hours * REFIT_INTERVAL_S)
     estimator = state.estimator
     if isinstance(estimator, LearningModel):
-        estimator = estimator.observing(state.capacity.beside(_own_machines(state)))
+        estimator = estimator.with_observations(state.capacity.beside(_own_machines(state)))
     fitted = estimator.fit(state.history.as_of(at), at)
     return replace(state, estimator=estimator, evictions=fitted, fitted_at=at)
 
 
 def _own_machines(state: State) -> Observations:
-    """How long the run's own spot machines were kept: what it learns of its markets by being there.
+    """Returns how long the run kept its own spot machines.
 
-    A spell for each allocation, since its machines go together; it ends with the first warning.
+    There is one spell per allocation, since its machines go together; it ends with the first warning.
     """
     seen_here = Observations()
     for allocation in state.allocations.values():
@@ -86,7 +86,7 @@ def _own_machines(state: State) -> Observations:
 
 
 def _taken_at(instance: Instance) -> Instant | None:
-    """When the provider let it be known that it takes the machine; None where it did not."""
+    """Returns when the provider first announced that it takes the machine; None where it did not."""
     if instance.warned_at is not None:
         return instance.warned_at
     return instance.ended_at if instance.end is End.EVICTED else None

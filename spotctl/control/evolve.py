@@ -1,4 +1,4 @@
-"""``evolve(state, entry)``: what an entry of the ledger means for the state. Total over all entries."""
+"""Folds one ledger entry into the state: ``evolve(state, entry)``. Total over all entries."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from bidbrain.bidding.decision_times import RENEWAL_LEAD_S, next_decision_at
 from bidbrain.eviction.price.price_crossing import PriceCrossing
 from bidbrain.model import Action
-from bidbrain.strategies.deadline_inputs import seen
+from bidbrain.strategies.deadline_inputs import update_belief
 from pricing_data.model.billing import End
 from pricing_data.model.capacity_spells import Observations
 from pricing_data.model.market import PriceHistory
@@ -25,9 +25,9 @@ from spotctl.control.training_events import TRAINING
 
 UNWATCHED: Final = Observations()
 RELEASE_LEAD_S: Final = 30
-"""An allocation that is not renewed is released this long before its paid hour ends."""
+"""The controller releases an allocation that is not renewed this long before its paid hour ends."""
 RETIRE_WITHIN_S: Final = RENEWAL_LEAD_S - RELEASE_LEAD_S
-"""And where seconds are billed it is given as long to become safe to end."""
+"""Where seconds are billed, instances get this long to become safe to end."""
 
 
 def begin(
@@ -36,10 +36,10 @@ def begin(
     capacity: Observations = UNWATCHED,
     crossings: PriceCrossing | None = None,
 ) -> State:
-    """The state after the first entry.
+    """Returns the state after the first entry.
 
-    ``history`` and ``capacity``: prices, and who kept machines, before the start; what is later is cut.
-    ``crossings`` estimates evictions by price, where a replay has one that is quicker.
+    ``history`` and ``capacity``: prices and machine lifetimes from before the start; later ones are cut off.
+    ``crossings`` estimates evictions by price, where a replay has a faster one.
     """
     prices, seen_before = history.as_of(started.at), capacity.as_of(started.at)
     estimator = estimator_of(started.terms.rules, seen_before, crossings or PriceCrossing())
@@ -57,7 +57,7 @@ def begin(
 
 
 def evolve(state: State, entry: e.Entry) -> State:
-    """The state after ``entry``. Time never runs backwards: late news of the past is folded at ``now``."""
+    """Returns the state after ``entry``. Time never runs backwards: late news is folded at ``now``."""
     if state.closed is not None:
         return state
     moved = _elapse(state, max(state.now, entry.at))
@@ -131,8 +131,9 @@ def _granted(state: State, entry: e.Granted) -> State:
 
 
 def _refused(state: State, entry: e.Refused) -> State:
-    """A spot market that refuses rests, and others may be asked at once. On demand there is none to rest:
-    it is asked again at the next decision.
+    """Lets a spot market that refused rest; other markets may be asked at once.
+
+    On demand no market rests: the next decision asks again.
     """
     allocation = replace(state.allocations[entry.allocation], refused=f"{entry.error}: {entry.detail}")
     state = replace(state, allocations={**state.allocations, allocation.name: allocation})
@@ -186,9 +187,10 @@ def _ended(state: State, entry: e.InstancesEnded) -> State:
 
 
 def _fatal(state: State, lost: Iterable[Instance]) -> str | None:
-    """Why the training cannot go on after an end that nobody asked for; None where it can.
+    """Returns why the training cannot go on after an end that nobody asked for; None where it can.
 
-    While another reliable machine lives the training may have a copy there: whether it can go on, it says.
+    While another reliable machine lives it may hold a copy: the training itself then reports whether it goes
+    on.
     """
     reliable = next((instance for instance in lost if state.is_reliable(instance)), None)
     others = any(state.is_reliable(instance) and instance.joined for instance in state.live())
@@ -201,13 +203,13 @@ def _fatal(state: State, lost: Iterable[Instance]) -> str | None:
 
 
 def _asked_again(state: State, ended: Iterable[Instance]) -> bool:
-    """Whether these were reliable machines on spot, taken before they took part: others are asked for."""
+    """Tells whether reliable machines on spot were taken before they took part: others will be requested."""
     mine = [state.allocations[instance.allocation] for instance in ended]
     return any(allocation.reliable and not allocation.on_demand for allocation in mine)
 
 
 def _never_began(state: State) -> bool:
-    """Whether nothing is left of the machines that training was to begin on."""
+    """Tells whether nothing is left of the machines that training was to begin on."""
     starting = state.phase is Phase.STARTING and state.terms.reliable_count > 0
     return starting and state.asked is None and not any(state.live())
 
@@ -220,19 +222,19 @@ def _release(state: State, entry: e.Release) -> State:
 
 
 def _stalled(state: State, entry: e.Stalled) -> State:
-    """Effects that are waited for together are one hold."""
+    """Counts effects that are waited for together as one pause, as long as the longest."""
     longest = max(entry.real_s, state.held.get(entry.at, 0.0))
     return replace(state, held={**state.held, entry.at: longest})
 
 
 def _leased(state: State, entry: e.Leased) -> State:
-    """Whoever was given more decides at once what to make of it."""
+    """Makes a job that received a lease decide at once."""
     soon = state.decide_from if entry.lease is None or state.decide_from is None else state.now
     return replace(state, lease=entry.lease, allowance=entry.allowance, decide_from=soon)
 
 
 def _asked(state: State, entry: e.Asked) -> State:
-    """Machines that were taken away cannot save a model any more: after ``down``, ``cancel`` is too late."""
+    """Records a user's request. After ``down`` no machine is left to save a model: ``cancel`` comes too late."""
     return state if state.asked is e.Ask.DOWN else replace(state, asked=entry.ask)
 
 
@@ -256,14 +258,17 @@ def _decided(state: State, entry: e.Decided) -> State:
 
 
 def _looked(state: State, up: bool) -> State:
-    """The market was seen with spot machines to be had, or without."""
-    return replace(state, belief=seen(state.belief, up, Seconds(float(state.now - state.terms.start))))
+    """Updates the belief about spot capacity: ``up`` tells whether spot machines were available."""
+    return replace(
+        state, belief=update_belief(state.belief, up, Seconds(float(state.now - state.terms.start)))
+    )
 
 
 def _renewal(state: State, action: Action, allocation: Allocation) -> State:
-    """Settled until the hour's end; where the next hour is not wanted, the instances go before it begins.
+    """Marks the renewal as decided until the hour's end; unless renewed, instances leave before the next
+    hour.
 
-    Where seconds are billed they go as soon as they are safe to end: no hour was paid in advance.
+    Where seconds are billed they leave as soon as they are safe to end: no hour was paid in advance.
     """
     ends = state.hour_ends(allocation)
     settled = replace(allocation, renewed_until=ends)

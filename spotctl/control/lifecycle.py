@@ -1,4 +1,4 @@
-"""The life of one instance: an enum and a table, every edge with the real event behind it."""
+"""Defines the life of one instance: an enum and a table, every edge with the real event behind it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Life(StrEnum):
 
 
 class InvalidTransition(Exception):
-    """An event that cannot follow what the ledger says happened so far. Always a bug."""
+    """An event cannot follow what the ledger says happened so far. Always a bug."""
 
 
 _EDGES: Final[Mapping[tuple[Life, type], Life]] = {
@@ -45,7 +45,7 @@ _EDGES: Final[Mapping[tuple[Life, type], Life]] = {
 
 
 def after(life: Life, event: type, story: str) -> Life:
-    """The state that ``event`` leads to; InvalidTransition, with ``story``, where it cannot happen."""
+    """Returns the state that ``event`` leads to; raises InvalidTransition, with ``story``, where none does."""
     try:
         return _EDGES[life, event]
     except KeyError:
@@ -53,5 +53,5 @@ def after(life: Life, event: type, story: str) -> Life:
 
 
 def edges() -> tuple[tuple[str, str, str], ...]:
-    """(from, to, event), for the diagram in the docs."""
+    """Returns (from, to, event) of every edge, for the diagram in the docs."""
     return tuple((before.value, then.value, event.__name__) for (before, event), then in _EDGES.items())

@@ -1,7 +1,7 @@
-"""For how long a program ran without anything kept of it: part of the fold. Steps are counted elsewhere.
+"""Measures how long a program ran without a checkpoint of it: part of the fold. Steps are counted elsewhere.
 
-A program that says nothing of its steps, or that keeps none, does the seconds again that it ran since its
-newest checkpoint. They count when it begins again, since only then are they done twice.
+A program that reports no steps, or stores none, repeats the seconds that it ran since its newest
+checkpoint. They count when it begins again, since only then are they done twice.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from spotctl.control.state import Program, State
 
 
 def begun(state: State, instance: str) -> State:
-    """The program starts on ``instance``; what an earlier start of it did and nothing kept is done again."""
+    """Starts the program on ``instance``; what an earlier start did and nothing saved is done again."""
     return replace(
         state,
         program=Program(instance, state.now),
@@ -24,14 +24,14 @@ def begun(state: State, instance: str) -> State:
 
 
 def kept(state: State) -> State:
-    """All that the program did by now is in a checkpoint."""
+    """Marks all that the program did by now as saved in a checkpoint."""
     if state.program is None:
         return state
     return replace(state, program=replace(state.program, kept_at=state.now))
 
 
 def told_to_stop(state: State, instances: Iterable[str]) -> State:
-    """A checkpoint that comes after this has all that was done, unless steps follow."""
+    """Notes that the program was told to stop; a later checkpoint has all its work, unless steps follow."""
     program = state.program
     if program is None or program.instance not in instances or program.told_at is not None:
         return state
@@ -39,7 +39,7 @@ def told_to_stop(state: State, instances: Iterable[str]) -> State:
 
 
 def stopped(state: State, instances: Iterable[str]) -> State:
-    """No process of the program is left, or its machine is gone."""
+    """Notes that no process of the program is left, or its machine is gone."""
     program = state.program
     if program is None or program.instance not in instances or program.stopped_at is not None:
         return state
@@ -48,7 +48,7 @@ def stopped(state: State, instances: Iterable[str]) -> State:
 
 
 def unkept_s(state: State) -> int:
-    """Seconds that the program ran since its newest checkpoint, or its start."""
+    """Returns seconds that the program ran since its newest checkpoint, or its start."""
     program = state.program
     if program is None:
         return 0
@@ -57,6 +57,6 @@ def unkept_s(state: State) -> int:
 
 
 def _kept_all(state: State, program: Program) -> bool:
-    """Whether its last checkpoint came when it was told to stop, and it reached no further step since."""
+    """Tells whether its last checkpoint followed the order to stop, with no further step since."""
     told_and_kept = program.told_at is not None and program.kept_at >= program.told_at
     return told_and_kept and state.clock <= state.consistent

@@ -1,13 +1,13 @@
-"""What follows when an elastic training cannot go on: it begins again from its checkpoint, or it is over.
+"""Handles the loss of an elastic training: it begins again from its checkpoint, or it is over.
 
     TRAINING, STOPPING   --the last reliable machine is lost-->   RESTARTING   its machines are released
     RESTARTING           --they are gone: TellRestart-->          STARTING     reliable ones are had again
     STARTING             --one takes part-->                      TRAINING     from the checkpoint
 
-Rule 1: without a place for checkpoints nothing begins again: starting over from nothing spends somebody's
-money, which is for that somebody to decide.
-Rule 2: it begins again as often as it comes further. ``MOST_IN_VAIN`` restarts in a row that reach no newer
-checkpoint are taken for a fault that no restart cures.
+Rule 1: without a place for checkpoints nothing begins again: starting over from nothing spends a user's
+money, and only that user may decide so.
+Rule 2: training may begin again as long as it makes progress. ``MOST_IN_VAIN`` restarts in a row that reach
+no newer checkpoint count as a fault that no restart cures.
 Rule 3: a reliable machine on spot that the provider takes is no fault. After ``MOST_TAKEN`` of them in a row
 that reached no newer checkpoint the next ones are on demand (``bidding.reliable_at``).
 
@@ -28,7 +28,7 @@ MOST_IN_VAIN: Final = 3
 
 
 def cannot_go_on(state: State, why: str) -> State:
-    """``state``, in which reliable machines were lost and the training cannot go on for it."""
+    """Restarts or ends a training that lost its reliable machines and cannot go on because of it."""
     if state.terms.keeps is None or state.asked is not None:
         return over(state, resumable(state, why))
     if state.budget is not None and sure(state) >= state.budget:
@@ -47,25 +47,25 @@ def cannot_go_on(state: State, why: str) -> State:
 
 
 def over(state: State, why: str | None) -> State:
-    """The training has ended: ``why`` the run has failed; None where it has not."""
+    """Ends the training; ``why`` says why the run has failed, None where it has not."""
     return replace(state, phase=Phase.CLOSING, training_over_at=state.now, failure=why)
 
 
 def lost_reliable(state: State) -> bool:
-    """Whether a reliable machine that took part since training last began has gone by itself."""
+    """Tells whether a reliable machine that took part since training last began has gone by itself."""
     since = state.terms.start if state.restarted_at is None else state.restarted_at
     return any(_lost(state, instance) and (instance.ended_at or since) > since for instance in state.gone())
 
 
 def _taken(state: State) -> bool:
-    """Whether the provider took a reliable machine since the training last began."""
+    """Tells whether the provider took a reliable machine since the training last began."""
     since = state.terms.start if state.restarted_at is None else state.restarted_at
     mine = (i for i in state.gone() if state.is_reliable(i) and i.end is End.EVICTED)
     return any((i.ended_at or since) > since for i in mine)
 
 
 def begun_again(state: State) -> State:
-    """The training was told to begin again: what it knew of machines is of the past."""
+    """Resets what the training knew of machines, since it was told to begin again."""
     forgotten = {name: replace(i, told_gone=i.told_join) for name, i in state.instances.items()}
     return replace(
         state,
@@ -83,7 +83,7 @@ def begun_again(state: State) -> State:
 
 
 def resumed(state: State, clock: int, folder: str) -> State:
-    """The training goes on after ``clock``: what came after it is computed again."""
+    """Continues after ``clock``: later clocks are computed again."""
     further = clock > state.restarted_from
     return replace(
         state,
@@ -102,7 +102,7 @@ def _lost(state: State, instance: Instance) -> bool:
 
 
 def resumable(state: State, why: str) -> str:
-    """``why`` it ended, and what is left of it to go on from."""
+    """Adds to ``why`` it ended what a later launch can go on from."""
     if state.checkpoint is None:
         return why
     return f"{why}; a launch that resumes goes on after clock {state.checkpoint[0]} or later"

@@ -1,4 +1,4 @@
-"""What a run was started with: everything the core needs to know of its job, fixed for the run."""
+"""Defines what is fixed for a run when it starts: all that the core needs to know of its job."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from bidbrain.model import Limits, Scaling
+from bidbrain.model import Limits, ScalingModel
 from bidbrain.strategies.recovery import Checkpointing
 from bidbrain.strategies.registry import DEFAULT
 from pricing_data.model.market import Market, MarketRules
 from pricing_data.model.units import Instant, MicroUsd, Seconds, UsdPerHour
+from spotctl.control.engine_traits import ELASTIC_TRAINING, EngineTraits
 
 AT_ONCE: Final = Seconds(0.0)
 SAVE_WITHIN_S: Final = 1800
-"""What a training saves can be moved within a notice; a store may take fifteen times as long."""
+"""A training can move what it saves within a notice; writing to a store may take fifteen times as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,38 +27,40 @@ class Tradable:
     on_demand: UsdPerHour
     cores: int
     rules: MarketRules | None = None
-    """How it bills and evicts; None: as the run's rules say."""
+    """Its billing and eviction rules; None: those of the run."""
     speed: float | None = None
-    """Work per second of one instance, where that is not its cores: a program need not use all of them."""
+    """Work per second of one instance, where that differs from its cores: a program need not use all of them.
+    """
 
     @property
     def nu(self) -> float:
-        """Work per second of one instance, in core-seconds, as far as is known before the start."""
+        """Returns work per second of one instance, in core-seconds, as far as is known before the start."""
         return float(self.cores) if self.speed is None else self.speed
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """When training is done: whichever comes first of those that are set."""
+    """Ends training at whichever condition comes first, of those that are set."""
 
     clocks: int | None
     seconds: Seconds | None = None
     objective_delta: float | None = None
-    """Stop once two reports of the objective in a row differ by no more than this."""
+    """Training stops once two reports of the objective in a row differ by no more than this."""
 
     @property
     def foreseen(self) -> bool:
-        """Whether it can be said beforehand when that is at the latest."""
+        """Tells whether a latest end is known beforehand."""
         return self.clocks is not None or self.seconds is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """Of a job that a queue runs: it holds spot machines within its leases only, and begins with the first.
+    """Marks a job that a queue runs: it holds spot machines within its leases only, and begins with the
+    first.
 
-    ``promised``: its deadline is kept by machines on demand, which the queue left room and money for. Such a
-    job begins at once. A deadline that was not promised is the policy's affair, and no decision's.
-    ``rents``: the markets whose machines on demand are kept for it.
+    ``promised``: the queue set aside room and money for machines on demand, which keep the job's deadline.
+    Such a job begins at once. Where no deadline was promised, only the queue's policy takes care of it.
+    ``rents``: the markets whose machines on demand are set aside for it.
     """
 
     promised: bool
@@ -66,7 +69,9 @@ class Queued:
 
 @dataclass(frozen=True, slots=True)
 class Tariff:
-    """What a gigabyte costs that leaves a region of ``cloud`` (``to`` "region") or the cloud ("cloud")."""
+    """Gives the price of a gigabyte that leaves a region of ``cloud`` (``to`` "region") or the cloud
+    ("cloud").
+    """
 
     cloud: str
     to: str
@@ -75,18 +80,21 @@ class Tariff:
 
 @dataclass(frozen=True, slots=True)
 class Luggage:
-    """What a job takes along to another region: its newest checkpoint."""
+    """Describes what a job takes along to another region: its newest checkpoint."""
 
     size_bytes: int
-    """As its file says; the size of the newest one is what counts as soon as there is one."""
+    """Taken from the job file until the first checkpoint exists; from then on the newest one's size counts.
+    """
     bytes_per_s: float
     tariffs: tuple[Tariff, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """An elastic job writes its state to where no machine's death reaches it: every ``clocks`` clocks, or
-    every ``seconds``; one of both is 0."""
+    """Sets how often an elastic job writes its state to where no machine's death reaches it.
+
+    Either every ``clocks`` clocks or every ``seconds`` seconds; the other is 0.
+    """
 
     clocks: int
     seconds: Seconds
@@ -94,25 +102,25 @@ class Keeping:
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What the plan of the launch said, to be read beside what came of it."""
+    """Keeps the launch plan's forecast, so that reports can compare it with the outcome."""
 
     cost: MicroUsd
     seconds: Seconds
     """From the start to the end of the work."""
     evictions: float
-    """Allocations that are taken away."""
+    """Allocations that the provider takes away."""
     machines: int
     """How many work together, reliable ones included."""
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The terms of one run.
+    """Holds everything that is fixed for one run.
 
-    ``rules``: of all its markets or, where they are of several clouds, what may be counted on in any of them.
+    ``rules``: those of all its markets; with several clouds, what holds in any of them.
     ``core_seconds_per_clock``: nominal work of one clock, in core-seconds. ``deadline_s`` counts from
-    the start. ``prices``: how the prices are to be called wherever they are shown. ``reliable``: of what
-    kind reliable machines are; ``reliable_count`` of them, and none where checkpoints take their place.
+    the start. ``prices``: the name under which output shows the prices. ``reliable``: the market of reliable
+    machines; ``reliable_count`` of them, and 0 where checkpoints take their place.
     """
 
     job: str
@@ -124,10 +132,11 @@ class Terms:
     reliable_count: int
     spot: tuple[Tradable, ...]
     limits: Limits
-    scaling: Scaling
+    scaling: ScalingModel
     stop: Stop
     core_seconds_per_clock: float
     prices: str
+    engine: EngineTraits = ELASTIC_TRAINING
     deadline_s: Seconds | None = None
     budget: MicroUsd | None = None
     drain: bool = False
@@ -138,26 +147,26 @@ class Terms:
     strategy: str = DEFAULT
     """One of ``bidbrain.strategies.registry.LIVE``."""
     checkpoints: Checkpointing | None = None
-    """How the job survives the loss of its machine, where no reliable machine keeps what it has done."""
+    """How the job survives the loss of its machine, where no reliable machine holds its state."""
     saves_on_warning: bool = True
-    """Whether a warning in time costs no work: always so with AgileML."""
+    """Whether a timely warning costs no work: always so with AgileML."""
     keeps_nothing: bool = False
     """Whether a program writes no checkpoints, so that it begins anew on every machine."""
     luggage: Luggage | None = None
-    """What carrying its checkpoints elsewhere takes; None where they stay within one region."""
+    """What moving its checkpoints to another region takes; None where they stay within one."""
     keeps: Keeping | None = None
     """How an elastic job survives the loss of its last reliable machine; None: not at all."""
     queued: Queued | None = None
     """None: the job has its machines to itself."""
     modelled_speeds: Mapping[str, float] = field(default_factory=dict)
-    """How fast a model of the job is on an instance type, as a multiple of its cores; 1 where nothing is
-    said. No decision reads it.
+    """Speed of a simulated job on an instance type, as a multiple of its cores; 1 for types not listed. No
+    decision reads it.
     """
     expected: Expectation | None = None
-    """What the plan said; None where it could say nothing of the whole job. No decision reads it."""
+    """The plan's forecast; None where it could not foresee the whole job. No decision reads it."""
 
     def tradable(self, market: Market) -> Tradable:
-        """The terms of one of the run's markets; KeyError for any other."""
+        """Returns the option for one of the run's markets; raises KeyError for any other."""
         for entry in (*self.spot, self.reliable):
             if entry.market == market:
                 return entry
@@ -165,22 +174,32 @@ class Terms:
 
     @property
     def most_machines(self) -> int:
-        """How many machines may work at once: one where a program runs, else reliable and spot ones."""
-        return self.limits.max_instances + self.reliable_count if self.checkpoints is None else 1
+        """Returns how many machines may work at once: one for a program, else reliable and spot machines."""
+        together = self.engine.gang_size
+        return self.limits.max_instances + self.reliable_count if together is None else together
+
+    @property
+    def checkpointing(self) -> Checkpointing:
+        """How checkpoints replace reliable machines. ValueError where the engine does not rely on them."""
+        if self.checkpoints is None:
+            raise ValueError(f"{self.job} does not rely on checkpoints")
+        return self.checkpoints
 
     @property
     def end_within_s(self) -> Seconds:
-        """For how long a training is waited for that should end: it may have a clock in hand, of which twice
-        the time that its first machines alone would take is allowed, and a model to save.
+        """Returns how long to wait for a training that should end.
+
+        It may have a clock in progress, of which twice the time on its first machines alone is allowed, and a
+        model to save.
         """
         cores = self.reliable.nu * max(1, self.reliable_count)
         return Seconds(SAVE_WITHIN_S + math.ceil(2 * self.core_seconds_per_clock / cores))
 
     @property
     def own_rules(self) -> Mapping[Market, MarketRules]:
-        """Of the markets that have their own."""
+        """Returns the rules of those markets that have their own."""
         return {t.market: t.rules for t in (*self.spot, self.reliable) if t.rules is not None}
 
     def rules_of(self, market: Market) -> MarketRules:
-        """By which ``market`` bills and evicts. KeyError for one that the run may not use."""
+        """Returns the billing and eviction rules of ``market``. Raises KeyError for one the run may not use."""
         return self.tradable(market).rules or self.rules

@@ -1,4 +1,4 @@
-"""What the core knows: a fold of the ledger, and questions about it."""
+"""Defines what the core knows: a fold of the ledger, and questions about it."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from spotctl.control.run_spec import Terms
 
 class Phase(StrEnum):
     STARTING = "starting"
-    """The first machines are being had (the reliable ones, where the job has some); nothing trains yet."""
+    """Waits for its first machines (the reliable ones, where the job has some); nothing trains yet."""
     TRAINING = "training"
     RESTARTING = "restarting"
-    """The last reliable machine is lost: the others are released, to begin again from a checkpoint."""
+    """Lost its last reliable machine: releases the others, to begin again from a checkpoint."""
     STOPPING = "stopping"
-    """The model is being saved: a stop was asked for."""
+    """Saves the model, because somebody asked for a stop."""
     CLOSING = "closing"
     """Training is over, one way or the other; machines are being released."""
     CLOSED = "closed"
 
 
 class Instance(Struct, frozen=True):
-    """One machine, from grant to end."""
+    """Represents one machine, from grant to end."""
 
     name: str
     allocation: str
@@ -46,7 +46,7 @@ class Instance(Struct, frozen=True):
     running_at: Instant | None = None
     warned_at: Instant | None = None
     ends_at: Instant | None = None
-    """When it will go, once it was warned or is being retired by us."""
+    """When it will end, once the provider warned of its eviction or we are retiring it."""
     ended_at: Instant | None = None
     end: End | None = None
     told_join: bool = False
@@ -56,7 +56,7 @@ class Instance(Struct, frozen=True):
     joined_at: Instant | None = None
     safe: bool = False
     given_up: bool = False
-    """By the training: it hangs, or cannot run the job, and is of no more use."""
+    """The training gave it up: it hangs, or cannot run the job, and is of no more use."""
 
     @property
     def live(self) -> bool:
@@ -64,88 +64,90 @@ class Instance(Struct, frozen=True):
 
     @property
     def stays(self) -> bool:
-        """Neither warned nor on its way out."""
+        """Tells whether it is neither warned nor on its way out."""
         return self.ends_at is None and self.life in (Life.PENDING, Life.RUNNING)
 
 
 class Allocation(Struct, frozen=True):
-    """Instances of one market, asked for together at one bid (None: on-demand)."""
+    """Groups instances of one market, requested together at one bid (None: on-demand)."""
 
     name: str
     market: Market
     count: int
     bid: UsdPerHour | None
     requested_at: Instant
-    """When the provider was asked, as far as is known: after a crash it is asked again, later."""
+    """When the provider was asked, as far as is known; after a crash the controller asks again, later."""
     instances: tuple[str, ...] = ()
     refused: str | None = None
     renewed_until: Instant | None = None
-    """The end of the billing hour that was already decided upon."""
+    """The end of the billing hour for which renewal has been decided."""
     beta: float | None = None
-    """Eviction probability within its first hour, as estimated when it was asked for."""
+    """Eviction probability within its first hour, as estimated at the request."""
     reliable: bool = False
 
     @property
     def on_demand(self) -> bool:
-        """Not revocable, and at the price of the list."""
+        """Tells whether it is not revocable, at the list price."""
         return self.bid is None
 
     @property
     def unanswered(self) -> bool:
-        """The provider has neither granted nor refused it yet: its machines would be nobody's."""
+        """Tells whether the provider has neither granted nor refused it yet, so that its machines would be
+        nobody's.
+        """
         return not self.instances and self.refused is None
 
 
 class Fetched(Struct, frozen=True):
-    """A checkpoint that left a region, and what is owed for that to the cloud it left."""
+    """Records a checkpoint that left a region, and the egress owed to the cloud it left."""
 
     at: Instant
     instance: str
     size_bytes: int
     here: Market
-    """Where it was written."""
+    """The market where it was written."""
     there: Market
     owed: MicroUsd
 
 
 class Program(Struct, frozen=True):
-    """The newest start of a command's program."""
+    """Describes the newest start of a command's program."""
 
     instance: str
     kept_at: Instant
-    """Until when all that it did is in a checkpoint: at first when it began."""
+    """Up to this moment a checkpoint holds all that it did; at first, the moment it began."""
     told_at: Instant | None = None
     """When it was told to stop."""
     stopped_at: Instant | None = None
-    """When it did no more; None while it runs."""
+    """When it stopped working; None while it runs."""
 
 
 class Away(Struct, frozen=True):
-    """The last time that nobody was there to act on what happened."""
+    """Describes the last time that no controller was there to act on what happened."""
 
     since: Instant
     worked: Mapping[str, int]
-    """``State.worked`` by then."""
+    """``State.worked`` at its beginning."""
     over_at: Instant | None
-    """When the training finished meanwhile; None where it did not, or nobody knows."""
+    """When the training finished meanwhile; None where it did not, or that is unknown."""
     lapsed_at: Instant | None = None
-    """When machines ended themselves because nobody drove them; None where none did."""
+    """When machines ended themselves because no controller drove them; None where none did."""
 
 
 class State(Struct, frozen=True):
-    """Everything a decision may depend on. ``history`` holds no price later than ``now``."""
+    """Holds everything that a decision may depend on. ``history`` has no price later than ``now``."""
 
     now: Instant
     terms: Terms
     history: PriceHistory
     estimator: MarketModel
-    """How evictions are estimated; fitted anew as time goes by."""
+    """Estimates evictions; refitted as time goes by."""
     evictions: Estimates
     fitted_at: Instant
     capacity: Observations
-    """What was seen of capacity before the start."""
+    """Observations of capacity from before the start."""
     measured: Measured | None
-    """How the job scales, as it shows while it runs; None where nobody asks."""
+    """How the job scales, as measured while it runs; None where nothing uses it."""
     phase: Phase = Phase.STARTING
     allocations: Mapping[str, Allocation] = field(default_factory=dict)
     instances: Mapping[str, Instance] = field(default_factory=dict)
@@ -170,25 +172,25 @@ class State(Struct, frozen=True):
     failures: int = 0
     clocks_redone: int = 0
     program: Program | None = None
-    """Of a command; None before its program is started."""
+    """The program of a command job; None before its first start."""
     program_starts: int = 0
     seconds_redone: int = 0
-    """For how long programs ran that began again without it."""
+    """Seconds that programs ran for and had to repeat, because they began again without that work."""
     resumed_from: int = 0
-    """The clock that an earlier run had got to."""
+    """The clock that an earlier run had reached."""
     checkpoint: tuple[int, str] | None = None
-    """Clock and folder of the newest state that an elastic job has kept."""
+    """Clock and folder of the newest stored state of an elastic job."""
     restarts: int = 0
     """How many times the training began again from a checkpoint within this run."""
     restarted_at: Instant | None = None
     restarted_from: int = 0
-    """The clock that it began again from, the last time."""
+    """The clock from which it last began again."""
     in_vain: int = 0
     """Restarts in a row, after faults, that reached no newer checkpoint."""
     taken_in_vain: int = 0
-    """The same where the provider took the reliable machines, which ran on spot."""
+    """The same, for restarts after the provider took the reliable machines, which ran on spot."""
     checkpoint_at: Market | None = None
-    """Where the newest checkpoint was written; None before the first."""
+    """Market where the newest checkpoint was written; None before the first."""
     checkpoint_bytes: int | None = None
     fetched: tuple[Fetched, ...] = ()
     worked: Mapping[str, int] = field(default_factory=dict)
@@ -198,13 +200,13 @@ class State(Struct, frozen=True):
     """Since when the training should end: it was told to stop, or its last clock is done."""
     stop_given_up: bool = False
     training_over_at: Instant | None = None
-    """At the latest, where it was heard of afterwards and nothing shows when it was."""
+    """The latest possible moment, where the end was heard of afterwards and nothing shows when it was."""
     held: Mapping[Instant, float] = field(default_factory=dict)
-    """Real seconds for which nominal time stood still, by where it stood. No decision reads them."""
+    """Real seconds for which nominal time stood still, by the nominal moment. No decision reads them."""
     lease: Lease | None = None
-    """What spot machines it may hold, where a queue runs it."""
+    """The spot machines that the queue lets it hold, where a queue runs it."""
     allowance: MicroUsd | None = None
-    """All that it may spend of the queue's money; None: nobody counts."""
+    """The most of the queue's money that it may spend; None: no budget is counted."""
     asked: Ask | None = None
     failure: str | None = None
     model: str | None = None
@@ -213,11 +215,11 @@ class State(Struct, frozen=True):
     # ---- questions ----------------------------------------------------------------------------
 
     def of(self, allocation: str) -> tuple[Instance, ...]:
-        """The instances of an allocation, in the order they were granted."""
+        """Returns the instances of an allocation, in the order they were granted."""
         return tuple(self.instances[name] for name in self.allocations[allocation].instances)
 
     def with_instances(self, *changed: Instance) -> State:
-        """These instead of those of the same names, or beside the others."""
+        """Returns the state with these instances, which replace those of the same names."""
         return replace(self, instances={**self.instances, **{i.name: i for i in changed}})
 
     def live(self) -> Iterator[Instance]:
@@ -233,32 +235,33 @@ class State(Struct, frozen=True):
         return self.terms.tradable(self.allocations[instance.allocation].market).cores
 
     def reliable_missing(self) -> int:
-        """How many of the reliable machines are neither there nor asked for."""
+        """Counts the reliable machines that neither exist nor are requested."""
         mine = [allocation for allocation in self.allocations.values() if allocation.reliable]
         there = sum(1 for allocation in mine for i in self.of(allocation.name) if i.live)
         asked = sum(allocation.count for allocation in mine if allocation.unanswered)
         return max(self.terms.reliable_count - there - asked, 0)
 
     def speeds(self) -> Mapping[str, float]:
-        """nu, work per second of one machine, by instance type: its cores, or what was measured."""
+        """Returns nu, work per second of one machine, by instance type: its cores, or what was measured."""
         if self.believed is not None:
             return {name: speed.value for name, speed in self.believed.fitted().items()}
         tradables = (*self.terms.spot, self.terms.reliable)
         return {tradable.market.instance_type: tradable.nu for tradable in tradables}
 
     def sure_speeds(self) -> Mapping[str, float]:
-        """``speeds`` as far as a promise may rest on them."""
+        """Returns the speeds that a promise may rest on."""
         return self.speeds() if self.believed is None else self.believed.surely()
 
     @property
     def believed(self) -> Measured | None:
-        """What was measured, where the job's own decisions go by that: its file may settle it all."""
+        """Returns the measurements that the job's decisions go by; None where its file settles them all."""
         return self.measured if self.terms.measure else None
 
     def hour_ends(self, allocation: Allocation) -> Instant:
-        """End of the hour the allocation is in, counted from its start; an hour from now while nothing runs.
+        """Returns the end of the hour the allocation is in, counted from its start.
 
-        Where seconds are billed an hour is no unit of money, but what an allocation is held for all the same.
+        While nothing runs that is an hour from now. Where seconds are billed an hour is no unit of money, but
+        allocations are still held by the hour.
         """
         started = [i.running_at for i in self.of(allocation.name) if i.running_at is not None]
         if not started:
@@ -267,12 +270,12 @@ class State(Struct, frozen=True):
         return Instant(first + ((self.now - first) // HOUR_S + 1) * HOUR_S)
 
     def held_until(self, allocation: Allocation) -> Instant:
-        """As ``hour_ends``, and an hour more once the next one was decided for."""
+        """Returns ``hour_ends``, and an hour more once the next hour has been decided for."""
         ends = self.hour_ends(allocation)
         return Instant(ends + HOUR_S) if allocation.renewed_until == ends else ends
 
     def locked_price(self, allocation: Allocation) -> UsdPerHour:
-        """What its current billing hour costs: the spot price in force when it began, or the list's."""
+        """Returns the price of its current billing hour: the spot price when it began, or the list price."""
         if allocation.on_demand:
             return self.terms.tradable(allocation.market).on_demand
         at = Instant(min(self.hour_ends(allocation) - HOUR_S, self.now))
@@ -282,7 +285,7 @@ class State(Struct, frozen=True):
         return price
 
     def refused_lately(self, market: Market) -> bool:
-        """Whether ``market`` had no machines to give a moment ago: asking again at once helps nobody."""
+        """Tells whether ``market`` refused machines a moment ago: asking again at once helps nobody."""
         return any(
             a.market == market and a.bid is not None and self.now < a.requested_at + REFUSED_REST_S
             for a in self.allocations.values()
@@ -290,7 +293,9 @@ class State(Struct, frozen=True):
         )
 
     def holdings(self) -> tuple[Holding, ...]:
-        """The footprint beside the reliable machines as BidBrain sees it: requested or running, staying."""
+        """Returns the footprint beside the reliable machines as BidBrain sees it: requested or running,
+        staying.
+        """
         found = []
         speeds = self.speeds() if self.allocations else {}
         for allocation in self.allocations.values():
@@ -316,7 +321,7 @@ class State(Struct, frozen=True):
         return tuple(found)
 
     def returned(self) -> Holding | None:
-        """A spot allocation that its lease does not cover (any more): the youngest of those too many."""
+        """Returns the youngest spot allocation that exceeds the lease, or None where the lease covers all."""
         if self.terms.queued is None:
             return None
         held = [h for h in self.holdings() if not h.on_demand and not self.allocations[h.id].unanswered]
@@ -329,37 +334,39 @@ class State(Struct, frozen=True):
 
     @property
     def leaving(self) -> int:
-        """Spot machines of its lease's markets that are on their way out, and not gone yet."""
+        """Counts spot machines of its lease's markets that are on their way out, and not gone yet."""
         markets = () if self.lease is None else self.lease.markets
         mine = {a.name for a in self.allocations.values() if not a.on_demand and a.market in markets}
         return sum(1 for i in self.live() if i.allocation in mine and not i.stays)
 
     @property
     def rented(self) -> int:
-        """Machines on demand beside the reliable ones, those on their way out included."""
+        """Counts machines on demand beside the reliable ones, those on their way out included."""
         mine = {a.name for a in self.allocations.values() if a.on_demand and not a.reliable}
         return sum(1 for i in self.live() if i.allocation in mine)
 
     @property
     def over_unseen(self) -> bool:
-        """Whether training ended while nobody was there, and it does not show when."""
+        """Tells whether training ended while spotctl was down, and nothing shows when."""
         shows = self.away is not None and self.away.over_at is not None
         return self.training_over_at is not None and self.training_over_at == self.blind_until and not shows
 
     @property
     def parked(self) -> bool:
-        """Whether a queue gives it nothing to decide about: no lease, no promise."""
+        """Tells whether a queue gives it nothing to decide about: no lease, no promise."""
         queued = self.terms.queued
         return queued is not None and not queued.promised and self.lease is None
 
     @property
     def budget(self) -> MicroUsd | None:
-        """What it may spend: its own budget, or what is left of the queue's for it."""
+        """Returns what it may spend: its own budget, or what is left of the queue's for it; None: no limit."""
         limits = [limit for limit in (self.terms.budget, self.allowance) if limit is not None]
         return min(limits, default=None)
 
     def at_work(self) -> Iterator[Instance]:
-        """The machines that compute now: those that joined and do not leave; reliable ones but in stage 3."""
+        """Yields the machines that compute now: joined, and not leaving; in stage 3 without the reliable
+        ones.
+        """
         if self.phase not in (Phase.TRAINING, Phase.STOPPING):
             return
         for instance in self.live():
@@ -368,27 +375,28 @@ class State(Struct, frozen=True):
                 yield instance
 
     def machines_at_work(self) -> Counter[str]:
-        """How many machines of each instance type compute now."""
+        """Counts the machines that compute now, by instance type."""
         return Counter(self.allocations[i.allocation].market.instance_type for i in self.at_work())
 
     @property
     def kept_clock(self) -> int:
-        """The clock of the newest state that is kept, as far as is known; 0 where it would begin anew."""
+        """Returns the clock of the newest stored state, as far as is known; 0 where it would begin anew."""
         return self.resumed_from if self.checkpoint is None else self.checkpoint[0]
 
     @property
     def keeps_nothing(self) -> bool:
-        """Whether a program begins anew on every machine: its file says so, or it ran for longer than between
-        two checkpoints before it began again, and none was ever stored.
+        """Tells whether a program begins anew on every machine.
+
+        Its file says so; or it ran for longer than the checkpoint interval before it began again, and never
+        stored one.
         """
-        checkpoints = self.terms.checkpoints
-        if checkpoints is None or self.terms.keeps_nothing:
+        if self.terms.keeps_nothing or not self.terms.engine.relies_on_checkpoints:
             return self.terms.keeps_nothing
-        return self.consistent == 0 and self.seconds_redone > checkpoints.interval_s
+        return self.consistent == 0 and self.seconds_redone > self.terms.checkpointing.interval_s
 
     @property
     def end_by(self) -> Instant | None:
-        """Until when a training that should end is waited for; while spotctl was away nobody knew of it."""
+        """Returns how long to wait for a training that should end; time that spotctl was down does not count."""
         if self.ending_at is None or self.phase not in (Phase.TRAINING, Phase.STOPPING):
             return None
         since = self.ending_at if self.blind_until is None else max(self.ending_at, self.blind_until)
@@ -396,11 +404,11 @@ class State(Struct, frozen=True):
 
     @property
     def work_done(self) -> float:
-        """Core-seconds of this run, at the nominal work of a clock."""
+        """Returns core-seconds of this run, at the nominal work of a clock."""
         return max(0, self.clock - self.resumed_from) * self.terms.core_seconds_per_clock
 
     @property
     def work_left(self) -> float | None:
-        """Core-seconds to go; None where the job does not end by clocks."""
+        """Returns core-seconds to go; None where the job does not end by clocks."""
         clocks = self.terms.stop.clocks
         return None if clocks is None else max(0, clocks - self.clock) * self.terms.core_seconds_per_clock

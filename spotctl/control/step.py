@@ -1,4 +1,4 @@
-"""``plan(state)``: what to do now. Rules in order, each seeing what the ones before it decided.
+"""Derives the next commands: ``plan(state)`` applies rules in order, each seeing those before it.
 
 Rule 1: ``plan`` of a state in which its own commands are folded is empty: nothing is asked for twice.
 Rule 2: nothing here waits. A rule that needs a later moment lets ``_alarm`` ask for it.
@@ -37,7 +37,7 @@ Commands = Iterator[e.Command]
 
 
 def plan(state: State) -> tuple[e.Command, ...]:
-    """The commands that follow from ``state``, in the order they are to be executed."""
+    """Returns the commands that follow from ``state``, in the order of execution."""
     if state.alarm is not None and state.alarm <= state.now:
         return ()
     commands: list[e.Command] = []
@@ -49,10 +49,10 @@ def plan(state: State) -> tuple[e.Command, ...]:
 
 
 def plan_after(fact: e.Fact, state: State) -> tuple[e.Command, ...]:
-    """``plan(state)``, where ``fact`` is the last one folded and nothing was left to do before it.
+    """Returns ``plan(state)``, where ``fact`` was folded last and nothing was left to do before it.
 
-    Most facts of a run are prices, and clocks that are done. While it trains, and nobody asked for anything,
-    these change no machine: whatever else is to come of them waits for the alarm, unless it is a stop.
+    Most facts of a run are prices and completed clocks. While a job trains and nobody has asked for anything,
+    these change no machine: except for a stop, all that follows from them waits for the alarm.
     """
     quiet = isinstance(fact, (e.PriceChanged, e.Progressed)) and state.phase is Phase.TRAINING
     waits = state.asked is None and state.alarm is not None and state.now < state.alarm
@@ -65,7 +65,7 @@ def plan_after(fact: e.Fact, state: State) -> tuple[e.Command, ...]:
 
 
 def _restarts(state: State) -> Commands:
-    """Once nothing is left of the machines that it had, the training begins again from its checkpoint."""
+    """Tells the training to begin again from its checkpoint, once all its old machines are gone."""
     if state.phase is not Phase.RESTARTING or any(True for _ in state.live()) or _unanswered(state):
         return
     if not _given_up(state):
@@ -73,7 +73,7 @@ def _restarts(state: State) -> Commands:
 
 
 def _reliable(state: State) -> Commands:
-    """Reliable machines come first and are never given up (Harlap 4.3.2); one that is lost is replaced."""
+    """Acquires the missing reliable machines; they come first and are never given up (Harlap 4.3.2)."""
     begins = state.phase is Phase.STARTING and not state.parked and not _given_up(state)
     wanted = state.asked is None and (begins or state.phase is Phase.TRAINING)
     blind = state.blind_until is not None and state.now < state.blind_until
@@ -85,7 +85,7 @@ def _reliable(state: State) -> Commands:
 
 
 def _resting(state: State) -> Instant | None:
-    """Until when no reliable machine is asked for, since none could be had; None where one may be."""
+    """Returns until when refused reliable machines are not requested again; None where they may be."""
     mine = (a for a in state.allocations.values() if a.reliable and a.on_demand)
     refused = [a.requested_at for a in mine if a.refused is not None]
     until = max(refused, default=state.now - REFUSED_REST_S) + REFUSED_REST_S
@@ -93,7 +93,7 @@ def _resting(state: State) -> Instant | None:
 
 
 def _asks_again(state: State) -> Instant | None:
-    """When a market that refused has rested: reliable machines on spot may be had there again."""
+    """Returns when a spot market that refused has rested, so that reliable machines may be requested there."""
     refused = (a for a in state.allocations.values() if a.refused is not None and not a.on_demand)
     rested = (Instant(a.requested_at + REFUSED_REST_S) for a in refused)
     return min((until for until in rested if until > state.now), default=None)
@@ -141,14 +141,14 @@ def _tell_warnings(state: State) -> Commands:
 
 
 def _returns(state: State) -> Commands:
-    """What a lease does not cover goes: at the end of its paid hour, or as soon as it is safe to end."""
+    """Decides to give back what the lease does not cover: at the paid hour's end, or once safe to end."""
     holding = state.returned() if _begun(state) else None
     if holding is not None:
         yield given_back(state, holding)
 
 
 def _renewals(state: State) -> Commands:
-    """Shortly before an allocation's hour ends: is another one worth it? (Harlap 4.3.2) One at a time."""
+    """Decides, shortly before an allocation's hour ends, about another one (Harlap 4.3.2). One at a time."""
     due = due_for_renewal(state.now, state.holdings()) if _deciding(state) else ()
     if due:
         yield renewed(state, due[0])
@@ -181,13 +181,13 @@ def _begun(state: State) -> bool:
 
 
 def _stops(state: State) -> Commands:
-    """A graceful stop: somebody asked, the money is spent, the time is up, or the objective has settled."""
+    """Stops training gracefully: a user asked, money or time is spent, or the objective has settled."""
     if state.phase is Phase.TRAINING and _stop_reason(state) is not None:
         yield e.TellStop(state.now)
 
 
 def _overdue(state: State) -> Commands:
-    """A training that should end and does not, because a process of it hangs, is not paid for without end."""
+    """Gives up a training that should have ended: if a process of it hangs, its machines would cost for ever."""
     if state.end_by is not None and state.now >= state.end_by:
         yield e.StopGivenUp(state.now)
 
@@ -204,7 +204,10 @@ def _stop_reason(state: State) -> str | None:
 
 
 def _over_budget(state: State) -> bool:
-    """A promise may take all of its budget: the last hours that it pays for are owed before they are used."""
+    """Tells whether the budget is spent.
+
+    A promise may take all of its budget: it owes the last hours that it pays for before using them.
+    """
     if state.budget is None:
         return False
     owed = sure(state)
@@ -214,15 +217,15 @@ def _over_budget(state: State) -> bool:
 
 
 def _given_up(state: State) -> bool:
-    """Whether nothing will train (again): somebody asked for an end, or machines that never became ready have
-    cost all there is.
+    """Tells whether nothing will train (again): a user asked for an end, or machines that never became ready
+    used up the budget.
     """
     before = state.phase in (Phase.STARTING, Phase.RESTARTING)
     return before and (state.asked is not None or _over_budget(state))
 
 
 def _releases(state: State) -> Commands:
-    """Machines that are no longer needed, or whose paid hour is about to end unrenewed."""
+    """Releases machines that are no longer needed, or whose paid hour is about to end unrenewed."""
     wanted: dict[str, list[str]] = {}
     for instance in state.live():
         why = _release_reason(state, instance)
@@ -261,7 +264,7 @@ def _closing_reason(state: State, instance: Instance) -> str | None:
 
 
 def _drains(state: State) -> bool:
-    """Whether paid hours are waited out; where seconds are billed there are none."""
+    """Tells whether the job waits for paid hours to end; where seconds are billed there are none."""
     paid_by_hour = state.terms.rules.quantum_s >= HOUR_S
     done = state.phase is Phase.CLOSING and state.failure is None and state.asked is None
     return state.terms.drain and paid_by_hour and done
@@ -279,7 +282,7 @@ def _unanswered(state: State) -> bool:
 
 
 def _reliable_refusal(state: State) -> str | None:
-    """Why the run could not begin. Later, another reliable machine is waited for."""
+    """Returns why the run could not begin. Later on, the job waits for another reliable machine."""
     if state.training_started_at is not None:
         return None
     mine = (a for a in state.allocations.values() if a.reliable and a.on_demand)
@@ -332,7 +335,7 @@ def _alarm(state: State) -> Commands:
 
 
 def next_wake(state: State) -> Instant | None:
-    """The next moment at which a rule may have something to say although nothing happened."""
+    """Returns the next moment at which a rule may have something to do although nothing happened."""
     return min((at for at in _moments(state) if at > state.now), default=None)
 
 

@@ -1,4 +1,4 @@
-"""What the training says and is told, folded into the state: the part of ``evolve`` about clocks."""
+"""Folds what the training says and is told into the state: the part of ``evolve`` about clocks."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _joined(state: State, entry: e.MachineJoined) -> State:
 
 
 def _given_up(state: State, entry: e.MachineGivenUp | e.ControllerSilent) -> State:
-    """It counts as lost when it has ended, as one that dies by itself."""
+    """Marks the instance as given up. It counts as lost once it has ended, like one that dies by itself."""
     instance = state.instances[entry.instance]
     return state.with_instances(replace(instance, given_up=True)) if instance.live else state
 
@@ -92,7 +92,9 @@ def _checkpoint_failed(state: State, _: e.CheckpointFailed) -> State:
 
 
 def _resumed(state: State, entry: e.TrainingResumed) -> State:
-    """Clocks of an earlier run are no work of this one's; where it began again they are its own."""
+    """Sets the clock that training resumes from. Clocks of an earlier run are not this run's work, own ones
+    are.
+    """
     if state.restarts:
         return resumed(state, entry.clock, entry.folder)
     return replace(
@@ -105,7 +107,7 @@ def _resumed(state: State, entry: e.TrainingResumed) -> State:
 
 
 def _fetched(state: State, entry: e.CheckpointFetched) -> State:
-    """What leaves a region is billed by the cloud that it leaves; between its zones nothing is."""
+    """Adds the egress that is owed to the cloud a checkpoint left; between zones nothing is."""
     luggage = state.terms.luggage
     here, there = _market_of(state, entry.stored_by), _market_of(state, entry.instance)
     if luggage is None or not leaves_region(here, there):
@@ -157,12 +159,12 @@ def _finished(state: State, entry: e.TrainingFinished) -> State:
 
 
 def _training_failed(state: State, entry: e.TrainingFailed) -> State:
-    """A job that was ended before it could hear of it, its machines given back, has not failed by itself.
+    """Ends the training, or begins it again where reliable machines were lost.
 
-    Where reliable machines were lost that is why it failed, and it begins again from a checkpoint.
+    A job that was ended before it could hear of it, its machines given back, has not failed by itself.
     """
     if state.phase is Phase.RESTARTING or state.stop_given_up:
-        return state  # which is known
+        return state  # the failure follows from what is known
     given_back = state.asked is not None and not any(state.live())
     began = state.phase in (Phase.TRAINING, Phase.STOPPING) or state.restarts > 0
     if not given_back and began and state.phase is not Phase.CLOSING and lost_reliable(state):
@@ -195,4 +197,4 @@ TRAINING: Final[Mapping[type, Callable[[State, Any], State]]] = {
     e.TrainingFinished: _finished,
     e.TrainingFailed: _training_failed,
 }
-"""What folds each of its facts, and of the commands to it."""
+"""Maps the training's facts, and the commands to it, to what folds them."""

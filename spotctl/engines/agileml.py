@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, TypeAlias, assert_never
 
 from agileml.client import TrainingClient
-from agileml.controller.stopping import Settling
+from agileml.controller.stopping import ConvergenceCheck
 from agileml.data.checkpoint_store import CheckpointError
 from agileml.node.tier import Tier
 from agileml.protocol import commands as c
@@ -120,7 +120,7 @@ class AgileMLTraining:
         self._told = told
         self._again = again
         self._end_checkpoints = end_checkpoints
-        self._settling = Settling(terms.stop.objective_delta)
+        self._settling = ConvergenceCheck(terms.stop.objective_delta)
         self._settled = False
         self._resumed = resumed
         self._silent: str | None = None
@@ -161,7 +161,7 @@ class AgileMLTraining:
 
     def _settles(self, fact: e.Fact) -> None:
         if isinstance(fact, e.ObjectiveReported):
-            self._settled = self._settling.settled_with(fact.value) or self._settled
+            self._settled = self._settling.has_converged(fact.value) or self._settled
 
     def _is_work_done(self, clock: int) -> bool:
         return self._settled or clock == self._terms.stop.clocks
@@ -192,7 +192,7 @@ class AgileMLTraining:
         self._news.clear()
         self._effects.clear()
         self._over, self._silent = False, None
-        self._settling, self._settled = Settling(self._terms.stop.objective_delta), False
+        self._settling, self._settled = ConvergenceCheck(self._terms.stop.objective_delta), False
         try:
             client, self._resumed = self._again(number)
         except CheckpointError as error:

@@ -2,7 +2,7 @@
 
 The supervisor lives in this process and keeps a journal of all it was told and all that machines said, in
 the order it took them up. A restarted process folds the journal again: so it gives the same orders, which
-were sent already, and the same facts, of which the ledger has the first ``heard``.
+were sent already, and the same facts, of which the ledger has the first ``mark_heard``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final, assert_never
 
-from agileml.node.liveness import Listening
+from agileml.node.liveness import SilenceTimer
 from agileml.node.programs import messages as m
 from agileml.node.programs import supervisor as s
 from agileml.node.programs.job_folder import CommandFolder
@@ -41,7 +41,7 @@ class CommandTraining:
     """``keep() -> where``: puts the newest whole checkpoint where the job wants it, "" where there is none;
     raises NotKept: then the job has failed.
 
-    ``end``: takes a machine away that hangs. ``heard``: how many facts of this training are on record.
+    ``end``: takes a machine away that hangs. ``mark_heard``: how many facts of this training are on record.
     ``clock``: seconds that only ever grow.
     """
 
@@ -70,7 +70,7 @@ class CommandTraining:
         self._read: dict[str, int] = {}
         self._effects: dict[str, Effect] = {}
         self._clock = clock
-        self._listening = Listening(clock(), 2 * _LOOK_FOR_LIFE_EVERY_S)
+        self._listening = SilenceTimer(clock(), 2 * _LOOK_FOR_LIFE_EVERY_S)
         self._signs: dict[str, float] = {}
         self._looked_for_life = 0.0
         self._journal = self._replay()
@@ -161,13 +161,13 @@ class CommandTraining:
         if now - self._looked_for_life < _LOOK_FOR_LIFE_EVERY_S:
             return
         self._looked_for_life = now
-        self._listening.awake(now)
+        self._listening.wake_up(now)
         for name in self._state.machines:
             sign = self._folder.alive(name)
             touched = sign.stat().st_mtime if sign.exists() else 0.0
             if self._signs.get(name) != touched:
                 self._signs[name] = touched
-                self._listening.heard(name, 0.0 if touched else FIRST_SIGN_S - SILENCE_S)
+                self._listening.mark_heard(name, 0.0 if touched else FIRST_SIGN_S - SILENCE_S)
             if self._listening.silent_s(name) > SILENCE_S:
                 self._end(name)
 

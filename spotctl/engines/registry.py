@@ -1,8 +1,8 @@
-"""What a local run's machines run: AgileML, or a command. The one place where a world asks which."""
+"""Registers engines, and connects runs to their real processes: AgileML's, or any program's."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -19,14 +19,17 @@ from agileml.node.programs.jsonl_log import Inbox
 from agileml.node.programs.local_host import DiskHost
 from agileml.protocol.events import Setup
 from spotctl.control import entries as e
+from spotctl.control.engine_traits import CHECKPOINTING_PROGRAM, ELASTIC_TRAINING, EngineTraits
 from spotctl.control.run_spec import Terms
 from spotctl.control.state import State
 from spotctl.engines.agileml import HEARD, Again, AgileMLTraining, attempt
 from spotctl.engines.base import Training
 from spotctl.engines.command import CommandTraining
 from spotctl.engines.scoring import Scoring
+from spotctl.engines.simulated import MODELS
 from spotctl.errors import JobError
-from spotctl.job.checks import place_of
+from spotctl.job.checks import JOB_CHECKS, JobCheck, place_of
+from spotctl.job.file import JOB_READERS, JobReader
 from spotctl.job.input_survey import data_error
 from spotctl.job.model_size import BYTES_PER_VALUE, refuse_immovable, refuse_too_large
 from spotctl.job.settings import Settings
@@ -46,8 +49,8 @@ def do_nothing() -> None:
     """Lets whatever asks go on."""
 
 
-class Engine(Protocol):
-    """What one run's machines run."""
+class EngineAdapter(Protocol):
+    """Connects one run to the real processes of its engine."""
 
     @property
     def prepared(self) -> bool:
@@ -80,11 +83,6 @@ class Engine(Protocol):
     def scoring(self, state: State) -> Scoring | Unscored | None:
         """Returns how to score what came of it, or why it is not scored; None where there is no measure."""
         ...
-
-
-def engine_of(settings: Settings, terms: Terms, run: Run) -> Engine:
-    """The engine that the job names."""
-    return _ENGINES[settings.spec.engine](settings, terms, run)
 
 
 def job_of(spec: JobSpec, core_seconds_per_clock: float, speed: float) -> Job:
@@ -160,7 +158,7 @@ class _AgileML:
         told, heard = attempt(on_record, job.restarts)
         client = TrainingClient(self.run.training, told=0, heard=sum(isinstance(f, HEARD) for f in heard))
         leader = JobFolder(self.run.training).controller_machine
-        if on_record and leader is not None and host.alive(leader):
+        if on_record and leader is not None and host.is_alive(leader):
             client.catch_up(_CATCHES_UP_WITHIN_S)  # nothing is bought for work that is done
         begins = (job.setup.start, job.setup.resume) if job.restarts or job.setup.resume else None
         resumed = None if any(isinstance(fact, e.TrainingResumed) for fact in heard) else begins
@@ -283,7 +281,38 @@ class _Command:
         return f"{given.rstrip('/')}/{self.run.name}/{self.run.id}"
 
 
-_ENGINES: Final[Mapping[str, Callable[[Settings, Terms, Run], Engine]]] = {
-    "agileml": _AgileML,
-    "command": _Command,
+ADAPTERS: Final[dict[str, Callable[[Settings, Terms, Run], EngineAdapter]]] = {
+    ELASTIC_TRAINING.kind: _AgileML,
+    CHECKPOINTING_PROGRAM.kind: _Command,
 }
+
+
+def adapt_engine(settings: Settings, terms: Terms, run: Run) -> EngineAdapter:
+    """Returns what connects the run to real processes of the engine that its job names."""
+    return ADAPTERS[terms.engine.kind](settings, terms, run)
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """An engine as a value: everything that the program asks of one."""
+
+    traits: EngineTraits
+    read_job: JobReader
+    """Reads its jobs from the mapping of a job file."""
+    check_job: JobCheck
+    """Refuses a job before anything of it is started."""
+    simulate: Callable[[Terms], Training]
+    """Its model, for worlds in which time is virtual."""
+    adapt: Callable[[Settings, Terms, Run], EngineAdapter]
+    """Its real processes."""
+
+
+def register(engine: Engine) -> None:
+    """Adds an engine beside AgileML's and programs. Raises ValueError for a name that is taken."""
+    kind = engine.traits.kind
+    if kind in ADAPTERS:
+        raise ValueError(f"there is an engine {kind!r} already")
+    JOB_READERS[kind] = engine.read_job
+    JOB_CHECKS[kind] = engine.check_job
+    MODELS[kind] = engine.simulate
+    ADAPTERS[kind] = engine.adapt

@@ -12,11 +12,12 @@ its millionth row) shows when the input is cut; a launch that is refused then le
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from agileml.api import Application, ApplicationError, load_application
-from agileml.node.object_folder import Place
+from agileml.node.object_folder import ObjectFolder
+from spotctl.control.engine_traits import CHECKPOINTING_PROGRAM, ELASTIC_TRAINING
 from spotctl.control.run_spec import Terms
 from spotctl.errors import JobError
 from spotctl.job.input_survey import InputSize, Limit, look_at_input
@@ -35,7 +36,7 @@ def check_job(settings: Settings, terms: Terms) -> InputSize | None:
     Whatever the world: what the job itself is. Where this computer runs it: secrets, memory, and that results
     and checkpoints can be written.
     """
-    return _CHECKS[settings.spec.engine](settings, terms)
+    return JOB_CHECKS[settings.spec.engine.kind](settings, terms)
 
 
 # ---- an elastic job -----------------------------------------------------------------------------
@@ -102,7 +103,7 @@ def _check_model_checkpoints(spec: JobSpec) -> None:
 
     place = place_of(spec)
     try:
-        Place(place).check()
+        ObjectFolder(place).check_writable()
         if spec.checkpoint.resume:
             newest(place)
     except CheckpointError as error:
@@ -126,7 +127,7 @@ def _check_command(settings: Settings, _: Terms) -> None:
     from agileml.node.agent import process_tree
     from agileml.node.programs.checkpoint_store import CheckpointStore, StoreError
 
-    if not process_tree.supported():
+    if not process_tree.is_supported():
         raise JobError("engine", "command needs Linux here: its /proc tells what belongs to a machine")
     _check_secrets(command)
     if command.checkpoint.store is not None:
@@ -144,7 +145,9 @@ def _check_secrets(command: Command) -> None:
         raise JobError("secrets", f"{', '.join(missing)} not in the environment; export before you launch")
 
 
-_CHECKS: Final[Mapping[str, Callable[[Settings, Terms], InputSize | None]]] = {
-    "agileml": _check_agileml,
-    "command": _check_command,
+JobCheck: TypeAlias = Callable[[Settings, Terms], InputSize | None]
+JOB_CHECKS: Final[dict[str, JobCheck]] = {
+    ELASTIC_TRAINING.kind: _check_agileml,
+    CHECKPOINTING_PROGRAM.kind: _check_command,
 }
+"""What each engine checks of its jobs; ``spotctl.engines.registry.register`` adds to them."""

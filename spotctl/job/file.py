@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from glob import glob
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import yaml
 
 from pricing_data.model.units import MicroUsd, Seconds, micros
+from spotctl.control.engine_traits import CHECKPOINTING_PROGRAM, ELASTIC_TRAINING
 from spotctl.job import command_section
 from spotctl.job.other_tools import refuse_foreign
 from spotctl.job.readers import INSTANCE_TYPE, VARIABLE, location, own_keys
@@ -90,8 +91,8 @@ def parse_job(text: str, file: str, folder: Path) -> JobSpec:
     refuse_foreign(document, root)
     with root:
         inferred = "command" if "run" in root and "app" not in root else "agileml"
-        engine = root.get("engine", one_of(*_ENGINES), inferred)
-        spec = _ENGINES[engine](root, folder, _name(root, Path(file).stem))
+        engine = root.get("engine", one_of(*JOB_READERS), inferred)
+        spec = JOB_READERS[engine](root, folder, _name(root, Path(file).stem))
     document.raise_if_wrong()
     return spec
 
@@ -107,7 +108,7 @@ def _agileml(root: Section, folder: Path, name: str) -> JobSpec:
     local = _local(root.section("local"))
     return JobSpec(
         name=name,
-        engine="agileml",
+        engine=ELASTIC_TRAINING,
         app=_app(root, folder),
         args=own_keys(root.section("args"), _argument, r"[A-Za-z_]\w*", "the name of a parameter"),
         data=_data(root, folder),
@@ -145,7 +146,7 @@ def _command(root: Section, folder: Path, name: str) -> JobSpec:
     command = replace(command, gains=command_section.read_gains(scaling))
     return JobSpec(
         name=name,
-        engine="command",
+        engine=CHECKPOINTING_PROGRAM,
         app="",
         args={},
         data="",
@@ -166,10 +167,13 @@ def _command(root: Section, folder: Path, name: str) -> JobSpec:
     )
 
 
-_ENGINES: Final[Mapping[str, Callable[[Section, Path, str], JobSpec]]] = {
-    "agileml": _agileml,
-    "command": _command,
+JobReader: TypeAlias = Callable[[Section, Path, str], JobSpec]
+"""From the outermost mapping, the file's folder and the job's name. It reports problems to the mapping."""
+JOB_READERS: Final[dict[str, JobReader]] = {
+    ELASTIC_TRAINING.kind: _agileml,
+    CHECKPOINTING_PROGRAM.kind: _command,
 }
+"""How each engine reads its jobs; ``spotctl.engines.registry.register`` adds to them."""
 
 
 def _without(section: Section, *kept: str) -> Section:

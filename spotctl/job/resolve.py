@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from bidbrain.model import Limits, Scaling
+from bidbrain.model import Limits, ScalingModel
 from bidbrain.strategies.recovery import Checkpointing
 from pricing_data.catalogue import Catalogue, bundled_egress
 from pricing_data.errors import NoSuchMarket, TraceError
@@ -96,7 +96,7 @@ def resolve(
         reliable_count=0 if spec.reliable is None else spec.reliable.instances,
         spot=tradable,
         limits=Limits(spec.spot.max_instances, spec.spot.max_per_allocation),
-        scaling=Scaling(
+        scaling=ScalingModel(
             spec.scaling.phi,
             spec.scaling.sigma,
             spec.scaling.lambda_ if checkpoints is None else _lost_to_an_eviction(spec, checkpoints),
@@ -110,6 +110,7 @@ def resolve(
         ),
         core_seconds_per_clock=_core_seconds_per_clock(spec, tradable, catalogue),
         prices=label,
+        engine=spec.engine,
         deadline_s=spec.objective.deadline,
         budget=spec.objective.budget,
         drain=spec.drain,

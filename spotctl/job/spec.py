@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from pricing_data.model.units import MicroUsd, Seconds
+from spotctl.control.engine_traits import EngineTraits
 
 Argument: TypeAlias = str | int | float | bool | tuple[str | int | float | bool, ...]
 
@@ -251,7 +252,7 @@ class JobSpec:
     """
 
     name: str
-    engine: str
+    engine: EngineTraits
     app: str
     args: Mapping[str, Argument]
     data: str
@@ -274,3 +275,8 @@ class JobSpec:
     """Of ``engine: agileml``: whether the model is scored once the run is over."""
     columns: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
     """The columns of the data that the file names, by the application's names; ``others`` has a list."""
+
+    @property
+    def keeps_checkpoints(self) -> bool | None:
+        """Whether a program writes checkpoints at all, as its file says; None where nothing is said of it."""
+        return None if self.command is None else self.command.checkpoint.keeps

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from bidbrain.eviction.base import Estimates
 from bidbrain.eviction.capacity.published_rates import Band
-from bidbrain.eviction.selector import Chosen
+from bidbrain.eviction.selector import EstimatorSelector
 from pricing_data.model.capacity_spells import Observations
 from pricing_data.model.market import Market, MarketRules, PriceHistory
 from pricing_data.model.units import Instant
@@ -43,7 +43,7 @@ class Capacity:
         mine = Observations.of({market: self.observations.spells(market) for market in markets})
         now = Instant(max(int(mine.spells(market).ends.max()) for market in markets))
         bands = {market: band for market in markets if (band := self._band(market, now)) is not None}
-        return Chosen(rules, mine, bands).fit(PriceHistory.of({}), now)
+        return EstimatorSelector(rules, mine, bands).fit(PriceHistory.of({}), now)
 
     def _band(self, market: Market, now: Instant) -> Band | None:
         """What is published, as a prior; it may have been published after the last sighting."""

@@ -22,9 +22,9 @@ from typing import Final
 import numpy as np
 
 from bidbrain.bidding.expected_cost import Survival, expected_charge
-from bidbrain.eviction.base import Estimates, Lifetime
-from bidbrain.eviction.price.confidence import coming_week
-from bidbrain.eviction.price.first_passage import Steps
+from bidbrain.eviction.base import Estimates, RemainingLifetime
+from bidbrain.eviction.price.confidence import predict_coming_week
+from bidbrain.eviction.price.first_passage import PriceSteps
 from bidbrain.eviction.price.price_crossing import PriceCrossing
 from bidbrain.model import BID_DELTAS
 from pricing_data.model.market import Market, MarketRules, PriceHistory, Series
@@ -139,7 +139,7 @@ def from_capacity(
 ) -> Estimate:
     """By what was seen of ``market`` until ``seen``; a machine is taken to start then."""
     beta = fitted.beta(market, 0.0, 0.0, horizon_s)
-    if not beta.evidence.known:
+    if not beta.evidence.is_known:
         return unknown(price)
     return Estimate(
         basis=Basis.CAPACITY,
@@ -148,7 +148,7 @@ def from_capacity(
         high=beta.high,
         effective=math.nan,
         bid_delta=math.nan,
-        usd_per_useful_hour=_cost(rules, price, horizon_s, Lifetime(fitted, market, 0.0)),
+        usd_per_useful_hour=_cost(rules, price, horizon_s, RemainingLifetime(fitted, market, 0.0)),
         source=beta.evidence.source,
         until=seen,
     )
@@ -168,11 +168,15 @@ def from_crossings(
     market = Market("", "", "", "")
     model = PriceCrossing(window_s=max(HOUR_S, math.ceil(horizon_s)))
     fitted = model.fit(PriceHistory.of({market: recent}), now)
-    if not fitted.evidence(market, horizon_s).known:
+    if not fitted.evidence(market, horizon_s).is_known:
         return unknown(price)
-    costs = [(_cost(rules, price, horizon_s, Lifetime(fitted, market, delta)), delta) for delta in deltas]
+    costs = [
+        (_cost(rules, price, horizon_s, RemainingLifetime(fitted, market, delta)), delta) for delta in deltas
+    ]
     cost, delta = min(costs)
-    share = coming_week(Steps.of(recent, now), delta, horizon_s, max(horizon_s, model.window_s))
+    share = predict_coming_week(
+        PriceSteps.from_series(recent, now), delta, horizon_s, max(horizon_s, model.window_s)
+    )
     return Estimate(
         basis=Basis.CROSSINGS,
         beta=share.value,

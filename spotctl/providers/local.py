@@ -31,7 +31,7 @@ class LocalProvider:
         names = self._granted(order)
         tier = Tier.RELIABLE if order.reliable else Tier.TRANSIENT
         for name in names:
-            if not self._host.knows(name):
+            if not self._host.was_started(name):
                 until = self._market.taken_at(name)
                 self._host.start_machine(
                     name, tier, order.cores, until=math.inf if until is None else float(until)
@@ -41,13 +41,13 @@ class LocalProvider:
     def _granted(self, order: Order) -> tuple[str, ...]:
         """What was started before a crash was granted, whatever the price has become since."""
         names = self._market.names(order)
-        if names and self._host.knows(names[0]):
+        if names and self._host.was_started(names[0]):
             return self._market.grant(order)
         return self._market.request(order)
 
     def describe(self) -> tuple[Report, ...]:
         for report in self._market.describe():
-            if report.standing is not Standing.ENDED and not self._host.alive(report.instance):
+            if report.standing is not Standing.ENDED and not self._host.is_alive(report.instance):
                 self._market.fail(report.instance, self._host.ended_at(report.instance))
         ended = {
             report.instance: report.ended_at
@@ -62,7 +62,7 @@ class LocalProvider:
             self._market.terminate(instances)
         finally:
             now = self._market.now
-            self._take({name: now for name in instances if self._host.knows(name)})
+            self._take({name: now for name in instances if self._host.was_started(name)})
 
     def notices(self) -> tuple[Notice, ...]:
         return self._market.notices()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from agileml.node.object_folder import Place
+from agileml.node.object_folder import ObjectFolder
 from spotctl.errors import JobError
 
 if TYPE_CHECKING:  # a plan asks here whether files can be written, and needs neither
@@ -27,7 +27,7 @@ class NotKept(Exception):
 def check_output(output: str) -> None:
     """Raises JobError unless files can be written to ``output``: afterwards the work has been paid for."""
     try:
-        Place(output).check()
+        ObjectFolder(output).check_writable()
     except Exception as error:  # of any file system's own kind
         raise JobError("output", f"{output} cannot be written to: {_told(error)}") from error
     if "://" not in output and (Path(output) / LATEST).is_dir() and not (Path(output) / LATEST).is_symlink():
@@ -72,7 +72,7 @@ def write_model(training: JobFolder, place: str) -> str:
     cut = training.cut_input()
     model = training.load_model(cut.shape, training.job().setup.partitions)
     arrays: dict[str, Any] = {"model": model, **cut.index()}
-    with Place(place).writing("model.npz") as out:
+    with ObjectFolder(place).open_for_writing("model.npz") as out:
         np.savez(out, **arrays)
     return f"{place}/model.npz"
 
@@ -89,7 +89,7 @@ def point_latest(output: str, run: str) -> None:
     except OSError:
         link.unlink(missing_ok=True)
     if not link.is_symlink():
-        with Place(output).writing(LATEST) as out:
+        with ObjectFolder(output).open_for_writing(LATEST) as out:
             out.write(run.encode())
         return
     try:

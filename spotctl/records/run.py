@@ -136,9 +136,9 @@ class Run:
 
     def died_of(self) -> str | None:
         """Of what processes of its machines died over and over; None where none did."""
-        from agileml.node.agent.crash_reports import died_of  # only who asks for it reads logs
+        from agileml.node.agent.crash_reports import describe_last_death  # only who asks for it reads logs
 
-        return died_of(self.machines)
+        return describe_last_death(self.machines)
 
     def is_live(self) -> bool:
         """Whether a process runs the job of this run now."""

@@ -24,7 +24,7 @@ from spotctl.report.summary import VERSION, RunSummary
 from spotctl.timesource import wall_clock
 
 if TYPE_CHECKING:
-    from agileml.node.agent.watchdog import Wait
+    from agileml.node.agent.watchdog import RecordedStall
     from spotctl.control.state import State
 
 UNATTENDED: Final = "unattended"
@@ -92,15 +92,15 @@ def run_status(run: Run, state: State) -> dict[str, Any]:
     }
 
 
-def waits_of(run: Run, state: State) -> tuple[Wait, ...]:
+def waits_of(run: Run, state: State) -> tuple[RecordedStall, ...]:
     """Returns what processes of its machines take longer over than ever, as they say themselves."""
-    from agileml.node.agent.watchdog import waits
+    from agileml.node.agent.watchdog import recorded_stalls
 
     live = {instance.name for instance in state.live()}
-    return tuple(wait for wait in waits(run.machines) if wait.machine in live) if live else ()
+    return tuple(wait for wait in recorded_stalls(run.machines) if wait.machine in live) if live else ()
 
 
-def waited_s(wait: Wait) -> float:
+def waited_s(wait: RecordedStall) -> float:
     """Returns for how many seconds of the wall clock it has been waited."""
     return max(0.0, wall_clock() - wait.since)
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from bidbrain.bidding.on_demand_cost import MachineType, Rental, Workload, cheapest_rental
-from bidbrain.model import Scaling
+from bidbrain.model import ScalingModel
 from pricing_data.model.market import Refund
 from spotctl.control.run_spec import Terms
 from spotctl.control.state import State
@@ -77,7 +77,7 @@ def run_baselines(state: State) -> Baselines | None:
 def find_baselines(
     terms: Terms,
     speeds: Mapping[str, float],
-    scaling: Scaling,
+    scaling: ScalingModel,
     core_seconds: float,
     took_s: float,
     *,

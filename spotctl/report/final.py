@@ -70,7 +70,7 @@ def final_object(
         "ended": format_instant(ended),
         "ended_at_latest": state.over_unseen,
         "work_done": round(state.work_done, 3),
-        "engine": "agileml" if state.terms.checkpoints is None else "command",
+        "engine": state.terms.engine.kind,
         "clocks": state.clock,
         "resumed_from": state.resumed_from,
         "checkpoint": kept(state),
@@ -198,7 +198,7 @@ def _measured(state: State, measured: Measured) -> dict[str, Any]:
 
 def seconds_redone(state: State) -> int | None:
     """For how long a program ran for nothing; None of an elastic job, whose clocks say it."""
-    return None if state.terms.checkpoints is None else state.seconds_redone
+    return state.seconds_redone if state.terms.engine.relies_on_checkpoints else None
 
 
 def kept(state: State) -> dict[str, Any] | None:

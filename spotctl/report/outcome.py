@@ -91,7 +91,7 @@ def _refused(state: State) -> Iterator[str]:
 
 def _redone(state: State) -> Iterator[str]:
     if state.clocks_redone:
-        steps = "clock" if state.terms.checkpoints is None else "step"
+        steps = state.terms.engine.unit
         yield f"{state.clocks_redone} {steps}{'s' if state.clocks_redone > 1 else ''} computed twice"
     if state.seconds_redone:
         yield f"its program ran {state.seconds_redone / 60:.0f} minutes for nothing and began again"

@@ -56,7 +56,7 @@ def status_document(
 
 def unit(terms: Terms) -> str:
     """What its progress is counted in: a command counts as its program does."""
-    return "clock" if terms.checkpoints is None else "step"
+    return terms.engine.unit
 
 
 def clocks(state: State) -> str:

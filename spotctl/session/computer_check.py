@@ -90,7 +90,7 @@ def _python() -> Finding:
 
 
 def _system() -> Finding:
-    if process_tree.supported():
+    if process_tree.is_supported():
         return Finding("system", Verdict.OK, f"{sys.platform}, /proc tells what belongs to a machine")
     advice = "elastic training runs; jobs with `run` need Linux, whose /proc tells what belongs to a machine"
     return Finding("system", Verdict.NOTE, sys.platform, advice)

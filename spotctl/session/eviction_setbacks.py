@@ -14,8 +14,8 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from bidbrain.bidding.forecast import Plan
-from bidbrain.model import Weighed
+from bidbrain.bidding.forecast import CostForecast
+from bidbrain.model import Candidate
 from pricing_data.model.units import HOUR_S, Seconds, Usd
 from spotctl.control.state import State
 
@@ -43,17 +43,17 @@ class Setbacks:
         return self.life_s < self.setup_s
 
 
-def expect_setbacks(state: State, ahead: Plan, keeps: bool | None) -> Setbacks | None:
+def expect_setbacks(state: State, ahead: CostForecast, keeps: bool | None) -> Setbacks | None:
     """Returns what to expect of the first purchase in ``ahead``.
 
     None of an elastic job, whose reliable machines keep what it does, and where nothing would be bought.
     """
     terms = state.terms
     chosen = _chosen(ahead)
-    if terms.checkpoints is None or chosen is None:
+    if chosen is None or not terms.engine.relies_on_checkpoints:
         return None
     hazard = 0.0 if chosen.bid_delta is None else -math.log(max(1 - chosen.beta, 1e-9)) / HOUR_S
-    begins_s = terms.scaling.sigma_s + terms.checkpoints.restart_s
+    begins_s = terms.scaling.sigma_s + terms.checkpointing.restart_s
     life_s = 1 / hazard if hazard > 0 else math.inf
     plain = Setbacks(Seconds(life_s), Seconds(terms.start_s + begins_s), keeps)
     if terms.stop.clocks is None or chosen.market is None or not math.isfinite(ahead.expected_s):
@@ -72,12 +72,12 @@ def expect_setbacks(state: State, ahead: Plan, keeps: bool | None) -> Setbacks |
     )
 
 
-def matters(setbacks: Setbacks, ahead: Plan) -> bool:
+def matters(setbacks: Setbacks, ahead: CostForecast) -> bool:
     """Whether keeping nothing makes the job take longer by what nobody would overlook."""
     return setbacks.anew_s is None or setbacks.anew_s > _MATTERS * ahead.expected_s
 
 
-def _chosen(ahead: Plan) -> Weighed | None:
+def _chosen(ahead: CostForecast) -> Candidate | None:
     """What the first decision would buy."""
     bought = (w for w in ahead.decisions[0].weighed if w.chosen and w.market is not None)
     return next(bought, None)

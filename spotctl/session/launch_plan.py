@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import floor, inf, isfinite
 
-from bidbrain.bidding.forecast import Plan, plan_ahead
+from bidbrain.bidding.forecast import CostForecast, forecast_cost
 from bidbrain.deadline.feasibility import Promise
 from bidbrain.model import Action
 from pricing_data.formats.traces import Recording
@@ -35,7 +35,7 @@ class JobPlan:
 
     resolved: Resolved
     state: State
-    ahead: Plan
+    ahead: CostForecast
     promise: Promise | None
     """Whether the deadline can be kept whatever the market does; None without one."""
     work: ClockWork
@@ -87,8 +87,7 @@ def plan_launch(settings: Settings, *, check: bool = True, measure: bool = False
     seen = observation(state)
     tier = reliable_at(state) if resolved.terms.reliable_count else None
     per_hour = None if tier is None else tier.per_hour
-    ahead = plan_ahead(seen, work, decide, most_s=most_s, whole=stop.foreseen, reliable_per_hour=per_hour)
-    command = settings.spec.command
+    ahead = forecast_cost(seen, work, decide, most_s=most_s, whole=stop.foreseen, reliable_per_hour=per_hour)
     return JobPlan(
         resolved=resolved,
         state=state,
@@ -97,7 +96,7 @@ def plan_launch(settings: Settings, *, check: bool = True, measure: bool = False
         work=clock_work,
         baselines=_baselines(resolved.terms, state, ahead),
         start_follows_clock=settings.prices.start is None,
-        setbacks=expect_setbacks(state, ahead, None if command is None else command.checkpoint.keeps),
+        setbacks=expect_setbacks(state, ahead, settings.spec.keeps_checkpoints),
         size=size,
         reliable=tier,
     )
@@ -133,7 +132,7 @@ def paced(spec: JobSpec, options: LaunchOptions, plan: JobPlan) -> LaunchOptions
     return replace(options, speed=max(1.0, floor(options.speed / slower)))
 
 
-def _baselines(terms: Terms, state: State, ahead: Plan) -> Baselines | None:
+def _baselines(terms: Terms, state: State, ahead: CostForecast) -> Baselines | None:
     """What the planned work would cost on demand; the run takes the start of its first machines beside it."""
     if not isfinite(ahead.expected_s):
         return None

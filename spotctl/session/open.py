@@ -143,7 +143,7 @@ def undriven_now(run: Run) -> float | None:
     """Returns the nominal time of a run that nobody drives, by its machines' clock; None without one."""
     from agileml.node.hosts.nominal_time import NominalClock  # only where there are processes
 
-    clock = NominalClock.of(run.training)
+    clock = NominalClock.open_clock(run.training)
     return None if clock is None else clock.undriven_at(wall_clock())
 
 

@@ -28,7 +28,7 @@ def orphans(runs: Runs) -> Iterator[Orphans]:
     """All of them. Only the newest run of a job can be the one that the job's process works on."""
     newest = {run.name: run for run in runs.all()}
     for run in runs.all():
-        left = LocalHost(run.training).leftovers() if run.machines.is_dir() else []
+        left = LocalHost(run.training).alive_machines() if run.machines.is_dir() else []
         if left and not (run == newest[run.name] and run.is_live()):
             yield Orphans(run, tuple(left))
 

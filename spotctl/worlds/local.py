@@ -18,9 +18,9 @@ from spotctl.control.run_spec import Terms
 from spotctl.control.state import State
 from spotctl.engines.agileml import HEARD
 from spotctl.engines.base import Training, tell_again
-from spotctl.engines.modelled import modelled
 from spotctl.engines.paired import PairedTraining
-from spotctl.engines.registry import Engine, engine_of
+from spotctl.engines.registry import EngineAdapter, adapt_engine
+from spotctl.engines.simulated import simulate_training
 from spotctl.errors import Interrupted
 from spotctl.job.resolve import Resolved
 from spotctl.job.settings import Settings
@@ -50,7 +50,7 @@ def local_world(settings: Settings, resolved: Resolved, run: Run, asks: Asks, ti
             raise _AskedToEnd
 
     try:
-        engine_of(settings, resolved.terms, run).prepare(check)
+        adapt_engine(settings, resolved.terms, run).prepare(check)
     except _AskedToEnd:
         raise Interrupted(f"{run.name} was asked to end before it began; nothing was started") from None
     return _Parts.of(settings, resolved, run, asks, time, on_record=()).built()
@@ -58,7 +58,7 @@ def local_world(settings: Settings, resolved: Resolved, run: Run, asks: Asks, ti
 
 def prepare(settings: Settings, resolved: Resolved, run: Run) -> None:
     """Prepares a run whose process was killed before it had. Raises UsageError where that cannot be."""
-    engine = engine_of(settings, resolved.terms, run)
+    engine = adapt_engine(settings, resolved.terms, run)
     if not engine.prepared:
         engine.prepare()
 
@@ -75,7 +75,7 @@ def resumed_local_world(
 ) -> BuiltWorld:
     """The world of a run that goes on where its ledger ends; it is ``down.until`` on ``time`` now."""
     prepare(settings, resolved, run)
-    engine = engine_of(settings, resolved.terms, run)
+    engine = adapt_engine(settings, resolved.terms, run)
     absence = Absence.of(run, down, settings.speed)
     parts = _Parts.of(settings, resolved, run, asks, time, entries)
     restore(parts.market, state)
@@ -106,7 +106,7 @@ class Absence:
     @classmethod
     def of(cls, run: Run, down: e.ControllerDown, speed: float) -> Absence:
         """As the run's clock shows it. To be asked before anybody drives it again."""
-        real, clock = wall_clock(), NominalClock.of(run.training)
+        real, clock = wall_clock(), NominalClock.open_clock(run.training)
         if clock is None:
             return cls(down, float(down.until), real, speed)
         return cls(down, clock.undriven_at(real), real, speed, clock.lapses_at())
@@ -138,7 +138,7 @@ def last_seen(run: Run, host: LocalHost, state: State, absence: Absence) -> Mapp
     """
     journal, seen = JobFolder(run.training).controller / "journal.jsonl", {}
     for instance in state.live():
-        if not host.alive(instance.name):
+        if not host.is_alive(instance.name):
             ended = host.ended_at(instance.name)
             written = [journal, *(run.machines / instance.name).rglob("*")]
             newest = max((file.stat().st_mtime for file in written if file.is_file()), default=0.0)
@@ -171,7 +171,7 @@ def end_as_seen(
 @dataclass(frozen=True, slots=True)
 class _Parts:
     market: SimulatedProvider
-    engine: Engine
+    engine: EngineAdapter
     host: LocalHost
     training: Training
     world: TraceWorld
@@ -189,7 +189,7 @@ class _Parts:
         on_record: Sequence[e.Entry],
     ) -> _Parts:
         terms = resolved.terms
-        engine = engine_of(settings, terms, run)
+        engine = adapt_engine(settings, terms, run)
         host = engine.host()
         boot_s = ceil(settings.spec.local.boot)
         lease_s = settings.spec.local.lease
@@ -218,7 +218,7 @@ class _Parts:
             self.world,
             close=close,
             abandon=close,
-            machines_left=lambda: len(self.host.leftovers()),
+            machines_left=lambda: len(self.host.alive_machines()),
             scoring=self.engine.scoring,
         )
 
@@ -232,11 +232,11 @@ def take_away(training: Training, host: LocalHost) -> None:
 
 
 def _training(
-    settings: Settings, engine: Engine, terms: Terms, host: LocalHost, on_record: Sequence[e.Entry]
+    settings: Settings, engine: EngineAdapter, terms: Terms, host: LocalHost, on_record: Sequence[e.Entry]
 ) -> Training:
     """Measured: every message of the training is a fact. Modelled: facts are the model's, and nothing of
     what the training says is on record."""
     if settings.spec.local.progress == "measured":
         return engine.training(host, on_record)
     told = sum(isinstance(entry, HEARD) and not isinstance(entry, e.ObjectiveReported) for entry in on_record)
-    return PairedTraining(modelled(terms), engine.training(host, []), told)
+    return PairedTraining(simulate_training(terms), engine.training(host, []), told)

@@ -8,8 +8,8 @@ from math import ceil
 from spotctl.control import entries as e
 from spotctl.control.state import State
 from spotctl.engines.base import tell_again
-from spotctl.engines.modelled import modelled
 from spotctl.engines.paired import Told
+from spotctl.engines.simulated import simulate_training
 from spotctl.job.resolve import Resolved
 from spotctl.providers.base import Order
 from spotctl.providers.simulated import SimulatedProvider
@@ -24,7 +24,9 @@ def replay_world(resolved: Resolved, asks: Asks, time: TimeSource | None = None)
     """
     time = VirtualTime(resolved.terms.start) if time is None else time
     provider = _provider(resolved, time)
-    return _built(TraceWorld(time, resolved.trace, provider, modelled(resolved.terms), asks, resolved.terms))
+    return _built(
+        TraceWorld(time, resolved.trace, provider, simulate_training(resolved.terms), asks, resolved.terms)
+    )
 
 
 def resumed_replay_world(
@@ -38,7 +40,7 @@ def resumed_replay_world(
     """The world of a replay that goes on where its ledger ends."""
     provider = _provider(resolved, time)
     restore(provider, state)
-    training = Told(modelled(resolved.terms), entries)
+    training = Told(simulate_training(resolved.terms), entries)
     tell_again(training, entries)
     world = TraceWorld(time, resolved.trace, provider, training, asks, resolved.terms)
     world.resume(state, entries, down)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agileml.protocol.messages import Patch
-from agileml.row_math import added
+from agileml.row_math import add_in_order
 
 EXTENT = 12
 numbers = st.floats(-8, 8, width=32)
@@ -39,7 +39,7 @@ def deltas(draw: st.DrawFn) -> list[Patch]:
 def test_what_is_added_is_the_plain_sum_to_the_last_bit(parts: list[Patch], content: list[float]) -> None:
     values = np.array(content, np.float32).reshape(-1, 1) + np.float32(0)
     kept = [values.copy(), *(part.values.copy() for part in parts)]
-    after = added(values, parts)
+    after = add_in_order(values, parts)
     total = np.zeros_like(values)
     for part in parts:
         total[part.rows] += part.values

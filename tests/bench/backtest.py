@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 
-from bidbrain.backtest.beta_grid import Tables
+from bidbrain.backtest.beta_grid import BetaTables
 from bidbrain.backtest.job import Job
 from bidbrain.backtest.price_tape import Tape
 from bidbrain.backtest.run import backtest
@@ -36,7 +36,7 @@ def main() -> None:
     tape = Tape.of(trace, setting.markets, START, Instant(START + 72 * HOUR_S))
     began = time.perf_counter()
     fitted = PriceCrossing().fit(trace.as_of(START), START)
-    tables = Tables.of(fitted, setting.markets, setting.limits.bid_deltas)
+    tables = BetaTables.from_fitted(fitted, setting.markets, setting.limits.bid_deltas)
     print(f"tables of {len(setting.markets)} markets: {time.perf_counter() - began:.2f} s")
     job = Job(CLOCKS * of.core_seconds_per_clock, 60, of.core_seconds_per_clock)
     for count in (1, 100, 1000, 10_000):

@@ -13,7 +13,7 @@ import numpy as np
 from bidbrain.deadline.availability_belief import PRIOR, Belief
 from bidbrain.deadline.benchmark import simulate
 from bidbrain.deadline.least_cost import LeastCost
-from bidbrain.deadline.model import Job, Machine, Situation
+from bidbrain.deadline.model import DeadlineState, Job, Machine
 from pricing_data.model.units import HOUR_S, Seconds, UsdPerHour
 
 JOB = Job(
@@ -35,10 +35,10 @@ def main() -> None:
     copied = _seconds(table.copy)
     print(f"a plan of {table.nbytes >> 20} MB: {planned:.2f} s, {planned / copied:.0f} times a copy of it")
 
-    now = Situation(Seconds(0), JOB.work_s, Machine.NOTHING, Seconds(0), spot_up=True)
+    now = DeadlineState(Seconds(0), JOB.work_s, Machine.NOTHING, Seconds(0), spot_up=True)
     belief = Belief.begin(PRIOR, True, Seconds(0))
-    assert policy.choose(now, belief).machine is Machine.SPOT
-    chosen = _seconds(lambda: policy.choose(now, belief))
+    assert policy.choose_machine(now, belief).machine is Machine.SPOT
+    chosen = _seconds(lambda: policy.choose_machine(now, belief))
     up = np.random.default_rng(0).random((WINDOWS, JOB.ticks)) < 0.8
     simulated = _seconds(lambda: simulate(JOB, up, policy.machines)) / (WINDOWS * JOB.ticks)
     print(f"a live choice: {chosen * 1e6:.0f} us, {chosen / simulated:.0f} times one of {WINDOWS} at once")

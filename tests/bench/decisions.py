@@ -13,11 +13,20 @@ from functools import partial
 
 import numpy as np
 
-from bidbrain.backtest.beta_grid import HORIZONS_S, Tables
+from bidbrain.backtest.beta_grid import HORIZONS_S, BetaTables
 from bidbrain.bidding.decide import decide
-from bidbrain.bidding.decision_batch import Chances
+from bidbrain.bidding.decision_batch import SurvivalBatch
 from bidbrain.eviction.base import Evidence
-from bidbrain.model import BID_DELTAS, Action, Holding, Limits, Observation, Offer, Reliable, Scaling
+from bidbrain.model import (
+    BID_DELTAS,
+    Action,
+    Holding,
+    Limits,
+    Observation,
+    Offer,
+    ReliableMachines,
+    ScalingModel,
+)
 from pricing_data.model.market import Market
 from pricing_data.model.rules import AWS_2016
 from pricing_data.model.units import HOUR_S, Instant, Seconds, UsdPerHour
@@ -30,10 +39,10 @@ COUNTS = 4
 class Tabled:
     """A fitted model that is its tables."""
 
-    tables: Tables
+    tables: BetaTables
 
-    def chances(self, markets: tuple[Market, ...]) -> Chances:
-        return self.tables.chances(markets)
+    def chances(self, markets: tuple[Market, ...]) -> SurvivalBatch:
+        return self.tables.survival_batch(markets)
 
     def survival(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> float:
         return self._ask(market, bid_delta, age_s, horizon_s)[0]
@@ -50,7 +59,9 @@ class Tabled:
 
     def _ask(self, market: Market, *question: float) -> tuple[float, float]:
         first = np.array([0])
-        survival, uptime = self.tables.chances((market,)).outlook(first, *(np.array([q]) for q in question))
+        survival, uptime = self.tables.survival_batch((market,)).survival_and_uptime(
+            first, *(np.array([q]) for q in question)
+        )
         return float(survival[0]), float(uptime[0])
 
     def evidence(self, market: Market, horizon_s: float) -> Evidence:
@@ -102,22 +113,22 @@ def _observation(count: int, rng: np.random.Generator) -> Observation:
     return Observation(
         now=NOW,
         rules=AWS_2016,
-        reliable=Reliable(1, UsdPerHour(0.2), 4),
+        reliable=ReliableMachines(1, UsdPerHour(0.2), 4),
         footprint=held,
         offers=offers,
         limits=Limits(64, COUNTS),
-        scaling=Scaling(0.98, Seconds(30), Seconds(60), 1, 15),
+        scaling=ScalingModel(0.98, Seconds(30), Seconds(60), 1, 15),
         evictions=Tabled(_tables(count, rng)),
     )
 
 
-def _tables(count: int, rng: np.random.Generator) -> Tables:
+def _tables(count: int, rng: np.random.Generator) -> BetaTables:
     """Survival that falls with the horizon, from a hazard that falls with the delta."""
     deltas = np.array([0.0, *BID_DELTAS])
     horizons = np.array(HORIZONS_S, dtype=np.float64)
     hazard = rng.uniform(0.2, 2.0, (count, 1, 1)) / (1 + 100 * deltas[:, None]) / HOUR_S
     survival = np.exp(-hazard * horizons)
-    return Tables(deltas, horizons, survival, (1 - survival) / hazard, np.ones(count, np.bool_))
+    return BetaTables(deltas, horizons, survival, (1 - survival) / hazard, np.ones(count, np.bool_))
 
 
 if __name__ == "__main__":

@@ -187,9 +187,9 @@ def _taken_ms(work: Callable[[], object]) -> float:
 def measure(name: str, seen: ShareProblem, *, compared: bool) -> tuple[str, float]:
     """One line: ours, after an arrival, after an end, cvxpy's where it has one; and what that took."""
     policy, theirs_ms = POLICIES[name], 0.0
-    answer = policy.share(seen)
+    answer = policy.compute_shares(seen)
     work: list[Callable[[], object]] = [
-        partial(policy.share, each) for each in (seen, with_one_more(seen), with_one_less(seen))
+        partial(policy.compute_shares, each) for each in (seen, with_one_more(seen), with_one_less(seen))
     ]
     reference = written_out(name, seen) if compared else None
     if reference is not None:

@@ -31,7 +31,7 @@ import numpy as np
 from bidbrain.backtest.engine import Beliefs
 from bidbrain.backtest.oracle import clairvoyant
 from bidbrain.backtest.run import backtest
-from bidbrain.bidding.decision_batch import Chances
+from bidbrain.bidding.decision_batch import SurvivalBatch
 from bidbrain.strategies.registry import DEFAULT
 from pricing_data.model.units import Instant, format_instant, parse_instant
 from spotctl.backtest.prepare import BacktestOptions, Prepared, prepare
@@ -289,12 +289,14 @@ def _prepared(
     if not drawn.deadline or objective:
         return prepared
     machines = np.array([float(case.most)])
-    on_demand_s = prepared.job.work / (prepared.cores * prepared.setting.scaling.efficiencies(machines)[0])
+    on_demand_s = prepared.job.work / (
+        prepared.cores * prepared.setting.scaling.batch_efficiency(machines)[0]
+    )
     minutes = math.ceil(drawn.deadline * on_demand_s / 60)
     return _prepared(case, rules, data, folder, drawn, f"objective: {{deadline: {minutes}m}}\n")
 
 
-def _always(chances: Chances) -> Beliefs:
+def _always(chances: SurvivalBatch) -> Beliefs:
     return lambda _: chances
 
 

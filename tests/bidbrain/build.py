@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bidbrain.eviction.base import Evidence
-from bidbrain.model import Holding, Limits, Observation, Offer, Reliable, Scaling
+from bidbrain.model import Holding, Limits, Observation, Offer, ReliableMachines, ScalingModel
 from pricing_data.model.market import Market
 from pricing_data.model.rules import AWS_2016
 from pricing_data.model.units import HOUR_S, Instant, Seconds, UsdPerHour
@@ -54,7 +54,7 @@ class Told:
         return Evidence(Seconds(HOUR_S * 100), Seconds(0 if market in self.unknown else HOUR_S * 99))
 
 
-IDEAL = Scaling(phi=1.0, sigma_s=Seconds(0), lambda_s=Seconds(0), stage2_above=1, stage3_above=15)
+IDEAL = ScalingModel(phi=1.0, sigma_s=Seconds(0), lambda_s=Seconds(0), stage2_above=1, stage3_above=15)
 
 
 def offer(
@@ -90,14 +90,14 @@ def observe(
     *footprint: Holding,
     offers: tuple[Offer, ...] = (),
     evictions: Told | None = None,
-    reliable: Reliable | None = None,
-    scaling: Scaling = IDEAL,
+    reliable: ReliableMachines | None = None,
+    scaling: ScalingModel = IDEAL,
     limits: Limits | None = None,
 ) -> Observation:
     return Observation(
         now=NOW,
         rules=AWS_2016,
-        reliable=reliable or Reliable(1, UsdPerHour(0.2), 4),
+        reliable=reliable or ReliableMachines(1, UsdPerHour(0.2), 4),
         footprint=footprint,
         offers=offers or (offer(XLARGE, 0.05),),
         limits=limits or Limits(max_instances=64, max_per_allocation=4),

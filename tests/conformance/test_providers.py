@@ -275,8 +275,8 @@ def test_nothing_is_left_of_a_machine_that_is_reported_as_ended(tmp_path: Path) 
     with local(tmp_path) as bench:
         evicted, released = bench.provider.request(spot(count=2))
         host = LocalHost(tmp_path / "job")
-        assert host.leftovers() == [evicted, released]
+        assert host.alive_machines() == [evicted, released]
         bench.provider.terminate((released,))
-        assert host.leftovers() == [evicted]
+        assert host.alive_machines() == [evicted]
         assert bench.reports(SPIKE_S + NOTICE_S)[evicted].standing is Standing.ENDED
-        assert host.leftovers() == []
+        assert host.alive_machines() == []

@@ -10,7 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final, TypeVar
 
-from agileml.controller.cluster import INVARIANTS, PHASE_EDGES, Phase
+from agileml.controller.cluster import INVARIANTS, PHASE_EDGES, TrainingPhase
 from agileml.controller.placement.ownership import EDGES
 from agileml.controller.stages import PLACEMENTS
 from agileml.controller.state_machine import CLOCK_RULES, HANDLERS, RULES, Rule
@@ -62,17 +62,17 @@ def _stages() -> str:
 
 
 def _phases() -> str:
-    events = sorted(HANDLERS[Phase.FAILED], key=lambda event: event.__name__)
-    rows = ((event.__name__, *(_handler(phase, event) for phase in Phase)) for event in events)
+    events = sorted(HANDLERS[TrainingPhase.FAILED], key=lambda event: event.__name__)
+    rows = ((event.__name__, *(_handler(phase, event) for phase in TrainingPhase)) for event in events)
     return (
         "## The job\n\n"
         + _diagram(PHASE_EDGES)
         + "\nWhat handles an event; a dash where it comes too late to matter.\n\n"
-        + _table(("event", *Phase), rows)
+        + _table(("event", *TrainingPhase), rows)
     )
 
 
-def _handler(phase: Phase, event: type) -> str:
+def _handler(phase: TrainingPhase, event: type) -> str:
     handler = HANDLERS[phase].get(event)
     if handler is None:
         return "impossible"
@@ -80,7 +80,7 @@ def _handler(phase: Phase, event: type) -> str:
 
 
 def _rules() -> str:
-    rows = [(phase.value, _in_order(RULES[phase])) for phase in Phase if RULES[phase]]
+    rows = [(phase.value, _in_order(RULES[phase])) for phase in TrainingPhase if RULES[phase]]
     rows.append(("training, after a clock", _in_order(CLOCK_RULES)))
     every = {rule.__name__: rule for rules in RULES.values() for rule in rules}
     meaning = "".join(f"- `{name}`: {(rule.__doc__ or '').splitlines()[0]}\n" for name, rule in every.items())

@@ -35,24 +35,24 @@ import numpy as np
 
 from bidbrain.arrays import Floats
 from bidbrain.eviction.capacity.curves import CurveModel
-from bidbrain.eviction.capacity.exposure import AGE_EDGES_S, rows_of
-from bidbrain.eviction.capacity.lifetime_model import Lifetimes
-from bidbrain.eviction.capacity.pooled import Pooled
-from bidbrain.eviction.capacity.regime_hazard import LearnedHazard, MarketRecord, Memory, learn
+from bidbrain.eviction.capacity.exposure import AGE_EDGES_S, exposure_rows
+from bidbrain.eviction.capacity.lifetime_model import LifetimeModel
+from bidbrain.eviction.capacity.pooled import PooledModel
+from bidbrain.eviction.capacity.regime_hazard import LearnedHazard, MarketRecord, Memory, learn_hazard
 from bidbrain.eviction.price.price_crossing import PriceCrossing
 from bidbrain.eviction.scoring import (
     CHOICE_DAYS,
     CHOICE_STEP_S,
     Starts,
     base_rates,
-    brier,
-    enough,
+    brier_score,
+    brier_skill,
+    find_starts,
+    has_enough,
     log_loss,
     log_losses,
-    preferred,
-    reliability,
-    skill,
-    starts,
+    prefer_least_loss,
+    reliability_bins,
 )
 from pricing_data.formats.traces import read_trace
 from pricing_data.model.capacity_spells import Observations
@@ -77,7 +77,7 @@ class Scored:
     given: Mapping[str, Floats]
 
     def skill(self, name: str) -> float:
-        return skill(self.given[name], self.base, self.starts.lost)
+        return brier_skill(self.given[name], self.base, self.starts.lost)
 
     @property
     def hindsight(self) -> float:
@@ -86,7 +86,7 @@ class Scored:
         place = np.searchsorted(borders, self.starts.ages_s)
         sums = np.bincount(place, weights=self.starts.lost, minlength=20)
         shares = sums / np.maximum(np.bincount(place, minlength=20), 1)
-        return skill(shares[place], self.base, self.starts.lost)
+        return brier_skill(shares[place], self.base, self.starts.lost)
 
     def interval(self, name: str, random: np.random.Generator, resamples: int = 500) -> tuple[float, float]:
         """95 % bootstrap interval of the skill, over days."""
@@ -122,29 +122,29 @@ def split(zones: Sequence[Zone]) -> Split:
             known = Observations.of({zone.market: zone.spells.as_of(half)})
             training = training.beside(known)
         judged.append((zone, unseen, Instant(zone.begin + DAY_S) if unseen else half))
-    learned = learn(training, Instant(max(zone.end for zone in kept)), Memory())
+    learned = learn_hazard(training, Instant(max(zone.end for zone in kept)), Memory())
     assert learned is not None
     return Split(learned, training, tuple(judged))
 
 
 def score(found: Split, zone: Zone, unseen: bool, judged_from: Instant) -> Scored:
     """All estimators on one zone."""
-    every = starts(zone.spells, STEP_S, HOUR_S)
+    every = find_starts(zone.spells, STEP_S, HOUR_S)
     base = base_rates(every, HOUR_S)
-    record = MarketRecord.of(found.learned, rows_of(Observations.of({zone.market: zone.spells})))
+    record = MarketRecord.from_rows(found.learned, exposure_rows(Observations.of({zone.market: zone.spells})))
     own = Observations.of({zone.market: zone.spells})
     others = found.training if unseen else Observations()
     given = {
-        "conditioned": -np.expm1(-record.hazards(every.moments, every.ages_s, HOUR_S)),
-        "lifetimes": _daily(Lifetimes(own), zone, every, base),
-        "pooled": _daily(Pooled(others.beside(own)), zone, every, base),
+        "conditioned": -np.expm1(-record.hazards_at(every.moments, every.ages_s, HOUR_S)),
+        "lifetimes": _daily(LifetimeModel(own), zone, every, base),
+        "pooled": _daily(PooledModel(others.beside(own)), zone, every, base),
     }
     given["chosen"] = _chosen(given, every)
     judged = every.moments >= judged_from
     return Scored(
         zone,
         unseen,
-        every.between(judged_from, float("inf")),
+        every.select_period(judged_from, float("inf")),
         base[judged],
         {name: values[judged] for name, values in given.items()},
     )
@@ -156,9 +156,9 @@ def _daily(model: CurveModel, zone: Zone, every: Starts, fallback: Floats) -> Fl
     for day in np.unique(every.moments // DAY_S):
         midnight = Instant(int(day * DAY_S))
         today = every.moments // DAY_S == day
-        known = model.fit(PriceHistory(), midnight).known(zone.market)
+        known = model.fit(PriceHistory(), midnight).market_curve(zone.market)
         if known is not None:
-            given[today] = -np.expm1(-known.curve.betweens(every.ages_s[today], HOUR_S))
+            given[today] = -np.expm1(-known.curve.hazards_between(every.ages_s[today], HOUR_S))
     return given
 
 
@@ -171,8 +171,8 @@ def _chosen(given: Mapping[str, Floats], every: Starts) -> Floats:
         begin = day * DAY_S
         settled = asked & (every.moments + HOUR_S <= begin) & (every.moments >= begin - CHOICE_DAYS * DAY_S)
         today = every.moments // DAY_S == day
-        if enough(every.lost[settled]):
-            best = preferred({name: values[settled] for name, values in losses.items()})
+        if has_enough(every.lost[settled]):
+            best = prefer_least_loss({name: values[settled] for name, values in losses.items()})
             chosen[today] = given[best][today]
     return chosen
 
@@ -185,9 +185,9 @@ def coverage(found: Split, random: np.random.Generator) -> tuple[int, int]:
     """
     inside = total = 0
     for zone, _, judged_from in found.zones:
-        rows = rows_of(Observations.of({zone.market: zone.spells}))
-        record = MarketRecord.of(found.learned, rows)
-        hazard = record.hazards(rows.begins, AGE_EDGES_S[rows.cell], rows.at_risk_s)
+        rows = exposure_rows(Observations.of({zone.market: zone.spells}))
+        record = MarketRecord.from_rows(found.learned, rows)
+        hazard = record.hazards_at(rows.begins, AGE_EDGES_S[rows.cell], rows.at_risk_s)
         _, day = np.unique(rows.begins // DAY_S, return_inverse=True)
         judged = np.bincount(day, weights=rows.begins >= judged_from) > 0
         awaited, counted = np.bincount(day, weights=hazard), np.bincount(day, weights=rows.lost)
@@ -214,7 +214,7 @@ def beside_prices(data: Path, found: Split) -> list[tuple[Scored, Mapping[float,
                 fitted = PriceCrossing().fit(recording.history, Instant(int(day * DAY_S)))
                 today = scored.starts.moments // DAY_S == day
                 given[today] = fitted.eviction_probability(zone.market, delta, 0.0, HOUR_S)
-            briers[delta] = brier(given, scored.starts.lost)
+            briers[delta] = brier_score(given, scored.starts.lost)
         compared.append((scored, briers))
     return compared
 
@@ -287,13 +287,13 @@ def _print_reliability(scored: Sequence[Scored]) -> None:
     given = np.concatenate([one.given["conditioned"] for one in scored])
     lost = np.concatenate([one.starts.lost for one in scored])
     print("\nreliability, conditioned, all zones\n      given    starts    given  happened")
-    for row in reliability(given, lost):
+    for row in reliability_bins(given, lost):
         print(f"{row.low:5.1f}-{row.high:3.1f} {row.count:9d} {row.given:8.3f} {row.happened:9.3f}")
 
 
 def _print_beside_prices(compared: Sequence[tuple[Scored, Mapping[float, float]]]) -> None:
     print("\nV100 of 2023, with prices: Brier score of conditioned, and of price crossing at each delta")
     for scored, briers in compared:
-        ours = brier(scored.given["conditioned"], scored.starts.lost)
+        ours = brier_score(scored.given["conditioned"], scored.starts.lost)
         theirs = "  ".join(f"{delta}: {value:.3f}" for delta, value in briers.items())
         print(f"{scored.zone.name:46} {ours:.3f}   {theirs}   skill {1 - ours / min(briers.values()):.3f}")

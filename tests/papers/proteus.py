@@ -22,15 +22,15 @@ from typing import Final
 
 import numpy as np
 
-from bidbrain.backtest.beta_grid import Tables
+from bidbrain.backtest.beta_grid import BetaTables
 from bidbrain.backtest.job import Accounting, Job
 from bidbrain.backtest.oracle import clairvoyant
 from bidbrain.backtest.price_tape import Tape
 from bidbrain.backtest.run import backtest
 from bidbrain.backtest.statistics import Outcomes
-from bidbrain.bidding.decision_batch import Setting
+from bidbrain.bidding.decision_batch import MarketSetup
 from bidbrain.eviction.price.price_crossing import FittedPriceCrossing, PriceCrossing
-from bidbrain.model import Limits, Reliable, Scaling
+from bidbrain.model import Limits, ReliableMachines, ScalingModel
 from bidbrain.strategies.base import Strategy
 from bidbrain.strategies.mttf import typical_mttf_s
 from bidbrain.strategies.price_only import OnDemand, Standard
@@ -59,7 +59,7 @@ GROWTH: Final = 189 / 128
 SIZES: Final = (0.25, 0.5, 1.0, GROWTH)
 """Requests that BidBrain tries, in shares of the 64 machines' cores."""
 BOOT_S: Final = 60
-SCALING: Final = Scaling(0.98, Seconds(30), Seconds(30), stage2_above=1, stage3_above=15)
+SCALING: Final = ScalingModel(0.98, Seconds(30), Seconds(30), stage2_above=1, stage3_above=15)
 OVERHEAD: Final = 0.17
 """Of checkpointing at bids of the on-demand price, as the paper measured it."""
 CHECKPOINT_S: Final = 120.0
@@ -139,7 +139,7 @@ def run_zone(case: Case) -> Result:
     last = Instant(max(int(history.series(market).times[-1]) for market in setting.markets))
     tape = Tape.of(history, setting.markets, since, last)
     fitted = PriceCrossing().fit(history.as_of(since), since)
-    tables = Tables.of(fitted, setting.markets, setting.limits.bid_deltas)
+    tables = BetaTables.from_fitted(fitted, setting.markets, setting.limits.bid_deltas)
     rows: list[Row] = []
     bounds: dict[bool, dict[int, float]] = {True: {}, False: {}}
     for hours in (2, 20):
@@ -170,7 +170,7 @@ def _history(case: Case) -> PriceHistory:
     return read_trace(path, only=lambda market: market.zone == case.zone).history
 
 
-def _setting(case: Case, history: PriceHistory, since: Instant) -> Setting:
+def _setting(case: Case, history: PriceHistory, since: Instant) -> MarketSetup:
     """The zone's markets that the catalogue knows and that have a week of history before the test."""
     catalogue = Catalogue.bundled()
     known = []
@@ -184,12 +184,12 @@ def _setting(case: Case, history: PriceHistory, since: Instant) -> Setting:
     listed = catalogue.on_demand("aws", "us-east-1", case.trace.reliable, since)
     assert reliable is not None
     assert listed is not None
-    return Setting(
+    return MarketSetup(
         markets=tuple(market for market, _, _ in known),
         cores=np.array([vcpus for _, vcpus, _ in known]),
         on_demand=np.array([price for _, _, price in known]),
         rules=AWS_2016,
-        reliable=Reliable(RELIABLE, UsdPerHour(listed), reliable.vcpus),
+        reliable=ReliableMachines(RELIABLE, UsdPerHour(listed), reliable.vcpus),
         limits=Limits(10**6, 10**6, max_cores=GROWTH * MACHINES * cores),
         scaling=SCALING,
     )
@@ -206,7 +206,7 @@ def _reference(case: Case, since: Instant) -> tuple[int, float]:
 
 
 def _run_job(
-    case: Case, setting: Setting, tape: Tape, tables: Tables, fitted: FittedPriceCrossing, hours: int
+    case: Case, setting: MarketSetup, tape: Tape, tables: BetaTables, fitted: FittedPriceCrossing, hours: int
 ) -> tuple[list[Row], dict[bool, float]]:
     vcpus, price = _reference(case, Instant(tape.begin))
     cores = float(MACHINES * vcpus)
@@ -232,7 +232,7 @@ def _run_job(
 
 def strategies(cores: float, mttf_s: float) -> tuple[Strategy, ...]:
     """The paper's three, on-demand, and BidBrain with checkpoints, which the attribution needs."""
-    checkpoints = Checkpointing.young(CHECKPOINT_S, mttf_s, RESTART_S, OVERHEAD)
+    checkpoints = Checkpointing.at_youngs_interval(CHECKPOINT_S, mttf_s, RESTART_S, OVERHEAD)
     sizes = tuple(share * cores for share in SIZES)
     return (
         OnDemand(cores, name=ON_DEMAND),
@@ -243,11 +243,11 @@ def strategies(cores: float, mttf_s: float) -> tuple[Strategy, ...]:
     )
 
 
-def _reference_only(case: Case, setting: Setting, tape: Tape) -> Setting:
+def _reference_only(case: Case, setting: MarketSetup, tape: Tape) -> MarketSetup:
     """On demand one has the reference machines, whatever the zone's spot markets are."""
     vcpus, price = _reference(case, Instant(tape.begin))
     size = len(setting.markets)
-    return Setting(
+    return MarketSetup(
         setting.markets,
         np.full(size, float(vcpus)),
         np.full(size, price),
@@ -275,7 +275,7 @@ def _row(case: Case, hours: int, name: str, outcomes: Outcomes, baseline: float)
     )
 
 
-def _market_facts(case: Case, setting: Setting, tape: Tape) -> tuple[float, float]:
+def _market_facts(case: Case, setting: MarketSetup, tape: Tape) -> tuple[float, float]:
     """How cheap the cheapest market of the test window is, and how often bids of its list price are taken."""
     hourly = np.arange(tape.begin, tape.end - HOUR_S, HOUR_S)
     prices = tape.price(np.arange(len(setting.markets)), hourly[:, None])

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bidbrain.eviction.scoring import brier, reliability
+from bidbrain.eviction.scoring import brier_score, reliability_bins
 from pricing_data.model.units import Instant
 from tests.papers import calibration
 from tests.papers.protocols import auctions
@@ -49,7 +49,7 @@ def test_the_chosen_estimator_keeps_the_skill(scored: list[calibration.Scored]) 
 def test_what_is_given_is_what_happens(scored: list[calibration.Scored]) -> None:
     given = np.concatenate([one.given["conditioned"] for one in scored])
     lost = np.concatenate([one.starts.lost for one in scored])
-    table = reliability(given, lost, bins=5)
+    table = reliability_bins(given, lost, bins=5)
     assert sum(row.count for row in table) == len(lost)
     weighed = sum(row.count * abs(row.given - row.happened) for row in table) / len(lost)
     assert weighed <= 0.06, "probabilities are off by six points on average, at most"
@@ -65,7 +65,7 @@ def test_better_than_price_crossing_where_prices_exist(recorded_data: Path, spli
     compared = calibration.beside_prices(recorded_data, split)
     assert len(compared) == 6
     for scored, briers in compared:
-        assert brier(scored.given["conditioned"], scored.starts.lost) < 0.9 * min(briers.values())
+        assert brier_score(scored.given["conditioned"], scored.starts.lost) < 0.9 * min(briers.values())
 
 
 def test_what_was_given_does_not_change_when_the_record_ends_there(split: calibration.Split) -> None:

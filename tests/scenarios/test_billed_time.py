@@ -56,7 +56,7 @@ def check_truth(job: Product, stopped: frozenset[str] = frozenset()) -> None:
     """``stopped``: machines that were, and may have been taken before they could record their end."""
     state = job.run.state()
     for name, instance in state.instances.items():
-        life = job.host.life(name)
+        life = job.host.read_life(name)
         assert instance.ended_at is not None, f"{name} is billed without end"
         if life is None:
             assert not instance.joined, f"{name} worked and recorded nothing"
@@ -71,14 +71,14 @@ def check_truth(job: Product, stopped: frozenset[str] = frozenset()) -> None:
     money = account(state)
     assert money.not_comparable is None
     assert state.work_done <= work_possible(state)
-    assert job.host.leftovers() == []
+    assert job.host.alive_machines() == []
 
 
 def billed_s(job: Product) -> tuple[int, float]:
     """Machine-seconds billed, and those that machines recorded."""
     billed, lived = 0, 0.0
     for name, instance in job.run.state().instances.items():
-        life = job.host.life(name)
+        life = job.host.read_life(name)
         if life is not None and life.ended is not None and instance.running_at is not None:
             assert instance.ended_at is not None
             billed += instance.ended_at - instance.running_at
@@ -147,7 +147,7 @@ def test_unattended_machines_end_when_their_price_says_and_a_relaunch_buys_none_
         job.kill_driver()
         bought = {entry.allocation for entry in job.all(e.Acquire)}
         taken = set(job.transient)
-        wait_until(job, lambda: not any(job.host.alive(name) for name in taken))
+        wait_until(job, lambda: not any(job.host.is_alive(name) for name in taken))
         wait_until(job, lambda: any((job.run.training / "model").glob("*")))
         time.sleep(0.5)
         job.launch_at_terminal()
@@ -222,13 +222,13 @@ def with_a_lease_of_an_hour(job: Product) -> None:
 def leave_to_the_lease(job: Product) -> tuple[float, dict[str, float]]:
     """Kill spotctl and wait for its machines to end: when the lease ran out, and what each recorded."""
     job.kill_spotctl()
-    there = job.host.leftovers()
+    there = job.host.alive_machines()
     assert there
     assert "ends itself by" in job.command("status", "scenario").stdout
-    wait_until(job, lambda: not (job.processes() or job.host.leftovers()))
+    wait_until(job, lambda: not (job.processes() or job.host.alive_machines()))
     lapsed_at = lapses_at(job.run.training)
     assert lapsed_at is not None
-    lives = {name: job.host.life(name) for name in there}
+    lives = {name: job.host.read_life(name) for name in there}
     lived = {name: life.ended for name, life in lives.items() if life is not None and life.ended is not None}
     assert lived == pytest.approx(dict.fromkeys(there, lapsed_at), abs=0.001), "all ended with the lease"
     (shown,) = json.loads(job.command("status", "--json").stdout)["runs"]
@@ -259,7 +259,7 @@ def test_while_spotctl_is_stopped_a_program_is_too(tmp_path: Path) -> None:
         assert progress.stat().st_size == stood
         os.kill(driver, signal.SIGCONT)
         job.check_done()
-        lived, ended = job.host.life(job.all(e.MachineJoined)[0].instance), job.all(e.InstancesEnded)[0]
+        lived, ended = job.host.read_life(job.all(e.MachineJoined)[0].instance), job.all(e.InstancesEnded)[0]
         assert lived is not None
         assert lived.ended is not None
         assert abs(lived.ended - ended.at) <= 1

@@ -68,7 +68,7 @@ def test_down_takes_the_machines_away_now(running: Product) -> None:
 @pytest.mark.parametrize("command", SUDDEN)
 def test_what_a_killed_spotctl_left_is_taken_away(running: Product, command: str) -> None:
     running.kill_spotctl()
-    assert running.host.leftovers() != []
+    assert running.host.alive_machines() != []
     seen = ended_by(running, *SUDDEN[command])
     assert (seen["state"], seen["exit_code"]) == ("taken down", 7)
 

@@ -151,7 +151,7 @@ def test_a_training_that_ended_while_nobody_listened_is_a_success(
         job.reach_stage(3)
         job.kill_spotctl()
         until = time.monotonic() + PATIENCE_S
-        while job.host.leftovers():
+        while job.host.alive_machines():
             assert time.monotonic() < until
             time.sleep(0.2)
         job.launch()

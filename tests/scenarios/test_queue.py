@@ -166,7 +166,7 @@ class QueueProduct:
             assert (Path(job["model"]) / "state").read_bytes() == result()
         assert len(Runs(self.home).all()) == len(self.runs()), "a job was begun twice"
         for run in self.runs().values():
-            assert DiskHost(run.training).leftovers() == []
+            assert DiskHost(run.training).alive_machines() == []
 
     def clean_up(self) -> None:
         if self._process is not None and self._process.poll() is None:

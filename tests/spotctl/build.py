@@ -9,7 +9,7 @@ from typing import get_args
 
 import numpy as np
 
-from bidbrain.model import Limits, Scaling
+from bidbrain.model import Limits, ScalingModel
 from pricing_data.model.capacity_spells import Observations, Spells
 from pricing_data.model.market import Market, MarketRules, PriceHistory, Series
 from pricing_data.model.rules import AWS_2016
@@ -21,7 +21,7 @@ from spotctl.control.run_spec import Stop, Terms, Tradable
 from spotctl.control.state import State
 from spotctl.control.step import plan
 from spotctl.engines.base import Training
-from spotctl.engines.modelled import modelled
+from spotctl.engines.simulated import simulate_training
 from spotctl.providers.simulated import UNLIMITED, SimulatedProvider
 from spotctl.records.ledger import Ledger
 from spotctl.timesource import VirtualTime
@@ -48,7 +48,7 @@ def terms(rules: MarketRules = AWS_2016, *, clocks: int = 60, work: float = 2400
         reliable_count=1,
         spot=tuple(Tradable(market, UsdPerHour(0.239), 4) for market in MARKETS),
         limits=Limits(max_instances=8, max_per_allocation=4),
-        scaling=Scaling(0.98, Seconds(15), Seconds(15), stage2_above=1, stage3_above=4),
+        scaling=ScalingModel(0.98, Seconds(15), Seconds(15), stage2_above=1, stage3_above=4),
         stop=Stop(clocks=clocks),
         core_seconds_per_clock=work,
         prices="synthetic prices (test)",
@@ -111,7 +111,7 @@ def replay(
     """Run ``of`` over ``trace`` in virtual time, modelled or by ``training``; the final state, the ledger."""
     time = VirtualTime(of.start)
     provider = SimulatedProvider(trace, of.rules, 60, lambda: time.now, capacity)
-    world = TraceWorld(time, trace, provider, training or modelled(of), lambda: asks(time.now), of)
+    world = TraceWorld(time, trace, provider, training or simulate_training(of), lambda: asks(time.now), of)
     ledger, observer = Ledger.in_memory(), Silent()
     begun = start(e.JobStarted(of.start, of), trace, ledger, observer, capacity)
     state = drive(begun, world, ledger, observer)

@@ -10,42 +10,46 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from agileml.controller.cluster import Cluster, Result
-from agileml.controller.placement.layout import spread
-from agileml.controller.placement.ownership import Heir, Partition, Standing
+from agileml.controller.cluster import ClusterState, Result
+from agileml.controller.placement.layout import assign_owners
+from agileml.controller.placement.ownership import IncomingBackup, Partition, PartitionStatus
 from agileml.node.tier import Tier
 from agileml.protocol.commands import BackUp, Command
 
 
-def back_up(cluster: Cluster) -> Result:
+def place_backups(cluster: ClusterState) -> Result:
     """Give what a transient machine serves a backup if it has none, and a machine that joins its part."""
     epoch = cluster.epoch + 1
     chosen: list[Partition] = []
     commands: list[Command] = []
-    for partition, target in zip(cluster.partitions, _targets(cluster), strict=True):
+    for partition, target in zip(cluster.partitions, _target_backups(cluster), strict=True):
         owner = partition.owner
-        if owner is None or target is None or not _needs(cluster, partition, target):
+        if owner is None or target is None or not _needs_copy(cluster, partition, target):
             continue
-        chosen.append(replace(partition, detached=True, heir=Heir(target, epoch)))
-        commands.append(BackUp(owner, partition.number, cluster.peer(target), epoch, cluster.generation))
+        chosen.append(replace(partition, detached=True, heir=IncomingBackup(target, epoch)))
+        commands.append(BackUp(owner, partition.number, cluster.make_peer(target), epoch, cluster.generation))
     if not chosen:
         return cluster, ()
     return replace(cluster.with_partitions(chosen), epoch=epoch), tuple(commands)
 
 
-def _targets(cluster: Cluster) -> tuple[str | None, ...]:
+def _target_backups(cluster: ClusterState) -> tuple[str | None, ...]:
     """Spread over the reliable machines, with the fewest copies; None while there is none."""
     claims = []
     for partition in cluster.partitions:
-        heir = partition.heir.machine if partition.heir else None
+        heir = partition.incoming_backup.machine if partition.incoming_backup else None
         keeper = heir or partition.backup or partition.owner
         claims.append((keeper,) if keeper is not None else ())
-    return spread(claims, dict.fromkeys(cluster.servers(Tier.RELIABLE), 1.0))
+    return assign_owners(claims, dict.fromkeys(cluster.assignable_servers(Tier.RELIABLE), 1.0))
 
 
-def _needs(cluster: Cluster, partition: Partition, target: str) -> bool:
+def _needs_copy(cluster: ClusterState, partition: Partition, target: str) -> bool:
     """A copy that is on its way is left alone, as is a partition that is itself."""
-    if partition.standing is not Standing.SERVED or partition.heir or cluster.is_reliable(partition.owner):
+    if (
+        partition.standing is not PartitionStatus.SERVED
+        or partition.incoming_backup
+        or cluster.is_reliable(partition.owner)
+    ):
         return False
     machine = cluster.machines[partition.owner or ""]
     if machine.leaving and not partition.detached:

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 
-def quotas(total: int, weights: Mapping[str, float], held: Mapping[str, int]) -> dict[str, int]:
+def proportional_quotas(total: int, weights: Mapping[str, float], held: Mapping[str, int]) -> dict[str, int]:
     """Share ``total`` items out in proportion to ``weights`` (largest remainders).
 
     Of equal remainders the one who holds more now wins, which saves a move, and then the earlier in
@@ -31,7 +31,7 @@ def quotas(total: int, weights: Mapping[str, float], held: Mapping[str, int]) ->
     return result
 
 
-def spread(claims: Sequence[Sequence[str]], weights: Mapping[str, float]) -> tuple[str | None, ...]:
+def assign_owners(claims: Sequence[Sequence[str]], weights: Mapping[str, float]) -> tuple[str | None, ...]:
     """An owner for every item; None only where ``weights`` names nobody.
 
     ``claims[i]`` lists the item's present owner first and then its previous ones, the latest first;
@@ -43,7 +43,7 @@ def spread(claims: Sequence[Sequence[str]], weights: Mapping[str, float]) -> tup
     if not weights:
         return (None,) * len(claims)
     held = Counter(claim[0] for claim in claims if claim)
-    room = quotas(len(claims), weights, held)
+    room = proportional_quotas(len(claims), weights, held)
     owners: list[str | None] = [None] * len(claims)
     for item, claim in enumerate(claims):
         if claim and room.get(claim[0], 0) > 0:
@@ -67,7 +67,7 @@ def spread(claims: Sequence[Sequence[str]], weights: Mapping[str, float]) -> tup
     return tuple(owners)
 
 
-def actives(
+def choose_actives(
     available: Sequence[str], serving: frozenset[str], transient: int, share: float, most: int
 ) -> list[str]:
     """Which transient machines run an ActivePS.

@@ -1,7 +1,8 @@
 """What a clock costs the network and the cores, as servers and workers report it: for automatic stages.
 
-The controller folds reports into ``Loads``; ``measured`` makes of them the ``Load`` by which ``stages``
-compares the stages. Sums over machines, so neither the order of the reports nor who served what matters.
+The controller folds reports into ``LoadReports``; ``measure_clock_cost`` makes of them the ``ClockCost`` by
+which ``stages`` compares the stages. Sums over machines, so neither the order of the reports nor who served
+what matters.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from agileml.controller.stages import Load
+from agileml.controller.stages import ClockCost
 from agileml.protocol.events import ServerLoad, Setup, Stage, WorkerLoad
 
 MOST_STRAGGLING: Final = 2.0
@@ -24,7 +25,7 @@ LEARNED_OF_A_ROUND: Final = 0.5
 """Of what is new, when every worker has reported once."""
 
 
-class Loads(Struct, frozen=True):
+class LoadReports(Struct, frozen=True):
     """The last report of each machine, and what was learned from earlier ones.
 
     ``straggling``: by how much of the time that pushes take the reliable machines' workers lagged when stage
@@ -43,11 +44,11 @@ class Loads(Struct, frozen=True):
     strayed: Mapping[Stage, float] = field(default_factory=dict)
     """How many times longer than ``clock_seconds`` says the clocks of each stage are, where it was seen."""
 
-    def with_server(self, report: ServerLoad) -> Loads:
+    def with_server(self, report: ServerLoad) -> LoadReports:
         """Without pushes (in stage 1) the last known ones still say what pushing would be."""
         return replace(self, servers={**self.servers, report.machine: report})
 
-    def with_worker(self, report: WorkerLoad, version: int) -> Loads:
+    def with_worker(self, report: WorkerLoad, version: int) -> LoadReports:
         known = self if version == self.version else replace(self.without_workers(), version=version)
         workers = (
             {**known.workers, report.machine: report} if report.machine in known.heard else known.workers
@@ -55,11 +56,11 @@ class Loads(Struct, frozen=True):
         computing_s = report.computing_s / report.shards
         return replace(known, workers=workers, heard=known.heard | {report.machine}, computing_s=computing_s)
 
-    def without_workers(self) -> Loads:
+    def without_workers(self) -> LoadReports:
         """What they took in another stage says nothing about who lags in this one."""
         return replace(self, workers={}, heard=frozenset())
 
-    def with_lag(self, reliable: frozenset[str], load: Load) -> Loads:
+    def with_lag(self, reliable: frozenset[str], load: ClockCost) -> LoadReports:
         """Compare the tiers' workers, in stage 2; as before where one of them has not reported."""
         mine = [report.busy_s for name, report in self.workers.items() if name in reliable]
         others = [report.busy_s for name, report in self.workers.items() if name not in reliable]
@@ -69,7 +70,7 @@ class Loads(Struct, frozen=True):
         lag_s = sum(mine) / len(mine) - sum(others) / len(others)
         return replace(self, straggling=min(max(lag_s / pushing_s, 0.0), MOST_STRAGGLING))
 
-    def with_clock(self, stage: Stage, promised_s: float, workers: int) -> Loads:
+    def with_clock(self, stage: Stage, promised_s: float, workers: int) -> LoadReports:
         """Compare what clocks take with what was said of them. ``workers``: how many there are to report."""
         if not self.workers or promised_s <= 0:
             return self
@@ -80,7 +81,7 @@ class Loads(Struct, frozen=True):
         return replace(self, strayed={**self.strayed, stage: strayed})
 
 
-def measured(loads: Loads, setup: Setup) -> Load | None:
+def measure_clock_cost(loads: LoadReports, setup: Setup) -> ClockCost | None:
     """What one clock costs; None before a server and a worker have reported."""
     completed = sum(report.completions for report in loads.servers.values())
     pushing = [report for report in loads.servers.values() if report.pushed]
@@ -88,7 +89,7 @@ def measured(loads: Loads, setup: Setup) -> Load | None:
         return None
     exchanged = sum(report.exchanged for report in loads.servers.values()) / completed
     pushed = sum(report.pushed for report in pushing) / max(1, sum(r.completions for r in pushing))
-    return Load(
+    return ClockCost(
         computing_s=loads.computing_s * setup.shards,
         exchanged_s=exchanged * setup.partitions / setup.link_bytes_per_s,
         pushed_s=pushed * setup.partitions / setup.link_bytes_per_s,

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from agileml.protocol.commands import Route
 
 
-class Standing(StrEnum):
+class PartitionStatus(StrEnum):
     """Of one partition."""
 
     ABSENT = "absent"  # nobody was asked to make it
@@ -28,36 +28,42 @@ class Standing(StrEnum):
     RESTORING = "restoring"  # its backup sends its owner the state at B
 
 
-ON_ITS_WAY: Final = frozenset({Standing.CREATING, Standing.MOVING, Standing.RESTORING})
+ON_ITS_WAY: Final = frozenset({PartitionStatus.CREATING, PartitionStatus.MOVING, PartitionStatus.RESTORING})
 
 _NO_COPY: Final = "no copy of some partition is left, and everything is made again"
 
-EDGES: Final[Mapping[tuple[Standing, Standing], str]] = {
-    (Standing.ABSENT, Standing.CREATING): "a reliable server came up",
-    (Standing.CREATING, Standing.SERVED): "its owner made it",
-    (Standing.CREATING, Standing.ABSENT): "its owner died before training began",
-    (Standing.SERVED, Standing.ABSENT): f"its owner died before training began, or {_NO_COPY}",
-    (Standing.SERVED, Standing.MOVING): "the layout wants it elsewhere",
-    (Standing.SERVED, Standing.LOST): "its owner died",
-    (Standing.MOVING, Standing.SERVED): "it arrived",
-    (Standing.MOVING, Standing.FROZEN): "its owner-to-be died",
-    (Standing.MOVING, Standing.LOST): "its source died before it arrived",
-    (Standing.MOVING, Standing.RESTORING): "another partition was lost, and everything returns to B",
-    (Standing.FROZEN, Standing.MOVING): "its source sends it elsewhere, or serves it again",
-    (Standing.FROZEN, Standing.RESTORING): "another partition was lost, and everything returns to B",
-    (Standing.FROZEN, Standing.LOST): "its source was heard to be dead at the same time",
-    (Standing.LOST, Standing.RESTORING): "its backup was told to send or serve it",
-    (Standing.RESTORING, Standing.SERVED): "it arrived, at B",
-    (Standing.RESTORING, Standing.LOST): "its owner-to-be died, or its backup",
-    (Standing.LOST, Standing.ABSENT): _NO_COPY,
-    (Standing.MOVING, Standing.ABSENT): _NO_COPY,
-    (Standing.FROZEN, Standing.ABSENT): _NO_COPY,
-    (Standing.RESTORING, Standing.ABSENT): _NO_COPY,
+EDGES: Final[Mapping[tuple[PartitionStatus, PartitionStatus], str]] = {
+    (PartitionStatus.ABSENT, PartitionStatus.CREATING): "a reliable server came up",
+    (PartitionStatus.CREATING, PartitionStatus.SERVED): "its owner made it",
+    (PartitionStatus.CREATING, PartitionStatus.ABSENT): "its owner died before training began",
+    (PartitionStatus.SERVED, PartitionStatus.ABSENT): f"its owner died before training began, or {_NO_COPY}",
+    (PartitionStatus.SERVED, PartitionStatus.MOVING): "the layout wants it elsewhere",
+    (PartitionStatus.SERVED, PartitionStatus.LOST): "its owner died",
+    (PartitionStatus.MOVING, PartitionStatus.SERVED): "it arrived",
+    (PartitionStatus.MOVING, PartitionStatus.FROZEN): "its owner-to-be died",
+    (PartitionStatus.MOVING, PartitionStatus.LOST): "its source died before it arrived",
+    (
+        PartitionStatus.MOVING,
+        PartitionStatus.RESTORING,
+    ): "another partition was lost, and everything returns to B",
+    (PartitionStatus.FROZEN, PartitionStatus.MOVING): "its source sends it elsewhere, or serves it again",
+    (
+        PartitionStatus.FROZEN,
+        PartitionStatus.RESTORING,
+    ): "another partition was lost, and everything returns to B",
+    (PartitionStatus.FROZEN, PartitionStatus.LOST): "its source was heard to be dead at the same time",
+    (PartitionStatus.LOST, PartitionStatus.RESTORING): "its backup was told to send or serve it",
+    (PartitionStatus.RESTORING, PartitionStatus.SERVED): "it arrived, at B",
+    (PartitionStatus.RESTORING, PartitionStatus.LOST): "its owner-to-be died, or its backup",
+    (PartitionStatus.LOST, PartitionStatus.ABSENT): _NO_COPY,
+    (PartitionStatus.MOVING, PartitionStatus.ABSENT): _NO_COPY,
+    (PartitionStatus.FROZEN, PartitionStatus.ABSENT): _NO_COPY,
+    (PartitionStatus.RESTORING, PartitionStatus.ABSENT): _NO_COPY,
 }
 """Every way from one standing to another, and what happened. FROZEN and LOST never outlast a step."""
 
 
-class Heir(Struct, frozen=True):
+class IncomingBackup(Struct, frozen=True):
     """Who is to be the backup, once the copy sent to it under ``epoch`` has arrived."""
 
     machine: str
@@ -72,7 +78,7 @@ class Partition(Struct, frozen=True):
     """
 
     number: int
-    standing: Standing = Standing.ABSENT
+    standing: PartitionStatus = PartitionStatus.ABSENT
     owner: str | None = None
     """Who serves it, or will once it has arrived."""
     epoch: int = 0
@@ -83,38 +89,38 @@ class Partition(Struct, frozen=True):
     detached: bool = False
     """Its owner pushes to no backup that is known to have it: a copy has to be sent. A ``backup`` it still
     has keeps what it has, at B or later."""
-    heir: Heir | None = None
+    incoming_backup: IncomingBackup | None = None
     route: Route | None = None
     """Where it was served last."""
     completed: int = 0
     safe: frozenset[int] = frozenset({0})
 
     @classmethod
-    def absent(cls, number: int, clock: int) -> Self:
+    def absent_at(cls, number: int, clock: int) -> Self:
         """Nowhere, and to be made as it was at ``clock``."""
         return cls(number, completed=clock, safe=frozenset({clock}))
 
     @property
-    def holders(self) -> tuple[str, ...]:
+    def copy_holders(self) -> tuple[str, ...]:
         """Every machine that has a copy, or will soon."""
-        heir = None if self.heir is None else self.heir.machine
+        heir = None if self.incoming_backup is None else self.incoming_backup.machine
         return tuple(
             {name: None for name in (self.owner, self.source, self.backup, heir) if name is not None}
         )
 
     @property
-    def newcomer(self) -> str | None:
+    def new_backup(self) -> str | None:
         """The heir, unless it is the backup that is sent a copy again and must not forget the one it has."""
-        heir = None if self.heir is None else self.heir.machine
+        heir = None if self.incoming_backup is None else self.incoming_backup.machine
         return None if heir == self.backup else heir
 
     @property
-    def stands_in(self) -> str | None:
+    def durability_source(self) -> str | None:
         """Whose word for what is safe counts: its backup's, or that of the one that needs none."""
         return self.backup or (None if self.detached else self.owner)
 
     @property
-    def keeper(self) -> str | None:
+    def recovery_source(self) -> str | None:
         """Who can produce its state at B although nobody serves it."""
         return self.backup or self.source
 
@@ -129,7 +135,7 @@ class Shard(Struct, frozen=True):
     previous: tuple[str, ...] = ()
     delivered: tuple[int, int] = (0, 0)
 
-    def given_to(self, owner: str | None) -> Shard:
+    def with_owner(self, owner: str | None) -> Shard:
         if owner == self.owner:
             return self
         earlier = (self.owner, *self.previous) if self.owner is not None else self.previous

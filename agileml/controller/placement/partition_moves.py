@@ -9,49 +9,49 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from agileml.controller.cluster import Cluster, Result
-from agileml.controller.placement.layout import actives, spread
-from agileml.controller.placement.ownership import Partition, Standing
+from agileml.controller.cluster import ClusterState, Result
+from agileml.controller.placement.layout import assign_owners, choose_actives
+from agileml.controller.placement.ownership import Partition, PartitionStatus
 from agileml.controller.stages import PLACEMENTS
 from agileml.node.tier import Tier
 from agileml.protocol.commands import Command, Create, Forget, Handover
 from agileml.protocol.events import Stage
 
 
-def target_owners(cluster: Cluster) -> tuple[str | None, ...]:
+def target_owners(cluster: ClusterState) -> tuple[str | None, ...]:
     """Who should serve each partition, with the fewest moves; None while there is nobody who could.
 
     Back in stage 1 a partition goes to its backup, where its state already is.
     """
     if PLACEMENTS[cluster.stage].served_on is Tier.RELIABLE:
-        names: tuple[str, ...] = cluster.servers(Tier.RELIABLE)
+        names: tuple[str, ...] = cluster.assignable_servers(Tier.RELIABLE)
     else:
         names = active_machines(cluster)
     claims = [(partition.owner,) if partition.owner else () for partition in cluster.partitions]
-    spread_out = spread(claims, dict.fromkeys(names, 1.0))
+    spread_out = assign_owners(claims, dict.fromkeys(names, 1.0))
     if cluster.stage is Stage.ONE:
         pairs = zip(cluster.partitions, spread_out, strict=True)
         spread_out = tuple(partition.backup or owner for partition, owner in pairs)
     return spread_out
 
 
-def active_machines(cluster: Cluster) -> tuple[str, ...]:
+def active_machines(cluster: ClusterState) -> tuple[str, ...]:
     """Who runs an ActivePS in stages 2 and 3."""
     return tuple(
-        actives(
-            available=cluster.servers(Tier.TRANSIENT),
+        choose_actives(
+            available=cluster.assignable_servers(Tier.TRANSIENT),
             serving=frozenset(partition.owner for partition in cluster.partitions if partition.owner),
-            transient=cluster.taking_part(Tier.TRANSIENT),
+            transient=cluster.count_participants(Tier.TRANSIENT),
             share=cluster.setup.active_share,
             most=len(cluster.partitions),
         )
     )
 
 
-def create(cluster: Cluster) -> Result:
+def create_partitions(cluster: ClusterState) -> Result:
     """Every partition begins on a reliable machine, whatever the stage will be."""
-    absent = [partition for partition in cluster.partitions if partition.standing is Standing.ABSENT]
-    if not absent or not cluster.servers(Tier.RELIABLE):
+    absent = [partition for partition in cluster.partitions if partition.standing is PartitionStatus.ABSENT]
+    if not absent or not cluster.assignable_servers(Tier.RELIABLE):
         return cluster, ()
     owners = target_owners(cluster)
     cluster = replace(cluster, epoch=cluster.epoch + 1)
@@ -61,60 +61,60 @@ def create(cluster: Cluster) -> Result:
     for partition in absent:
         owner = owners[partition.number]
         if owner is not None:
-            created.append(replace(partition, standing=Standing.CREATING, owner=owner, epoch=epoch))
+            created.append(replace(partition, standing=PartitionStatus.CREATING, owner=owner, epoch=epoch))
             commands.append(Create(owner, partition.number, epoch, generation, stored.clock, stored.folder))
     return cluster.with_partitions(created), tuple(commands)
 
 
-def hand_over(cluster: Cluster) -> Result:
+def hand_over_partitions(cluster: ClusterState) -> Result:
     """Move what is served in the wrong place, and what its source holds frozen for a target that died."""
     epoch = cluster.epoch + 1
     moved: list[Partition] = []
     commands: list[Command] = []
     for partition, wanted in zip(cluster.partitions, target_owners(cluster), strict=True):
-        source = _source(partition, wanted)
+        source = _handover_source(partition, wanted)
         if source is None:
             continue
         # A frozen one that has nowhere to go is served again where it is.
-        moving, handover = _handed_over(cluster, partition, source, wanted or source, epoch)
+        moving, handover = _make_handover(cluster, partition, source, wanted or source, epoch)
         moved.append(moving)
         commands.append(handover)
-        if partition.newcomer is not None:  # the next owner knows nothing of it, and may choose another
-            commands.append(Forget(partition.newcomer, partition.number, cluster.epoch))
+        if partition.new_backup is not None:  # the next owner knows nothing of it, and may choose another
+            commands.append(Forget(partition.new_backup, partition.number, cluster.epoch))
     if not moved:
         return cluster, ()
     return replace(cluster.with_partitions(moved), epoch=epoch), tuple(commands)
 
 
-def _source(partition: Partition, target: str | None) -> str | None:
+def _handover_source(partition: Partition, target: str | None) -> str | None:
     """Who must hand it over for ``target`` to get it; None while it is on its way, or there already."""
-    if partition.standing is Standing.FROZEN:
+    if partition.standing is PartitionStatus.FROZEN:
         return partition.source
-    if partition.standing is Standing.SERVED and target not in (None, partition.owner):
+    if partition.standing is PartitionStatus.SERVED and target not in (None, partition.owner):
         return partition.owner
     return None
 
 
-def _handed_over(
-    cluster: Cluster, partition: Partition, source: str, target: str, epoch: int
+def _make_handover(
+    cluster: ClusterState, partition: Partition, source: str, target: str, epoch: int
 ) -> tuple[Partition, Handover]:
     stays = cluster.is_reliable(source) and not cluster.is_reliable(target)
     backup = source if stays else partition.backup
     moving = replace(
         partition,
-        standing=Standing.MOVING,
+        standing=PartitionStatus.MOVING,
         source=source,
         owner=target,
         epoch=epoch,
         backup=backup,
         heir=None,
     )
-    follows = None if backup is None or cluster.is_reliable(target) else cluster.peer(backup)
+    follows = None if backup is None or cluster.is_reliable(target) else cluster.make_peer(backup)
     handover = Handover(
         machine=source,
         partition=partition.number,
         target=target,
-        endpoint=cluster.endpoint(target),
+        endpoint=cluster.server_endpoint(target),
         epoch=epoch,
         generation=cluster.generation,
         keep_backup=stays,

@@ -10,48 +10,51 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from agileml.controller.cluster import Cluster, Result
-from agileml.controller.machines import Machine
-from agileml.controller.placement.layout import spread
+from agileml.controller.cluster import ClusterState, Result
+from agileml.controller.machines import MachineRecord
+from agileml.controller.placement.layout import assign_owners
 from agileml.node.tier import Tier
 from agileml.protocol.commands import Assign, Command, JoinedTraining
 
 
-def share_input(cluster: Cluster) -> Result:
+def assign_shards(cluster: ClusterState) -> Result:
     """Give every shard to one live worker, in proportion to cores, without anybody having to wait for it.
 
     Between two clocks a shard goes from an owner that can go on to one that has it loaded. In the middle of
     one only those of the dead and the drained change hands; the latter when nobody drains any more, since
     until then the clock in hand cannot end anyway.
     """
-    shards, draining = list(cluster.shards), cluster.draining()
-    turn = cluster.turn and cluster.settled
+    shards, draining = list(cluster.shards), cluster.draining_owners()
+    turn = cluster.turn and cluster.all_served
     if not turn and all(_can_go_on(cluster, shard.owner) or shard.owner in draining for shard in shards):
         return cluster, ()
-    for number, target in enumerate(_targets(cluster, cluster.workers())):
+    for number, target in enumerate(_target_owners(cluster, cluster.computing_machines())):
         owner = shards[number].owner
         if owner in draining:
             continue
         if _can_go_on(cluster, owner):
-            if turn and target is not None and _has(cluster, target, number):
-                shards[number] = shards[number].given_to(target)
-        elif draining and _has_left(cluster, owner):
-            shards[number] = shards[number].given_to(None)
+            if turn and target is not None and _has_loaded(cluster, target, number):
+                shards[number] = shards[number].with_owner(target)
+        elif draining and _is_ownerless(cluster, owner):
+            shards[number] = shards[number].with_owner(None)
         else:
-            shards[number] = shards[number].given_to(target)
+            shards[number] = shards[number].with_owner(target)
     return replace(cluster, shards=tuple(shards)), ()
 
 
-def _targets(cluster: Cluster, workers: Iterable[Machine]) -> tuple[str | None, ...]:
-    """Which of ``workers`` should own each shard."""
-    loaded, loading = _loaded(cluster), _loading(cluster)
+def _target_owners(cluster: ClusterState, workers: Iterable[MachineRecord]) -> tuple[str | None, ...]:
+    """Which of ``computing_machines`` should own each shard."""
+    loaded, loading = _machines_holding(cluster), _machines_loading(cluster)
     claims = [
-        _claim(cluster, number, loaded[number], loading[number]) for number in range(len(cluster.shards))
+        _rank_claimants(cluster, number, loaded[number], loading[number])
+        for number in range(len(cluster.shards))
     ]
-    return spread(claims, {machine.name: float(machine.cores) for machine in workers})
+    return assign_owners(claims, {machine.name: float(machine.cores) for machine in workers})
 
 
-def _claim(cluster: Cluster, number: int, loaded: Sequence[str], loading: Sequence[str]) -> tuple[str, ...]:
+def _rank_claimants(
+    cluster: ClusterState, number: int, loaded: Sequence[str], loading: Sequence[str]
+) -> tuple[str, ...]:
     """The owner, then whoever has it loaded, the latest owner first, who loads it, its previous owners."""
     shard = cluster.shards[number]
     has = sorted(loaded, key=lambda name: name not in shard.previous)  # stable: then as machines joined
@@ -60,7 +63,7 @@ def _claim(cluster: Cluster, number: int, loaded: Sequence[str], loading: Sequen
     return tuple(dict.fromkeys((*owner, *latest, *has, *loading, *shard.previous)))
 
 
-def _loaded(cluster: Cluster) -> list[list[str]]:
+def _machines_holding(cluster: ClusterState) -> list[list[str]]:
     """Who has each shard in memory."""
     holders: list[list[str]] = [[] for _ in cluster.shards]
     for machine in cluster.machines.values():
@@ -69,76 +72,76 @@ def _loaded(cluster: Cluster) -> list[list[str]]:
     return holders
 
 
-def _loading(cluster: Cluster) -> list[list[str]]:
+def _machines_loading(cluster: ClusterState) -> list[list[str]]:
     """Who waits to become a member and is to load each shard."""
     loading: list[list[str]] = [[] for _ in cluster.shards]
     for machine in cluster.machines.values():
-        for number in cluster.ahead.get(machine.name, ()) if _comes(machine) else ():
+        for number in cluster.ahead.get(machine.name, ()) if _is_coming(machine) else ():
             loading[number].append(machine.name)
     return loading
 
 
-def _has(cluster: Cluster, name: str, number: int) -> bool:
+def _has_loaded(cluster: ClusterState, name: str, number: int) -> bool:
     worker = cluster.machines[name].worker
     return worker is not None and number in worker.loaded
 
 
-def _can_go_on(cluster: Cluster, name: str | None) -> bool:
+def _can_go_on(cluster: ClusterState, name: str | None) -> bool:
     machine = cluster.machines.get(name) if name is not None else None
     return machine is not None and machine.can_compute
 
 
-def _has_left(cluster: Cluster, name: str | None) -> bool:
+def _is_ownerless(cluster: ClusterState, name: str | None) -> bool:
     """It is nobody's, or still that of one who has drained."""
     machine = cluster.machines.get(name) if name is not None else None
     return name is None or (machine is not None and machine.leaving)
 
 
-def preloads(cluster: Cluster) -> dict[str, tuple[int, ...]]:
+def plan_preloads(cluster: ClusterState) -> dict[str, tuple[int, ...]]:
     """What each worker should load although it is not its own, the most urgent first.
 
     What it will own as soon as it has loaded it and is a member. Then, on transient machines, what reliable
     ones compute, for stage 3. And on reliable machines their part of all the input, for the end of every
     transient one: so the chain of a shard's owners always ends at one that has it.
     """
-    able = [machine for machine in cluster.machines.values() if machine.can_compute or _comes(machine)]
-    computing = {machine.tier for machine in cluster.workers()}
+    able = [machine for machine in cluster.machines.values() if machine.can_compute or _is_coming(machine)]
+    computing = {machine.tier for machine in cluster.computing_machines()}
     wanted: dict[str, dict[int, None]] = {machine.name: {} for machine in able}
     for tiers in (computing | {Tier.TRANSIENT}, {Tier.TRANSIENT}, {Tier.RELIABLE}):
         workers = [machine for machine in able if machine.tier in tiers]
-        for number, owner in enumerate(_targets(cluster, workers)):
+        for number, owner in enumerate(_target_owners(cluster, workers)):
             if owner is not None and cluster.shards[number].owner != owner:
                 wanted[owner][number] = None
     return {name: tuple(numbers) for name, numbers in wanted.items()}
 
 
-def _comes(machine: Machine) -> bool:
+def _is_coming(machine: MachineRecord) -> bool:
     """It was announced, and may not be up yet."""
     return not machine.member and not machine.leaving
 
 
-def give_orders(cluster: Cluster) -> Result:
+def give_orders(cluster: ClusterState) -> Result:
     """Tell each worker what changed for it; one that idles is told once, and again when it is needed.
 
     While partitions are on their way only those are told who have not heard anything yet, or leave: the
     others could do nothing before all have arrived, and are then told everything at once.
     """
-    for_all = _for_all(cluster)
-    anew = cluster.turn and cluster.settled
-    strangers = {name for name, machine in cluster.machines.items() if _is_stranger(machine)}
+    for_all = _common_orders(cluster)
+    anew = cluster.turn and cluster.all_served
+    strangers = {name for name, machine in cluster.machines.items() if _awaits_first_orders(machine)}
     if anew or not strangers <= cluster.ahead.keys():
-        cluster = replace(cluster, ahead=preloads(cluster))
+        cluster = replace(cluster, ahead=plan_preloads(cluster))
     shards: dict[str, list[int]] = {name: [] for name in cluster.machines}
     for number, shard in enumerate(cluster.shards):
         if shard.owner in shards:
             shards[shard.owner].append(number)
     commands: list[Command] = []
-    told: dict[str, Machine] = {}
+    told: dict[str, MachineRecord] = {}
     for machine in cluster.machines.values():
         if machine.worker is None:
             continue
         last = machine.worker.orders
-        if last is not None and not cluster.settled and machine.leaving is last.drain:
+        if last is not None and not cluster.all_served and machine.leaving is last.drain:
             continue
         orders = replace(
             for_all,
@@ -147,9 +150,9 @@ def give_orders(cluster: Cluster) -> Result:
             drain=machine.leaving,
             notice_s=machine.notice_s,
             preload=cluster.ahead.get(machine.name, ()) if last is None or anew else last.preload,
-            delivered=tuple(_delivered(cluster, shards[machine.name])),
+            delivered=tuple(_delivered_clocks(cluster, shards[machine.name])),
         )
-        if not _is_news(machine, last, orders):
+        if not _has_changes(machine, last, orders):
             continue
         commands.append(replace(orders, version=cluster.version + len(told) + 1))
         if not machine.took_part:
@@ -159,23 +162,23 @@ def give_orders(cluster: Cluster) -> Result:
         cluster,
         machines={**cluster.machines, **told},
         version=cluster.version + len(told),
-        planned=cluster.planned or cluster.settled,
+        planned=cluster.planned or cluster.all_served,
     ), tuple(commands)
 
 
-def _delivered(cluster: Cluster, shards: Iterable[int]) -> Iterator[tuple[int, int]]:
+def _delivered_clocks(cluster: ClusterState, shards: Iterable[int]) -> Iterator[tuple[int, int]]:
     """What is known to be pushed of clocks that are not complete."""
     for number in shards:
         generation, clock = cluster.shards[number].delivered
-        if generation == cluster.generation and clock > cluster.completed:
+        if generation == cluster.generation and clock > cluster.completed_clock:
             yield number, clock
 
 
-def _is_stranger(machine: Machine) -> bool:
+def _awaits_first_orders(machine: MachineRecord) -> bool:
     return machine.worker is not None and machine.worker.orders is None and not machine.leaving
 
 
-def _for_all(cluster: Cluster) -> Assign:
+def _common_orders(cluster: ClusterState) -> Assign:
     """What every worker is told alike. Versions are counted where orders are sent."""
     return Assign(
         machine="",
@@ -183,12 +186,12 @@ def _for_all(cluster: Cluster) -> Assign:
         version=0,
         routes=tuple(partition.route for partition in cluster.partitions if partition.route is not None),
         shards=(),
-        clock=cluster.completed + 1,
+        clock=cluster.completed_clock + 1,
         until=cluster.until,
     )
 
 
-def _is_news(machine: Machine, last: Assign | None, orders: Assign) -> bool:
+def _has_changes(machine: MachineRecord, last: Assign | None, orders: Assign) -> bool:
     """Whether ``orders`` say anything the worker needs. Progress is nothing: it knows its own clock.
 
     Nor is what others delivered, where it got none of their shards.

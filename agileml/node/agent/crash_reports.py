@@ -20,26 +20,28 @@ _OURS: Final = str(Path(__file__).parents[2])
 _PYTHONS: Final = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
 
 
-def gave_up(role: str, deaths: int) -> str:
+def format_give_up(role: str, deaths: int) -> str:
     """What an agent says of a role that it does not start any more."""
     return f"gave up: {role} died {deaths} times in a row"
 
 
-def died_of(machines: Path) -> str | None:
+def describe_last_death(machines: Path) -> str | None:
     """The machine that was given up last, which of its processes died, and its last error in a line.
 
     ``machines``: the folder of the machines' folders. None where none was given up.
     """
-    found = [(log, told) for log in machines.glob("*/agent.log") if (told := _GAVE_UP.search(_end_of(log)))]
+    found = [
+        (log, told) for log in machines.glob("*/agent.log") if (told := _GAVE_UP.search(_read_tail(log)))
+    ]
     if not found:
         return None
     log, told = max(found, key=lambda pair: pair[0].stat().st_mtime)
-    error = last_error(_end_of(log.with_name(f"{told[1]}.log")))
+    error = find_last_error(_read_tail(log.with_name(f"{told[1]}.log")))
     because = "without saying why" if error is None else f"last of {error}"
     return f"the {told[1]} of {log.parent.name} died {told[2]} times in a row, {because}"
 
 
-def last_error(log: str) -> str | None:
+def find_last_error(log: str) -> str | None:
     """The last exception of a log and its place, in a line: in the author's file where there is one."""
     _, found, rest = log.rpartition(_TRACEBACK)
     if not found:
@@ -54,7 +56,7 @@ def last_error(log: str) -> str | None:
     return f"{error} ({file}, line {line})"
 
 
-def _end_of(log: Path) -> str:
+def _read_tail(log: Path) -> str:
     """Empty where there is no such file."""
     try:
         with log.open("rb") as file:

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import Final, NoReturn
 
-SAFE: Final = sys.platform == "linux"
+FORK_IS_SAFE: Final = sys.platform == "linux"
 """On this system, where the parent has one thread."""
 
 
-class Forked:
+class ForkedProcess:
     """Runs a function as ``subprocess.Popen`` runs a program; the child ends when the function returns.
 
     ``stdin``, ``out``: files that become its standard input, and output and errors (None: its parent's);
@@ -32,7 +32,7 @@ class Forked:
         sys.stderr.flush()
         self.pid = os.fork()
         if self.pid == 0:
-            _become(run, stdin, out, keep)
+            _run_child(run, stdin, out, keep)
         self._code: int | None = None
 
     def poll(self) -> int | None:
@@ -54,7 +54,7 @@ class Forked:
             os.kill(self.pid, signal.SIGKILL)
 
 
-def _become(run: Callable[[], None], stdin: int, out: int | None, keep: Iterable[int]) -> NoReturn:
+def _run_child(run: Callable[[], None], stdin: int, out: int | None, keep: Iterable[int]) -> NoReturn:
     """Nothing of the parent's call stack is ever returned to, whatever happens."""
     code = 1
     try:

@@ -1,7 +1,7 @@
 """Every process of a machine, also those that left its process group: found by a mark in their environment.
 
 A program that a machine runs may start sessions and daemons of its own; what they inherit, unless they go
-out of their way, is the environment. Linux only: elsewhere nothing is found, and ``supported`` says so.
+out of their way, is the environment. Linux only: elsewhere nothing is found, and ``is_supported`` says so.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ VARIABLE: Final = "AGILEML_MACHINE"
 """Holds the machine's folder, in every process of it."""
 
 
-def supported() -> bool:
+def is_supported() -> bool:
     """Whether this system can tell what environment a process was started with."""
     return Path("/proc/self/environ").exists() and hasattr(os, "pidfd_open")
 
 
-def mark(value: str, variable: str = VARIABLE) -> dict[str, str]:
+def mark_environment(value: str, variable: str = VARIABLE) -> dict[str, str]:
     """For the environment of whatever shall be found again."""
     return {variable: value}
 
@@ -32,7 +32,7 @@ def signal_all(number: signal.Signals, value: str, variable: str = VARIABLE) -> 
     A process that ended meanwhile is never mistaken for another one that got its id.
     """
     count = 0
-    for process, handle in _marked(f"{variable}={value}".encode()):
+    for process, handle in _find_marked(f"{variable}={value}".encode()):
         if process != os.getpid():
             try:
                 signal.pidfd_send_signal(handle, number)
@@ -44,12 +44,12 @@ def signal_all(number: signal.Signals, value: str, variable: str = VARIABLE) -> 
 
 def any_left(value: str, variable: str = VARIABLE) -> bool:
     """Whether any process carries the mark."""
-    return any(process != os.getpid() for process, _ in _marked(f"{variable}={value}".encode()))
+    return any(process != os.getpid() for process, _ in _find_marked(f"{variable}={value}".encode()))
 
 
-def _marked(wanted: bytes) -> Iterator[tuple[int, int]]:
+def _find_marked(wanted: bytes) -> Iterator[tuple[int, int]]:
     """(id, handle): the handle is open while its turn lasts, and was so before the mark was read."""
-    if not supported():
+    if not is_supported():
         return
     for place in Path("/proc").glob("[0-9]*"):
         try:

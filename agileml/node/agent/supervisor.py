@@ -26,10 +26,10 @@ import zmq
 
 from agileml import roles
 from agileml.job import JobFolder
-from agileml.node.agent.crash_reports import gave_up
-from agileml.node.agent.forked_process import SAFE, Forked
-from agileml.node.hosts.nominal_time import Lifetime, MachineEnded, raise_ended
-from agileml.node.liveness import Listening
+from agileml.node.agent.crash_reports import format_give_up
+from agileml.node.agent.forked_process import FORK_IS_SAFE, ForkedProcess
+from agileml.node.hosts.nominal_time import MachineEnded, MachineLifetime, raise_ended
+from agileml.node.liveness import SilenceTimer
 from agileml.protocol.endpoints import ControlEnd
 from agileml.protocol.events import MachineLost, ServerLost, WorkerLost
 from agileml.protocol.telemetry import EndMachine
@@ -52,7 +52,7 @@ _SHORT_LIFE_TO_AN_ERROR_S: Final = 300.0
 
 @dataclass(slots=True)
 class _Role:
-    process: subprocess.Popen[bytes] | Forked
+    process: subprocess.Popen[bytes] | ForkedProcess
     incarnation: int
     started_at: float
     deaths: int
@@ -60,7 +60,7 @@ class _Role:
     """The other end of its standard input."""
 
 
-class Agent:
+class RoleAgent:
     """``held``: open files that every process of the machine is to hold. ``logs``: the roles' output goes to
     files in the machine's folder; otherwise where the agent's own goes. ``forks``: this process has one
     thread, so that the roles may go on from what it has imported; those started again later never do.
@@ -86,11 +86,11 @@ class Agent:
         if forks:
             roles.preload()
         self._gave_up = False
-        self._lifetime = Lifetime(folder.path, machine)
+        self._lifetime = MachineLifetime(folder.path, machine)
         self._timing = folder.job().timing
         self._poller = zmq.Poller()
-        self._listening = Listening(time.monotonic(), 2 * self._timing.repeat_s, (_LINK,))
-        self._roles = {role: self._start(role, incarnation=1, deaths=0) for role in plays}
+        self._listening = SilenceTimer(time.monotonic(), 2 * self._timing.repeat_s, (_LINK,))
+        self._roles = {role: self._start_role(role, incarnation=1, deaths=0) for role in plays}
         self._forks = False  # as there will be threads
         self._context = zmq.Context(1)
         self._control = ControlEnd(self._context, folder, f"agent/{machine}", self._timing.repeat_s)
@@ -106,40 +106,40 @@ class Agent:
         status = None
         while status is None:
             self._control.flush()
-            self._poller.poll(self._lifetime.within_ms(self._control.wait_ms()))
+            self._poller.poll(self._lifetime.limit_wait_ms(self._control.wait_ms()))
             awake_at = time.monotonic()
-            self._listening.awake(awake_at)
+            self._listening.wake_up(awake_at)
             words = tuple(self._control.receive())
             self._control.confirm()
             if self._control.heard_at >= awake_at:
-                self._listening.heard(_LINK)
+                self._listening.mark_heard(_LINK)
             if any(isinstance(word, EndMachine) for word in words) and "controller" not in self._roles:
                 status = GAVE_UP if self._gave_up else 0
             elif self._listening.silent_s(_LINK) > self._timing.lease_s:
                 self._folder.remove_sockets()
                 status = 1
             elif self._lifetime.is_over():
-                self._control.tell(MachineLost(self._machine))
+                self._control.queue_message(MachineLost(self._machine))
                 status = TAKEN
             else:
                 status = self._watch_roles()
-        self.end()
+        self.end_roles()
         self._control.flush(at_once=True)
         self._context.destroy(linger=100)
         if status == TAKEN and "controller" in self._roles:
             self._folder.remove_sockets()  # nobody listens there any more
         return status
 
-    def end(self) -> None:
+    def end_roles(self) -> None:
         """End all roles, and record when that was."""
         for role in self._roles.values():
             self._end_role(role)
-        self._lifetime.end()
+        self._lifetime.record_end()
 
     def _watch_roles(self) -> int | None:
         """Start again what died; an exit status when the machine is to end."""
         for name, role in tuple(self._roles.items()):
-            self._listen(name, role)
+            self._read_pulse(name, role)
             code = role.process.poll()
             if code is None and self._listening.silent_s(name) < self._timing.silence_s:
                 continue
@@ -150,28 +150,28 @@ class Agent:
             deaths = deaths_in_a_row(role.deaths, time.monotonic() - role.started_at, code)
             if deaths >= _MOST_DEATHS:
                 where = f"see {name}.log" if self._logs else "see what it printed"
-                print(f"{gave_up(name, deaths)}; {where}", file=sys.stderr)
+                print(f"{format_give_up(name, deaths)}; {where}", file=sys.stderr)
                 if name == "controller":
                     return 1
-                self._give_up()
+                self._give_machine_up()
                 return None
             if name != "controller":
                 lost = ServerLost if name == "server" else WorkerLost
-                self._control.tell(lost(self._machine, role.incarnation))
-            self._roles[name] = self._start(name, role.incarnation + 1, deaths)
+                self._control.queue_message(lost(self._machine, role.incarnation))
+            self._roles[name] = self._start_role(name, role.incarnation + 1, deaths)
         return None
 
-    def _listen(self, name: str, role: _Role) -> None:
+    def _read_pulse(self, name: str, role: _Role) -> None:
         with contextlib.suppress(BlockingIOError, ConnectionError):
             while role.pulse.recv(64):
-                self._listening.heard(name)
+                self._listening.mark_heard(name)
 
-    def _give_up(self) -> None:
+    def _give_machine_up(self) -> None:
         """Declare the machine lost, and wait for the controller to end it (as it will end itself)."""
         for name in self._roles.keys() - {"controller"}:
             self._end_role(self._roles.pop(name))
         self._gave_up = True
-        self._control.tell(MachineLost(self._machine))
+        self._control.queue_message(MachineLost(self._machine))
 
     def _end_role(self, role: _Role) -> None:
         """Harmless when repeated, or when it ended by itself."""
@@ -181,15 +181,15 @@ class Agent:
         role.process.kill()
         role.process.wait()
 
-    def _start(self, role: str, incarnation: int, deaths: int) -> _Role:
+    def _start_role(self, role: str, incarnation: int, deaths: int) -> _Role:
         arguments = [role, str(self._folder.path), self._machine, str(incarnation), str(self._cores)]
         pulse, its_end = socket.socketpair()
         pulse.setblocking(False)
-        process: subprocess.Popen[bytes] | Forked
-        with self._log(role) as log, its_end:
+        process: subprocess.Popen[bytes] | ForkedProcess
+        with self._open_log(role) as log, its_end:
             if self._forks:
                 out = None if log is None else log.fileno()
-                process = Forked(partial(roles.main, *arguments), its_end.fileno(), out, self._held)
+                process = ForkedProcess(partial(roles.main, *arguments), its_end.fileno(), out, self._held)
             else:
                 process = subprocess.Popen(
                     [sys.executable, "-m", "agileml.roles", *arguments],
@@ -199,10 +199,12 @@ class Agent:
                     pass_fds=self._held,
                 )
         self._poller.register(pulse, zmq.POLLIN)  # its end wakes the agent as well
-        self._listening.heard(role, self._timing.lease_s)  # one that starts has a lease to give the first
+        self._listening.mark_heard(
+            role, self._timing.lease_s
+        )  # one that starts has a lease to give the first
         return _Role(process, incarnation, time.monotonic(), deaths, pulse)
 
-    def _log(self, role: str) -> AbstractContextManager[BinaryIO | None]:
+    def _open_log(self, role: str) -> AbstractContextManager[BinaryIO | None]:
         return (
             (self._folder.machine(self._machine) / f"{role}.log").open("ab") if self._logs else nullcontext()
         )
@@ -221,12 +223,12 @@ def main(folder: str, machine: str, cores: str, lock: str, *more: str) -> int:
     group.with_suffix(".part").write_text(str(os.getpgrp()))
     group.with_suffix(".part").replace(group)  # whoever kills the machine reads it whole, or not yet
     plays, held = (*ROLES, *more), (int(lock),)
-    agent = Agent(job, machine, int(cores), plays, held, logs=True, forks=SAFE)
+    agent = RoleAgent(job, machine, int(cores), plays, held, logs=True, forks=FORK_IS_SAFE)
     signal.signal(signal.SIGTERM, raise_ended)
     try:
         return agent.run()
     except MachineEnded:
-        agent.end()
+        agent.end_roles()
         return TAKEN
 
 

@@ -18,13 +18,13 @@ class Host(Protocol):
     def start_machine(self, machine: str, tier: Tier, cores: int) -> None:
         """Start a machine, without waiting for it. Raises ValueError for a name that was used before."""
 
-    def alive(self, machine: str) -> bool:
+    def is_alive(self, machine: str) -> bool:
         """Whether anything of the machine runs, or is still to start."""
 
     def kill(self, machine: str) -> None:
         """End it at once, as a cloud takes it away. Returns when it is gone; harmless when repeated."""
 
-    def leftovers(self) -> list[str]:
+    def alive_machines(self) -> list[str]:
         """The machines that are alive, sorted."""
 
     def kill_all(self) -> None:

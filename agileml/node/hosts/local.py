@@ -24,7 +24,7 @@ from typing import Final
 from agileml.job import JobFolder
 from agileml.node.agent import process_tree
 from agileml.node.agent.environment import machine_environment
-from agileml.node.hosts.nominal_time import Bound, Life
+from agileml.node.hosts.nominal_time import LifeBound, LifeRecord
 from agileml.node.tier import Tier
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -36,7 +36,7 @@ _AGENT: Final = "agileml.node.agent.supervisor"
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class MachineLocation:
     """``address``: of the machine, if the job is on a network. ``enter``: a command that runs another there.
 
     ``enter`` replaces itself by that other command, so that its process is the agent's.
@@ -46,7 +46,7 @@ class Where:
     enter: tuple[str, ...] = ()
 
 
-HERE: Final = Where()
+HERE: Final = MachineLocation()
 
 
 class LocalHost:
@@ -60,7 +60,7 @@ class LocalHost:
         self._children: dict[str, subprocess.Popen[bytes]] = {}
 
     def start_machine(
-        self, machine: str, tier: Tier, cores: int, where: Where = HERE, until: float = math.inf
+        self, machine: str, tier: Tier, cores: int, where: MachineLocation = HERE, until: float = math.inf
     ) -> None:
         """Start its agent; the first reliable machine of a job also runs the elasticity controller.
 
@@ -71,9 +71,9 @@ class LocalHost:
         if not _NAME.fullmatch(machine) or place.exists():
             raise ValueError(f"{machine!r} cannot name a new machine")
         place.mkdir()
-        Bound(place).write(until)
+        LifeBound(place).write(until)
         self._folder.set_address(machine, where.address)
-        more = ["controller"] if tier is Tier.RELIABLE and self._first_reliable(machine) else []
+        more = ["controller"] if tier is Tier.RELIABLE and self._claim_controller(machine) else []
         with (place / "lock").open("wb") as lock, (place / "agent.log").open("ab") as log:
             fcntl.flock(lock, fcntl.LOCK_EX)
             number = lock.fileno()
@@ -84,23 +84,23 @@ class LocalHost:
                 stdout=log,
                 stderr=log,
                 env={
-                    **machine_environment(self.threads(cores)),
+                    **machine_environment(self.threads_per_process(cores)),
                     **self._variables,
-                    **process_tree.mark(str(place)),
+                    **process_tree.mark_environment(str(place)),
                 },
                 start_new_session=True,
                 pass_fds=(number,),
             )
 
-    def threads(self, cores: int) -> int:
+    def threads_per_process(self, cores: int) -> int:
         """Of each process of a machine with ``cores``; a role needs one. ``variables`` may say otherwise."""
         return 1
 
-    def knows(self, machine: str) -> bool:
+    def was_started(self, machine: str) -> bool:
         """Whether a machine of that name was ever started."""
         return self._folder.machine(machine).exists()
 
-    def alive(self, machine: str) -> bool:
+    def is_alive(self, machine: str) -> bool:
         """Whether any process of the machine is left."""
         place = self._folder.machine(machine) / "lock"
         if not place.exists():
@@ -119,57 +119,57 @@ class LocalHost:
 
         What does not end at once is killed.
         """
-        alive = [machine for machine in machines if self.alive(machine)]
+        alive = [machine for machine in machines if self.is_alive(machine)]
         for machine in alive:
-            Bound(self._folder.machine(machine)).write(at)
+            LifeBound(self._folder.machine(machine)).write(at)
             self._tell_to_end(machine)
         until = time.monotonic() + _ENDS_ITSELF_WITHIN_S
-        while time.monotonic() < until and any(self.alive(machine) for machine in alive):
+        while time.monotonic() < until and any(self.is_alive(machine) for machine in alive):
             time.sleep(0.002)
 
     def _tell_to_end(self, machine: str) -> None:
         """Only its agent, and only one that listens: others would end without a record."""
-        group = self._group(machine)
-        if group is not None and self.life(machine) is not None and self.alive(machine):
+        group = self._process_group(machine)
+        if group is not None and self.read_life(machine) is not None and self.is_alive(machine):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(group, signal.SIGTERM)
 
-    def life(self, machine: str) -> Life | None:
+    def read_life(self, machine: str) -> LifeRecord | None:
         """Returns what the machine recorded of its life; None where it has not got so far."""
-        return Life.of(self._folder.machine(machine))
+        return LifeRecord.read_record(self._folder.machine(machine))
 
     def ended_at(self, machine: str) -> float | None:
         """The nominal moment at which a machine ended by itself; None where it has not said so."""
-        life = self.life(machine)
+        life = self.read_life(machine)
         return None if life is None else life.ended
 
     def kill(self, machine: str) -> None:
         """As a cloud takes it away: SIGKILL to all of it at once. Returns when all of it is gone."""
         until, place = time.monotonic() + _GONE_WITHIN_S, str(self._folder.machine(machine))
-        while self.alive(machine) or process_tree.signal_all(signal.SIGKILL, place):
+        while self.is_alive(machine) or process_tree.signal_all(signal.SIGKILL, place):
             if time.monotonic() > until:
                 raise TimeoutError(f"processes of {machine} survived SIGKILL for {_GONE_WITHIN_S} s")
-            self._signal(machine, signal.SIGKILL)
+            self._signal_machine(machine, signal.SIGKILL)
             time.sleep(0.005)
 
     def freeze(self, machine: str) -> None:
         """Stop all of it without ending it, as a machine that hangs."""
-        self._signal(machine, signal.SIGSTOP)
+        self._signal_machine(machine, signal.SIGSTOP)
 
     def thaw(self, machine: str) -> None:
-        self._signal(machine, signal.SIGCONT)
+        self._signal_machine(machine, signal.SIGCONT)
 
-    def leftovers(self) -> list[str]:
+    def alive_machines(self) -> list[str]:
         """The machines that still have processes."""
-        return [machine for machine in self._folder.machines() if self._left(machine)]
+        return [machine for machine in self._folder.machines() if self._has_processes(machine)]
 
-    def _left(self, machine: str) -> bool:
-        return self.alive(machine) or process_tree.any_left(str(self._folder.machine(machine)))
+    def _has_processes(self, machine: str) -> bool:
+        return self.is_alive(machine) or process_tree.any_left(str(self._folder.machine(machine)))
 
     def kill_all(self) -> None:
         """Leave nothing behind: no process, no socket. Raises TimeoutError last, where a machine survives."""
         try:
-            self.kill_each(self.leftovers())
+            self.kill_each(self.alive_machines())
         finally:
             self._folder.remove_sockets()
 
@@ -184,21 +184,21 @@ class LocalHost:
         if survivors:
             raise survivors[0]
 
-    def _signal(self, machine: str, number: signal.Signals) -> None:
-        group = self._group(machine)
-        if group is not None and self.alive(machine):  # so that number is nobody else's
+    def _signal_machine(self, machine: str, number: signal.Signals) -> None:
+        group = self._process_group(machine)
+        if group is not None and self.is_alive(machine):  # so that number is nobody else's
             with contextlib.suppress(ProcessLookupError):  # it ended this very moment
                 os.killpg(group, number)
             process_tree.signal_all(number, str(self._folder.machine(machine)))
 
-    def _group(self, machine: str) -> int | None:
+    def _process_group(self, machine: str) -> int | None:
         """The number of its process group: of our own child, or as its agent wrote it (None before that)."""
         record = self._folder.machine(machine) / "group"
         if machine in self._children:
             return self._children[machine].pid
         return int(record.read_text()) if record.exists() else None
 
-    def _first_reliable(self, machine: str) -> bool:
+    def _claim_controller(self, machine: str) -> bool:
         try:
             with self._folder.controller_record.open("x") as record:
                 record.write(machine)

@@ -48,7 +48,7 @@ class NominalClock:
 
     def __init__(self, folder: Path) -> None:
         """Raises FileNotFoundError where the job has no clock."""
-        self._cells = _mapped(folder / "clock")
+        self._cells = _map_cells(folder / "clock")
         self._driver = os.open(folder / "driver", os.O_RDWR | os.O_CREAT, 0o644)
         weakref.finalize(self, os.close, self._driver)
         self._looked_at = -math.inf
@@ -56,7 +56,7 @@ class NominalClock:
         self._last = -math.inf
 
     @classmethod
-    def of(cls, folder: Path) -> NominalClock | None:
+    def open_clock(cls, folder: Path) -> NominalClock | None:
         """The clock of a job folder; None where it has none."""
         try:
             return cls(folder)
@@ -69,20 +69,20 @@ class NominalClock:
         return float(self._cells[_SPEED])
 
     @property
-    def awaited(self) -> bool:
+    def is_held_for_training(self) -> bool:
         """Whether nominal time is held until training has done something, for which it has to go on."""
         return self._cells[_AWAITED] > 0
 
     def now(self) -> float:
         """Returns the nominal time, in seconds."""
         if time.monotonic() - self._looked_at > _LOOK_EVERY_S:
-            self.look()
+            self.check_driver()
         real = time.time()
-        moment = self._released(real) if self._driven else min(self.undriven_at(real), self.lapses_at())
+        moment = self._released_time(real) if self._driven else min(self.undriven_at(real), self.lapses_at())
         self._last = max(self._last, moment)
         return self._last
 
-    def look(self) -> bool:
+    def check_driver(self) -> bool:
         """Looks whether somebody drives, and leaves a note of when that was.
 
         The moment is taken before the look, so that nobody was seen after the end.
@@ -93,28 +93,28 @@ class NominalClock:
             self._cells[_SEEN] = max(self._cells[_SEEN], real)
         return self._driven
 
-    def stands(self) -> bool:
+    def stands_still(self) -> bool:
         """Returns whether nominal time stands still now."""
-        return self._driven and self._line(time.time()) >= self._cells[_LIMIT]
+        return self._driven and self._unlimited_time(time.time()) >= self._cells[_LIMIT]
 
-    def stalled(self) -> bool:
+    def driver_stalled(self) -> bool:
         """Returns whether the driver is stopped, or at something that takes its time."""
         return self._driven and time.time() - self._cells[_BEAT] > _STALLED_S
 
     def undriven_at(self, real: float) -> float:
         """Returns the nominal time at ``real`` (seconds since the epoch), nobody having driven since."""
-        left_at = _left_at(self._cells)
-        return self._released(left_at) + max(0.0, real - left_at) * self.speed
+        left_at = _driver_left_at(self._cells)
+        return self._released_time(left_at) + max(0.0, real - left_at) * self.speed
 
     def lapses_at(self) -> float:
         """Returns the nominal time at which the lease runs out of machines that nobody drives any more."""
         return _lapses_at(self._cells)
 
-    def _released(self, real: float) -> float:
-        return _released(self._cells, real)
+    def _released_time(self, real: float) -> float:
+        return _released_time(self._cells, real)
 
-    def _line(self, real: float) -> float:
-        return _line(self._cells, real)
+    def _unlimited_time(self, real: float) -> float:
+        return _unlimited_time(self._cells, real)
 
 
 class ClockDriver:
@@ -139,18 +139,18 @@ class ClockDriver:
                 struct.pack(_FORMAT, nominal, time.time(), nominal, speed, 0, 0, 0, lease_s)
             )
             unfinished.replace(clock)
-        self._cells = _mapped(clock)
+        self._cells = _map_cells(clock)
         self._cells[_SPEED], self._cells[_LEASE] = speed, lease_s
-        self.release(nominal, time.time(), nominal)
+        self.release_until(nominal, time.time(), nominal)
         self._driver = (folder / "driver").open("ab")
         until = time.monotonic() + within_s
-        while not _locked(self._driver.fileno(), fcntl.LOCK_EX):
+        while not _try_lock(self._driver.fileno(), fcntl.LOCK_EX):
             if time.monotonic() > until:
                 self._driver.close()
                 raise TimeoutError(f"{folder / 'driver'} is held by another process")
             time.sleep(_LOOK_EVERY_S / 10)
 
-    def release(self, nominal: float, real: float, limit: float, *, awaited: bool = False) -> None:
+    def release_until(self, nominal: float, real: float, limit: float, *, awaited: bool = False) -> None:
         """Let nominal time, which was ``nominal`` at ``real`` (seconds since the epoch), go on to ``limit``.
 
         In this order: who reads in between sees less time, never more.
@@ -174,8 +174,8 @@ class Pacer:
     """
 
     def __init__(self, folder: Path, machine: str) -> None:
-        self._clock = NominalClock.of(folder)
-        self._bound = Bound(folder / "machines" / machine)
+        self._clock = NominalClock.open_clock(folder)
+        self._bound = LifeBound(folder / "machines" / machine)
         self.free = False
         self._last, self._real = -math.inf, time.monotonic()
 
@@ -185,17 +185,17 @@ class Pacer:
         if clock is None:
             return real
         released = min(clock.now(), self._bound.read()) / clock.speed
-        if self.free or clock.awaited:
+        if self.free or clock.is_held_for_training:
             released = max(released, self._last + real - self._real)
         self._last, self._real = max(self._last, released), real
         return self._last
 
-    def stands(self) -> bool:
+    def stands_still(self) -> bool:
         """Returns whether waiting for a later moment is of no use for now."""
-        return self._clock is not None and not self.free and self._clock.stands()
+        return self._clock is not None and not self.free and self._clock.stands_still()
 
 
-class Bound:
+class LifeBound:
     """The nominal moment until which a machine may live."""
 
     def __init__(self, machine: Path) -> None:
@@ -211,12 +211,12 @@ class Bound:
         """Returns infinity where nobody has set any."""
         if self._cells is None:
             with contextlib.suppress(FileNotFoundError):
-                self._cells = _mapped(self._file)
+                self._cells = _map_cells(self._file)
         return math.inf if self._cells is None else float(self._cells[0])
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class LifeRecord:
     """Holds what a machine recorded of itself, in nominal seconds. ``ended``: None where it could not say."""
 
     began: float
@@ -224,7 +224,7 @@ class Life:
     ended: float | None
 
     @classmethod
-    def of(cls, machine: Path) -> Life | None:
+    def read_record(cls, machine: Path) -> LifeRecord | None:
         """Reads the machine's folder; None where it never got so far."""
         try:
             began, seen, ended = (float(word) for word in (machine / "life").read_text().split())
@@ -242,12 +242,12 @@ def raise_ended(*_: object) -> NoReturn:
     raise MachineEnded
 
 
-class Lifetime:
+class MachineLifetime:
     """An agent's view of how long its machine may live, and its record of how long it did."""
 
     def __init__(self, folder: Path, machine: str) -> None:
-        self._clock = NominalClock.of(folder)
-        self._bound = Bound(folder / "machines" / machine)
+        self._clock = NominalClock.open_clock(folder)
+        self._bound = LifeBound(folder / "machines" / machine)
         self._record: int | None = None
         self._recorded_at = -math.inf
         self._moved_at = time.monotonic()
@@ -255,7 +255,7 @@ class Lifetime:
             self._began = self._clock.now()
             self._record = os.open(folder / "machines" / machine / "life", os.O_WRONLY | os.O_CREAT, 0o644)
             weakref.finalize(self, os.close, self._record)
-            self._write(self._began, math.nan)
+            self._write_record(self._began, math.nan)
 
     def is_over(self) -> bool:
         """Records that the machine lives. Returns whether it has to end because nobody is there to end it."""
@@ -263,17 +263,17 @@ class Lifetime:
             return False
         if time.monotonic() - self._recorded_at < _RECORD_EVERY_S:
             return False
-        driven, now, bound = self._clock.look(), self._clock.now(), self._bound.read()
-        self._write(min(now, bound), math.nan)
+        driven, now, bound = self._clock.check_driver(), self._clock.now(), self._bound.read()
+        self._write_record(min(now, bound), math.nan)
         return not driven and now >= min(bound, self._clock.lapses_at())
 
-    def within_ms(self, wait_ms: int) -> int:
+    def limit_wait_ms(self, wait_ms: int) -> int:
         """Returns for how long the agent may wait that would wait for ``wait_ms``."""
         return wait_ms if self._clock is None else min(wait_ms, int(1000 * _RECORD_EVERY_S) + 1)
 
-    def stalled(self) -> bool:
+    def driver_stalled(self) -> bool:
         """Returns whether nominal time stands still because the driver does."""
-        return self._clock is not None and self._clock.stalled()
+        return self._clock is not None and self._clock.driver_stalled()
 
     def stood_s(self) -> float:
         """Returns for how many real seconds nominal time has stood still; 0 where training is waited for.
@@ -282,17 +282,17 @@ class Lifetime:
         between two questions is not seen.
         """
         now, clock = time.monotonic(), self._clock
-        if clock is None or clock.awaited or not clock.stands():
+        if clock is None or clock.is_held_for_training or not clock.stands_still():
             self._moved_at = now
         return now - self._moved_at
 
-    def end(self) -> None:
+    def record_end(self) -> None:
         """Records that nothing of the machine computes any more."""
         if self._clock is not None:
             ended = min(self._clock.now(), self._bound.read())
-            self._write(ended, ended)
+            self._write_record(ended, ended)
 
-    def _write(self, seen: float, ended: float) -> None:
+    def _write_record(self, seen: float, ended: float) -> None:
         assert self._record is not None
         self._recorded_at = time.monotonic()
         os.pwrite(self._record, f"{self._began:20.3f} {seen:20.3f} {ended:20.3f}\n".encode(), 0)
@@ -310,36 +310,36 @@ def lapses_at(folder: Path) -> float | None:
 
 
 def _lapses_at(cells: _Cells) -> float:
-    return _released(cells, _left_at(cells)) + float(cells[_LEASE])
+    return _released_time(cells, _driver_left_at(cells)) + float(cells[_LEASE])
 
 
-def _left_at(cells: _Cells) -> float:
+def _driver_left_at(cells: _Cells) -> float:
     """When the driver was last there, in seconds since the epoch."""
     return float(max(cells[_REAL], cells[_SEEN]))
 
 
-def _released(cells: _Cells, real: float) -> float:
-    return max(float(cells[_NOMINAL]), min(_line(cells, real), float(cells[_LIMIT])))
+def _released_time(cells: _Cells, real: float) -> float:
+    return max(float(cells[_NOMINAL]), min(_unlimited_time(cells, real), float(cells[_LIMIT])))
 
 
-def _line(cells: _Cells, real: float) -> float:
+def _unlimited_time(cells: _Cells, real: float) -> float:
     return float(cells[_NOMINAL] + max(0.0, real - cells[_REAL]) * cells[_SPEED])
 
 
-def _mapped(file: Path) -> memoryview[float]:
+def _map_cells(file: Path) -> memoryview[float]:
     """The numbers of a file as cells that everybody sees; each is read and written whole."""
     with file.open("r+b") as opened:
         return memoryview(mmap.mmap(opened.fileno(), 0)).cast("d")
 
 
 def _is_held(lock: int) -> bool:
-    if _locked(lock, fcntl.LOCK_SH):
+    if _try_lock(lock, fcntl.LOCK_SH):
         fcntl.flock(lock, fcntl.LOCK_UN)
         return False
     return True
 
 
-def _locked(lock: int, how: int) -> bool:
+def _try_lock(lock: int, how: int) -> bool:
     try:
         fcntl.flock(lock, how | fcntl.LOCK_NB)
     except BlockingIOError:

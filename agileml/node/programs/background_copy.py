@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
-from agileml.node.liveness import Listening
+from agileml.node.liveness import SilenceTimer
 
 T = TypeVar("T")
 GoesOn: TypeAlias = Callable[[], None]
@@ -70,14 +70,14 @@ class Patience:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._listening = Listening(clock(), _LONGEST_TURN_S)
+        self._listening = SilenceTimer(clock(), _LONGEST_TURN_S)
         self._seen: tuple[Task[Any], int] | None = None
 
     def silent_s(self, task: Task[Any] | None) -> float:
         """To be asked at every turn of the loop; None where there is nothing in hand."""
-        self._listening.awake(self._clock())
+        self._listening.wake_up(self._clock())
         seen = None if task is None else (task, task.steps)
         if seen != self._seen:
             self._seen = seen
-            self._listening.heard(_TASK)
+            self._listening.mark_heard(_TASK)
         return self._listening.silent_s(_TASK)

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from agileml.node.agent import process_tree
-from agileml.node.agent.watchdog import Overdue, Told
-from agileml.node.hosts.nominal_time import Lifetime, MachineEnded, raise_ended
+from agileml.node.agent.watchdog import Stall, StallLog
+from agileml.node.hosts.nominal_time import MachineEnded, MachineLifetime, raise_ended
 from agileml.node.programs import messages as m
 from agileml.node.programs.background_copy import GoesOn, Patience, Task
 from agileml.node.programs.checkpoint_folder import Checkpoint
@@ -89,7 +89,7 @@ class Agent:
         self._task: Task[Any] | None = None
         self._then: Callable[[Task[Any]], None] = lambda _: None
         self._at = ""  # what the task is
-        self._told, self._is_told = Told(self._machine, "agent"), False
+        self._told, self._is_told = StallLog(self._machine, "agent"), False
         self._patience = Patience()
         self._stalled_s, self._stalled_at_the_end_s = stalled_s, stalled_at_the_end_s
         self._storing = -1  # the step of the newest checkpoint that was taken up
@@ -100,7 +100,7 @@ class Agent:
         self._storing_took_s = 0.0
         self._refusal = ""
         self._until = 0.0  # of the notice, or of the last tries
-        self._lifetime = Lifetime(folder.path, machine)
+        self._lifetime = MachineLifetime(folder.path, machine)
         self._stands = False
         self._alive.touch()  # before any word: whoever has spoken is awaited for a shorter time
         self._touched_at = self._wanted_at = time.monotonic()
@@ -114,7 +114,7 @@ class Agent:
         Machines end it long before.
         """
         while not (self._abandoned() or self._lifetime.is_over()):
-            stalled = self._lifetime.stalled()
+            stalled = self._lifetime.driver_stalled()
             self._stand_still(stalled or self._works_for_nothing())
             if not stalled:
                 self.turn()
@@ -126,7 +126,7 @@ class Agent:
         """End the program, and record when that was."""
         if self._program is not None:
             self._program.kill()
-        self._lifetime.end()
+        self._lifetime.record_end()
 
     def _works_for_nothing(self) -> bool:
         """Whether the program would do work that nobody is billed for, as nominal time stands still.
@@ -377,9 +377,9 @@ class Agent:
 
     def _tell_wait(self, silent_s: float) -> None:
         told = self._task is not None and silent_s > _TOLD_AFTER_S
-        overdue = [Overdue(self._at, silent_s, news=not self._is_told)] if told else []
+        overdue = [Stall(self._at, silent_s, news=not self._is_told)] if told else []
         self._is_told = told
-        self._told.tell(overdue, time.time())
+        self._told.report_stalls(overdue, time.time())
 
     def _may_stall_s(self) -> float:
         """Files of the job are copied without a sign of it: nobody can say that it does not get further."""

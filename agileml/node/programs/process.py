@@ -52,7 +52,7 @@ class Program:
         self._process = subprocess.Popen(
             ["/bin/bash", "-c", command],
             cwd=folder,
-            env={**variables, **process_tree.mark(name, VARIABLE)},
+            env={**variables, **process_tree.mark_environment(name, VARIABLE)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -31,15 +31,15 @@ class WireError(ValueError):
     """What came over the wire is not a message of this version."""
 
 
-def pack(value: object, arrays: list[Array]) -> bytes:
+def pack_value(value: object, arrays: list[Array]) -> bytes:
     """A value of structs, tuples and plain values; its arrays are added to those given, in order."""
-    return msgspec.msgpack.encode(value, enc_hook=partial(_leave_behind, arrays))
+    return msgspec.msgpack.encode(value, enc_hook=partial(_extract_array, arrays))
 
 
-def unpack(packed: Buffer | msgspec.Raw, kind: Any, arrays: Iterator[Buffer]) -> Any:
+def unpack_value(packed: Buffer | msgspec.Raw, kind: Any, arrays: Iterator[Buffer]) -> Any:
     """A value of that type; its arrays are read-only views of the next of ``arrays``. Raises WireError."""
     try:
-        return msgspec.msgpack.decode(packed, type=kind, dec_hook=partial(_put_back, arrays))
+        return msgspec.msgpack.decode(packed, type=kind, dec_hook=partial(_restore_array, arrays))
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise WireError(str(error)) from error
 
@@ -52,7 +52,7 @@ def from_plain(data: object, kind: Any) -> Any:
         raise WireError(str(error)) from error
 
 
-def _leave_behind(arrays: list[Array], array: Array) -> list[int]:
+def _extract_array(arrays: list[Array], array: Array) -> list[int]:
     if array.dtype == _ROWS and len(array) and _are_consecutive(array):
         return [int(array[0]), int(array[-1]) + 1]
     arrays.append(np.ascontiguousarray(array))
@@ -64,7 +64,7 @@ def _are_consecutive(rows: Rows) -> bool:
     return int(rows[-1]) - int(rows[0]) == last and np.count_nonzero(rows[1:] > rows[:-1]) == last
 
 
-def _put_back(arrays: Iterator[Buffer], kind: Any, left: object) -> Array:
+def _restore_array(arrays: Iterator[Buffer], kind: Any, left: object) -> Array:
     dtype, dimensions = _KINDS[kind]
     if not isinstance(left, list):
         raise WireError(f"{left!r} is no shape")
@@ -74,7 +74,7 @@ def _put_back(arrays: Iterator[Buffer], kind: Any, left: object) -> Array:
             raise WireError(f"{left!r} is no shape")
         size *= extent
     if dtype is _ROWS and len(left) == 2:
-        return _consecutive(*left)
+        return _consecutive_rows(*left)
     frame = next(arrays, None)
     if frame is None or len(left) != dimensions:
         raise WireError(f"an array of shape {left!r}")
@@ -83,7 +83,7 @@ def _put_back(arrays: Iterator[Buffer], kind: Any, left: object) -> Array:
     return np.frombuffer(frame, dtype).reshape(left)
 
 
-def _consecutive(first: int, end: int) -> Rows:
+def _consecutive_rows(first: int, end: int) -> Rows:
     if not first < end <= _MOST_ROWS:
         raise WireError(f"consecutive rows from {first} to {end}")
     return np.arange(first, end, dtype=np.int64)

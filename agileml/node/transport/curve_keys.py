@@ -24,19 +24,19 @@ _ZAP_VERSION: Final = b"1.0"
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
+class CurveKeys:
     """A key pair as Z85 text."""
 
     public: str
     secret: str
 
     @classmethod
-    def make(cls) -> Keys:
+    def make_pair(cls) -> CurveKeys:
         public, secret = zmq.curve_keypair()
         return cls(public.decode(), secret.decode())
 
     @classmethod
-    def read(cls, path: Path) -> Keys | None:
+    def read(cls, path: Path) -> CurveKeys | None:
         """None where there is no such file."""
         return cls(**json.loads(path.read_text())) if path.exists() else None
 
@@ -46,7 +46,7 @@ class Keys:
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             json.dump({"public": self.public, "secret": self.secret}, file)
 
-    def secure(self, socket: zmq.Socket[bytes], *, listens: bool) -> None:
+    def secure_socket(self, socket: zmq.Socket[bytes], *, listens: bool) -> None:
         """Before the socket is bound or connected."""
         socket.curve_publickey = self.public.encode()
         socket.curve_secretkey = self.secret.encode()
@@ -58,16 +58,16 @@ class Keys:
             socket.curve_serverkey = self.public.encode()
 
 
-class Doorkeeper:
+class CurveAuthenticator:
     """Answers, for all sockets of a context, whether a caller may come in. ``socket`` is to be polled."""
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], keys: Keys) -> None:
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], keys: CurveKeys) -> None:
         self._known = z85.decode(keys.public)
         self.socket = context.socket(zmq.REP)
         self.socket.setsockopt(zmq.LINGER, 0)
         self.socket.bind(_DOORKEEPER)
 
-    def answer(self) -> None:
+    def answer_requests(self) -> None:
         """All who wait."""
         while self.socket.poll(0):
             _, request, domain, _, _, mechanism, *credentials = self.socket.recv_multipart()

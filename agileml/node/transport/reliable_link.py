@@ -32,8 +32,8 @@ class Packet(Generic[Payload]):
 class Link(Generic[Payload]):
     """One end. Numbers start at 1.
 
-    ``sent``: the last number used before (a rebuilt end that keeps no backlog goes on after it);
-    ``received``: the last number confirmed before; ``quiet``: send no payloads until the other end has
+    ``last_sent``: the last number used before (a rebuilt end that keeps no backlog goes on after it);
+    ``last_received``: the last number confirmed before; ``quiet``: send no payloads until the other end has
     spoken, and so has said what it still lacks (for an end rebuilt with its whole history as backlog).
     """
 
@@ -49,21 +49,21 @@ class Link(Generic[Payload]):
         self._wait = 1
 
     @property
-    def sent(self) -> int:
+    def last_sent(self) -> int:
         """The last number given out."""
         return self._dropped + len(self._backlog)
 
     @property
-    def unconfirmed(self) -> tuple[Payload, ...]:
+    def unconfirmed_payloads(self) -> tuple[Payload, ...]:
         return tuple(self._backlog)
 
     @property
-    def received(self) -> int:
+    def last_received(self) -> int:
         """The last number taken in."""
         return self._received
 
     @property
-    def lacks(self) -> bool:
+    def has_gap(self) -> bool:
         """Whether the other end has sent more than was taken in, as its last packet showed."""
         return self._lacks
 
@@ -73,7 +73,7 @@ class Link(Generic[Payload]):
     def receive(self, packet: Packet[Payload]) -> tuple[tuple[int, Payload], ...]:
         """What is new, in order, with its numbers. A gap is left for the repetition to fill."""
         self._quiet = False
-        confirmed = min(max(packet.confirmed, self._dropped), self.sent)
+        confirmed = min(max(packet.confirmed, self._dropped), self.last_sent)
         if confirmed > self._dropped:
             self._turns = 0
         del self._backlog[: confirmed - self._dropped]
@@ -88,7 +88,7 @@ class Link(Generic[Payload]):
         self._received += len(new)
         return new
 
-    def replayed(self, number: int) -> None:
+    def mark_replayed(self, number: int) -> None:
         """A payload under this number is in the journal: it was received and is durable."""
         self._received = self._confirmed = max(self._received, number)
 
@@ -96,32 +96,36 @@ class Link(Generic[Payload]):
         """Everything received so far is durable: say so with the next packet."""
         self._confirmed = self._received
 
-    def fresh(self) -> Packet[Payload] | None:
+    def next_fresh(self) -> Packet[Payload] | None:
         """What was never sent; None when there is nothing."""
-        return None if self._quiet or self._offered >= self.sent else self._packet(self._offered)
+        return None if self._quiet or self._offered >= self.last_sent else self._make_packet(self._offered)
 
-    def confirmation(self) -> Packet[Payload]:
+    def make_confirmation(self) -> Packet[Payload]:
         """Only what is confirmed, as a sign of life."""
         return Packet(self._confirmed, self._offered + 1, ())
 
-    def again(self) -> Packet[Payload]:
+    def repeat_in_turn(self) -> Packet[Payload]:
         """To be called in turns, as long apart as signs of life: one of those, or ``repeat``.
 
         Where nothing was confirmed for one turn all is repeated, then after 2, 4 and so on up to
         ``LONGEST_WAIT``: a link that is slow carries each repetition behind all the others. Once all is
         confirmed this begins anew.
         """
-        self._turns = self._turns + 1 if self.unconfirmed else 0
+        self._turns = self._turns + 1 if self.unconfirmed_payloads else 0
         if self._turns < self._wait:
-            return self.confirmation()
+            return self.make_confirmation()
         self._turns, self._wait = 0, min(2 * self._wait, LONGEST_WAIT)
         return self.repeat()
 
     def repeat(self) -> Packet[Payload]:
         """Everything unconfirmed, up to a bound."""
-        return Packet(self._confirmed, self._dropped + 1, ()) if self._quiet else self._packet(self._dropped)
+        return (
+            Packet(self._confirmed, self._dropped + 1, ())
+            if self._quiet
+            else self._make_packet(self._dropped)
+        )
 
-    def _packet(self, after: int) -> Packet[Payload]:
+    def _make_packet(self, after: int) -> Packet[Payload]:
         start = after - self._dropped
         payloads = tuple(self._backlog[start : start + _BATCH])
         self._offered = max(self._offered, after + len(payloads))

@@ -88,7 +88,7 @@ class _Slot:
         os.close(self.file)
 
 
-class _End:
+class _PeerEnd:
     """What is lent to one other end, and what is borrowed there."""
 
     def __init__(self) -> None:
@@ -102,7 +102,7 @@ class _End:
         self.refused = False
 
 
-class Lending:
+class SharedMemoryLender:
     """Of one process to others, by name. ``most``: bytes of all its slots; ``most_open``: how many;
     ``idle_s``: an end to which and from which nothing was lent for so long may be gone, and is forgotten.
     """
@@ -114,22 +114,22 @@ class Lending:
         self._idle_s = idle_s
         self._taken = 0
         self._open = 0
-        self._ends: dict[str, _End] = {}
+        self._ends: dict[str, _PeerEnd] = {}
 
     @staticmethod
-    def possible() -> bool:
+    def is_possible() -> bool:
         """Linux has files in memory, and shows what others have open."""
         return hasattr(os, "memfd_create") and Path("/proc/self/fd").is_dir()
 
-    def sent(self, name: str, frames: Sequence[Buffer], *, kept: bool = False) -> list[Buffer]:
+    def lend_frames(self, name: str, frames: Sequence[Buffer], *, kept: bool = False) -> list[Buffer]:
         """What to send to that end instead of these: an envelope, and nothing where a frame is lent.
 
         ``kept``: there, for longer than it takes to answer, and so not to be lent.
         """
-        end = self._end(name)
+        end = self._peer_end(name)
         loans, left = [], list(frames)
         for number, frame in () if kept else enumerate(frames):
-            if len(frame) >= _SHORTEST and (slot := self._slot(end, len(frame))) is not None:
+            if len(frame) >= _SHORTEST and (slot := self._find_slot(end, len(frame))) is not None:
                 slot.write(frame)
                 loans.append(Loan(number, slot.token, slot.file, len(frame)))
                 left[number] = b""
@@ -141,7 +141,7 @@ class Lending:
         end.refused = False
         return [_ENCODER.encode(envelope), *left]
 
-    def received(self, name: str, frames: Sequence[Buffer]) -> Sequence[Buffer] | None:
+    def take_frames(self, name: str, frames: Sequence[Buffer]) -> Sequence[Buffer] | None:
         """The frames as they were; None where they are lost, with their sender most likely.
 
         Raises WireError.
@@ -154,38 +154,38 @@ class Lending:
             envelope = _DECODER.decode(frames[0])
         except msgspec.MsgspecError as error:
             raise WireError(str(error)) from error
-        end, got = self._end(name), list(frames[1:])
+        end, got = self._peer_end(name), list(frames[1:])
         for token in envelope.returned:
             if token in end.slots and token not in end.free:
                 end.free.append(token)
         if envelope.refused:
-            self._close(end)
+            self._drop_slots(end)
             end.lends = False
         for loan in envelope.loans:
             if not 0 <= loan.frame < len(got):
                 raise WireError(f"frame {loan.frame} of {len(got)} is lent")
             try:
-                got[loan.frame] = self._read(end, envelope.process, loan)
+                got[loan.frame] = self._borrow_slot(end, envelope.process, loan)
             except (OSError, ValueError, LookupError):
                 end.refused = True
                 return None
         return got
 
-    def forget(self, name: str) -> None:
+    def drop_peer(self, name: str) -> None:
         """That end is gone, or will be called by another name."""
         end = self._ends.pop(name, None)
         if end is not None:
-            self._close(end)
+            self._drop_slots(end)
 
-    def _end(self, name: str) -> _End:
+    def _peer_end(self, name: str) -> _PeerEnd:
         end = self._ends.get(name)
         if end is None:
-            end = self._ends[name] = _End()
+            end = self._ends[name] = _PeerEnd()
         return end
 
     # ---- what is lent --------------------------------------------------------------------------
 
-    def _slot(self, end: _End, size: int) -> _Slot | None:
+    def _find_slot(self, end: _PeerEnd, size: int) -> _Slot | None:
         """One to write so many bytes to, if there is any."""
         end.used_at = time.monotonic()
         if not end.lends or size > _LONGEST:
@@ -195,10 +195,10 @@ class Lending:
                 end.free.remove(token)
                 return end.slots[token]
         if len(end.slots) == _SLOTS and end.free:
-            self._drop(end, end.free.pop(0))  # it is too short
+            self._drop_slot(end, end.free.pop(0))  # it is too short
         if len(end.slots) == _SLOTS:
             return None
-        self._forget_idle_ends()
+        self._drop_idle_peers()
         step = max(_SHORTEST, (1 << size.bit_length()) >> 5)
         room = -(-size // step) * step  # the next may be a little longer
         if self._taken + room > self._most or self._open == self._most_open:
@@ -211,25 +211,25 @@ class Lending:
         end.slots[slot.token] = slot
         return slot
 
-    def _forget_idle_ends(self) -> None:
+    def _drop_idle_peers(self) -> None:
         """Before more memory is taken. One that is there still begins anew, with other slots."""
         before = time.monotonic() - self._idle_s
         for name in [name for name, end in self._ends.items() if end.used_at < before]:
-            self.forget(name)
+            self.drop_peer(name)
 
-    def _close(self, end: _End) -> None:
+    def _drop_slots(self, end: _PeerEnd) -> None:
         for token in tuple(end.slots):
-            self._drop(end, token)
+            self._drop_slot(end, token)
         end.free.clear()
 
-    def _drop(self, end: _End, token: int) -> None:
+    def _drop_slot(self, end: _PeerEnd, token: int) -> None:
         slot = end.slots.pop(token)
         self._taken, self._open = self._taken - slot.room, self._open - 1
         slot.close()
 
     # ---- what is borrowed ----------------------------------------------------------------------
 
-    def _read(self, end: _End, process: int, loan: Loan) -> memoryview:
+    def _borrow_slot(self, end: _PeerEnd, process: int, loan: Loan) -> memoryview:
         """What stands there. The slot is given back when nothing refers to that any more.
 
         Raises OSError or ValueError where its owner is gone, and LookupError where the slot is.
@@ -237,8 +237,8 @@ class Lending:
         end.used_at = time.monotonic()
         mapped = end.mapped.get(loan.token)
         if mapped is None:
-            self._forget_idle_ends()
-            mapped = end.mapped[loan.token] = _map(process, loan)
+            self._drop_idle_peers()
+            mapped = end.mapped[loan.token] = _map_slot(process, loan)
             while len(end.mapped) > _SLOTS:
                 end.mapped.popitem(last=False)
         end.mapped.move_to_end(loan.token)
@@ -255,8 +255,8 @@ class Lending:
         return array.data
 
 
-def _map(process: int, loan: Loan) -> Bytes:
-    """See ``_read``."""
+def _map_slot(process: int, loan: Loan) -> Bytes:
+    """See ``_borrow_slot``."""
     file = os.open(f"/proc/{process}/fd/{loan.file}", os.O_RDONLY | os.O_CLOEXEC)
     try:
         mapped = np.frombuffer(mmap.mmap(file, 0, prot=mmap.PROT_READ), np.uint8)

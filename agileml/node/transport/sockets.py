@@ -8,7 +8,7 @@ from typing import Final
 import zmq
 
 from agileml.node.transport.array_codec import Buffer
-from agileml.node.transport.curve_keys import Doorkeeper, Keys
+from agileml.node.transport.curve_keys import CurveAuthenticator, CurveKeys
 
 _IN: Final = int(zmq.POLLIN)
 
@@ -18,7 +18,7 @@ _VANISHED_AFTER_S: Final = 30
 
 
 def make_socket(
-    context: zmq.Context[zmq.Socket[bytes]], kind: int, name: str = "", keys: Keys | None = None
+    context: zmq.Context[zmq.Socket[bytes]], kind: int, name: str = "", keys: CurveKeys | None = None
 ) -> zmq.Socket[bytes]:
     """Unbounded queues; nothing lingers after close; comes back soon to a peer that was restarted.
 
@@ -34,7 +34,7 @@ def make_socket(
     if name:
         made.setsockopt(zmq.IDENTITY, name.encode())
     if keys is not None:
-        keys.secure(made, listens=kind == zmq.ROUTER)
+        keys.secure_socket(made, listens=kind == zmq.ROUTER)
         made.setsockopt(zmq.IPV6, int(kind != zmq.ROUTER))
         end_with_silence(made, _VANISHED_AFTER_S)
     return made
@@ -55,7 +55,7 @@ def end_with_silence(socket: zmq.Socket[bytes], after_s: int) -> None:
     socket.setsockopt(zmq.TCP_KEEPALIVE_CNT, 4)
 
 
-def bound_to(socket: zmq.Socket[bytes]) -> str:
+def listening_endpoint(socket: zmq.Socket[bytes]) -> str:
     """Where a socket listens, with the port that the system chose."""
     endpoint = socket.getsockopt(zmq.LAST_ENDPOINT)
     assert isinstance(endpoint, bytes)
@@ -96,17 +96,17 @@ class Listener:
         self,
         context: zmq.Context[zmq.Socket[bytes]],
         endpoint: str,
-        keys: Keys | None,
+        keys: CurveKeys | None,
         poller: zmq.Poller,
     ) -> None:
         """A name that calls again takes over from the connection that had it, which may be dead unnoticed."""
-        self._doorkeeper = None if keys is None else Doorkeeper(context, keys)
+        self._doorkeeper = None if keys is None else CurveAuthenticator(context, keys)
         self.socket = make_socket(context, zmq.ROUTER, keys=keys)
         self.socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
         if "[" in endpoint:
             self.socket.setsockopt(zmq.IPV6, 1)
         self.socket.bind(endpoint)
-        self.endpoint = bound_to(self.socket)
+        self.endpoint = listening_endpoint(self.socket)
         poller.register(self.socket, zmq.POLLIN)
         if self._doorkeeper is not None:
             poller.register(self._doorkeeper.socket, zmq.POLLIN)
@@ -114,7 +114,7 @@ class Listener:
     def receive(self) -> Iterator[tuple[str, list[memoryview]]]:
         """What has come, without waiting, and the name of who sent it."""
         if self._doorkeeper is not None:
-            self._doorkeeper.answer()
+            self._doorkeeper.answer_requests()
         while has_message(self.socket):
             sender, *frames = receive_frames(self.socket)
             yield str(sender, "utf-8"), frames

@@ -13,7 +13,7 @@ from typing import Final, Protocol, TypeAlias
 import numpy as np
 
 from bidbrain.arrays import Flags, Floats
-from bidbrain.cluster.policies.linear_program import Program
+from bidbrain.cluster.policies.linear_program import ShareProgram
 from bidbrain.cluster.policies.problem import ShareProblem, Shares
 from bidbrain.cluster.solver import Method
 
@@ -46,7 +46,7 @@ class Answer:
 class Policy(Protocol):
     """Every policy: one frozen problem in, shares out."""
 
-    def share(self, problem: ShareProblem) -> Answer:
+    def compute_shares(self, problem: ShareProblem) -> Answer:
         """The policy's shares. Raises ``Infeasible`` where nothing that it could give up would do."""
 
 
@@ -54,30 +54,31 @@ class Infeasible(Exception):
     """What was asked for cannot be had; the message says what would have to give, and by how much."""
 
 
-class Part(Protocol):
+class ProgramPart(Protocol):
     """A term or a constraint: what it asks about jobs, and what it adds to a program."""
 
-    def told_apart_by(self, problem: ShareProblem) -> Iterable[Floats]:
+    def job_features(self, problem: ShareProblem) -> Iterable[Floats]:
         """What it asks about each job; jobs that agree in all of it may be merged."""
 
-    def add_to(self, program: Program, weight: float) -> None:
+    def add_to(self, program: ShareProgram, weight: float) -> None:
         """Add variables, rows and gains. ``weight``: of a term; constraints have none."""
 
 
 class Term:
     """Something to maximise; terms add, and scale by numbers.
 
-    ``linear``: worth as much wherever a kind's time on a type goes, so that jobs with floors may be merged.
+    ``is_linear``: worth as much wherever a kind's time on a type goes, so that jobs with floors may be
+    merged.
     """
 
     @property
-    def linear(self) -> bool:
+    def is_linear(self) -> bool:
         return True
 
-    def told_apart_by(self, problem: ShareProblem) -> Iterable[Floats]:
+    def job_features(self, problem: ShareProblem) -> Iterable[Floats]:
         raise NotImplementedError
 
-    def add_to(self, program: Program, weight: float) -> None:
+    def add_to(self, program: ShareProgram, weight: float) -> None:
         raise NotImplementedError
 
     def __add__(self, other: Term) -> Term:
@@ -92,13 +93,13 @@ class _Sum(Term):
     parts: tuple[tuple[float, Term], ...]
 
     @property
-    def linear(self) -> bool:
-        return all(part.linear for _, part in self.parts)
+    def is_linear(self) -> bool:
+        return all(part.is_linear for _, part in self.parts)
 
-    def told_apart_by(self, problem: ShareProblem) -> Iterable[Floats]:
-        return (values for _, part in self.parts for values in part.told_apart_by(problem))
+    def job_features(self, problem: ShareProblem) -> Iterable[Floats]:
+        return (values for _, part in self.parts for values in part.job_features(problem))
 
-    def add_to(self, program: Program, weight: float) -> None:
+    def add_to(self, program: ShareProgram, weight: float) -> None:
         for factor, part in self.parts:
             part.add_to(program, weight * factor)
 
@@ -110,20 +111,20 @@ class LeastThroughput(Term):
     per: OfJobs
 
     @property
-    def linear(self) -> bool:
+    def is_linear(self) -> bool:
         return False
 
-    def told_apart_by(self, problem: ShareProblem) -> Iterable[Floats]:
+    def job_features(self, problem: ShareProblem) -> Iterable[Floats]:
         return (self.per(problem),)
 
-    def add_to(self, program: Program, weight: float) -> None:
+    def add_to(self, program: ShareProgram, weight: float) -> None:
         # Left without a bound of its own: HiGHS pivots ten times as often where it has one.
         most = np.inf if len(program.throughput[0]) else 0.0
-        (least,) = program.variables(1, weight, -np.inf, most)
-        raise_least(program, int(least), inverse(program.each(self.per(program.problem))))
+        (least,) = program.add_variables(1, weight, -np.inf, most)
+        raise_least(program, int(least), invert_rates(program.class_values(self.per(program.problem))))
 
 
-def raise_least(program: Program, least: int, factor: Floats) -> None:
+def raise_least(program: ShareProgram, least: int, factor: Floats) -> None:
     """Rows factor[c] thr(c) - least >= 0, for the classes that can run at all."""
     rows, columns, values = program.throughput
     runs = np.unique(rows)
@@ -133,7 +134,7 @@ def raise_least(program: Program, least: int, factor: Floats) -> None:
         np.concatenate([columns, np.full(len(runs), least)]),
         np.concatenate([values * factor[rows], np.full(len(runs), -1.0)]),
     )
-    program.rows(entries, np.zeros(len(runs)), np.inf)
+    program.add_rows(entries, np.zeros(len(runs)), np.inf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,23 +143,23 @@ class TotalThroughput(Term):
 
     worth: OfJobs
 
-    def told_apart_by(self, problem: ShareProblem) -> Iterable[Floats]:
+    def job_features(self, problem: ShareProblem) -> Iterable[Floats]:
         return (self.worth(problem),)
 
-    def add_to(self, program: Program, weight: float) -> None:
-        worth = program.each(self.worth(program.problem)) * program.classes.size
-        program.gain(weight * program.weighted(worth))
+    def add_to(self, program: ShareProgram, weight: float) -> None:
+        worth = program.class_values(self.worth(program.problem)) * program.classes.size
+        program.add_gain(weight * program.weighted_gains(worth))
 
 
 @dataclass(frozen=True, slots=True)
-class Spending(Term):
+class TotalSpending(Term):
     """Expected dollars per hour; subtract it."""
 
-    def told_apart_by(self, problem: ShareProblem) -> Iterable[Floats]:
+    def job_features(self, problem: ShareProblem) -> Iterable[Floats]:
         return ()
 
-    def add_to(self, program: Program, weight: float) -> None:
-        program.gain(weight * program.cost)
+    def add_to(self, program: ShareProgram, weight: float) -> None:
+        program.add_gain(weight * program.cost)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,13 +175,13 @@ class SpendAtMost:
 
     dollars_per_hour: float
 
-    def told_apart_by(self, problem: ShareProblem) -> Iterable[Floats]:
+    def job_features(self, problem: ShareProblem) -> Iterable[Floats]:
         return ()
 
-    def add_to(self, program: Program, weight: float) -> None:
+    def add_to(self, program: ShareProgram, weight: float) -> None:
         columns = np.arange(len(program.cost))
         entries = (np.zeros(len(columns), np.int64), columns, program.cost)
-        program.rows(entries, -np.inf, self.dollars_per_hour)
+        program.add_rows(entries, -np.inf, self.dollars_per_hour)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,22 +193,22 @@ class Maximize:
     method: Method = Method.PRIMAL
     near: Shares | None = None
 
-    def share(self, problem: ShareProblem) -> Answer:
+    def compute_shares(self, problem: ShareProblem) -> Answer:
         """Raises ``solver.Unsolvable`` where the constraints contradict each other."""
         spending = tuple(part for part in self.constraints if isinstance(part, SpendAtMost))
-        parts: tuple[Part, ...] = (self.term, *spending)
+        parts: tuple[ProgramPart, ...] = (self.term, *spending)
         keys = tuple(values for part in parts for values in part.told_apart_by(problem))
         promised = [part.floor(problem) for part in self.constraints if isinstance(part, Floors)]
         floor = np.maximum.reduce(promised) if promised else None
-        if floor is not None and not self.term.linear:
+        if floor is not None and not self.term.is_linear:
             keys += (floor,)
-        program = Program(problem, *keys, floor=floor)
+        program = ShareProgram(problem, *keys, floor=floor)
         for part in parts:
             part.add_to(program, 1.0)
         if floor is not None:
-            program.reach(program.mean(floor))
-        best = program.solved(self.method, self.near)
-        return Answer(program.shares(best.x), best.value, cannot_run(problem))
+            program.add_floor_rows(program.class_means(floor))
+        best = program.solve_program(self.method, self.near)
+        return Answer(program.read_shares(best.x), best.value, list_unrunnable(problem))
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,34 +221,36 @@ class Filled:
 
     policy: Policy
 
-    def share(self, problem: ShareProblem) -> Answer:
-        answer = self.policy.share(problem)
+    def compute_shares(self, problem: ShareProblem) -> Answer:
+        answer = self.policy.compute_shares(problem)
         floor = problem.throughput(answer.shares) * (1 - _ROUNDING)
-        worth = inverse(problem.equal())
+        worth = invert_rates(problem.equal())
         most = Maximize(TotalThroughput(lambda _: worth), (Floors(lambda _: floor),), near=answer.shares)
-        return replace(answer, shares=most.share(problem).shares)
+        return replace(answer, shares=most.compute_shares(problem).shares)
 
 
-def inverse(values: Floats) -> Floats:
+def invert_rates(values: Floats) -> Floats:
     """1 / ``values``, and 0 for 0: what a job that cannot run is worth."""
     found: Floats = np.divide(1.0, values, out=np.zeros(len(values)), where=values > 0)
     return found
 
 
-def runnable(problem: ShareProblem) -> Flags:
+def runnable_jobs(problem: ShareProblem) -> Flags:
     """Which jobs some type can hold, shape (n,)."""
     somewhere: Flags = np.any(problem.allowed, axis=1)
     return somewhere[problem.jobs.kind]
 
 
-def nobody(problem: ShareProblem, value: float) -> Answer:
+def empty_answer(problem: ShareProblem, value: float) -> Answer:
     """What is answered where no type can hold any job."""
     return Answer(
-        Shares(np.zeros((len(problem.jobs.kind), len(problem.cluster.types)))), value, cannot_run(problem)
+        Shares(np.zeros((len(problem.jobs.kind), len(problem.cluster.types)))),
+        value,
+        list_unrunnable(problem),
     )
 
 
-def cannot_run(problem: ShareProblem) -> tuple[Shortfall, ...]:
+def list_unrunnable(problem: ShareProblem) -> tuple[Shortfall, ...]:
     """The jobs that no type can hold."""
     return tuple(
         Shortfall(
@@ -256,5 +259,5 @@ def cannot_run(problem: ShareProblem) -> tuple[Shortfall, ...]:
             0.0,
             f"needs {problem.scale[job]} workers of one type at once; no type that can run it has as many",
         )
-        for job in np.flatnonzero(~runnable(problem))
+        for job in np.flatnonzero(~runnable_jobs(problem))
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bidbrain.arrays import Flags, Floats, Indices
-from bidbrain.cluster.policies.base import Answer, Policy, cannot_run
+from bidbrain.cluster.policies.base import Answer, Policy, list_unrunnable
 from bidbrain.cluster.policies.problem import ShareProblem, Shares
 from bidbrain.cluster.solver import LinearProgram, solve
 
@@ -26,13 +26,13 @@ class Agnostic:
     policy: Policy
     reference: int
 
-    def share(self, problem: ShareProblem) -> Answer:
-        answer = self.policy.share(problem.agnostic(self.reference))
+    def compute_shares(self, problem: ShareProblem) -> Answer:
+        answer = self.policy.compute_shares(problem.agnostic(self.reference))
         allowed = problem.allowed[problem.jobs.kind]
-        return replace(answer, shares=Shares(_spread(problem, answer.shares.alone.sum(axis=1), allowed)))
+        return replace(answer, shares=Shares(_spread_time(problem, answer.shares.alone.sum(axis=1), allowed)))
 
 
-def _spread(problem: ShareProblem, time: Floats, allowed: Flags) -> Floats:
+def _spread_time(problem: ShareProblem, time: Floats, allowed: Flags) -> Floats:
     """``time`` (n,) in proportion to workers where ``allowed``; a type that this overfills is cut down."""
     part = np.where(allowed, problem.cluster.workers, 0.0)
     whole = part.sum(axis=1, keepdims=True)
@@ -56,22 +56,22 @@ class Packing:
 
     draw: np.random.Generator
 
-    def share(self, problem: ShareProblem) -> Answer:
-        first, second = self._pairs(problem)
+    def compute_shares(self, problem: ShareProblem) -> Answer:
+        first, second = self._try_pairs(problem)
         alone = np.setdiff1d(np.arange(len(problem.jobs.kind)), np.concatenate([first, second]))
         who = np.concatenate([alone, first])
         scale = problem.scale[who].astype(np.float64)
         time = np.minimum(_equal_part(scale, problem.cluster.workers.sum()) / scale, 1.0)
         every = np.zeros(len(problem.jobs.kind))
         every[who] = time
-        shares = _spread(problem, every, problem.allowed[problem.jobs.kind])
+        shares = _spread_time(problem, every, problem.allowed[problem.jobs.kind])
         paired = shares[first].copy()
         shares[first] = 0.0
         return Answer(
-            Shares(shares, first, second, paired), float(time.min(initial=1.0)), cannot_run(problem)
+            Shares(shares, first, second, paired), float(time.min(initial=1.0)), list_unrunnable(problem)
         )
 
-    def _pairs(self, problem: ShareProblem) -> tuple[Indices, Indices]:
+    def _try_pairs(self, problem: ShareProblem) -> tuple[Indices, Indices]:
         """Each job is tried beside one other of its scale at most."""
         together, kind, scale = problem.kinds.together, problem.jobs.kind, problem.scale
         if together is None:
@@ -101,14 +101,14 @@ def _equal_part(scale: Floats, workers: float) -> float:
 class Isolated:
     """X_iso: 1/n of every type to every job, at most all of its time. Value: the least thr / thr_equal."""
 
-    def share(self, problem: ShareProblem) -> Answer:
+    def compute_shares(self, problem: ShareProblem) -> Answer:
         kinds, workers = problem.kinds, problem.cluster.workers
         share = workers / (len(problem.jobs.kind) * kinds.scale[:, None])
         share /= np.maximum(share.sum(axis=1, keepdims=True), 1.0)
         shares = Shares(np.asarray(np.where(problem.allowed, share, 0.0)[problem.jobs.kind]))
         reached, equal = problem.throughput(shares), problem.equal()
         normalized = np.divide(reached, equal, out=np.full(len(equal), np.inf), where=equal > 0)
-        return Answer(shares, float(normalized.min(initial=np.inf)), cannot_run(problem))
+        return Answer(shares, float(normalized.min(initial=np.inf)), list_unrunnable(problem))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,14 +121,14 @@ class AlloX:
     linear program, whose vertices are matchings; jobs of one kind and as many steps are not merged.
     """
 
-    def share(self, problem: ShareProblem) -> Answer:
+    def compute_shares(self, problem: ShareProblem) -> Answer:
         took_s, workers = self._took_s(problem), problem.cluster.workers.astype(np.int64)
         places = -(-len(took_s) // np.maximum(workers, 1))
-        job, type_, place = self._edges(took_s, places, workers)
+        job, type_, place = self._list_edges(took_s, places, workers)
         delays_s = place * took_s[job, type_]
         longest_s = delays_s.max(initial=1.0)
         best = solve(
-            self._matching(
+            self._matching_program(
                 delays_s / longest_s,
                 job,
                 np.cumsum(np.append(0, places))[type_] + place - 1,
@@ -139,7 +139,9 @@ class AlloX:
         used = best.x > 0.5
         last = np.zeros(took_s.shape, np.int64)
         last[job[used], type_[used]] = place[used]
-        return Answer(Shares(self._first(problem, last)), -best.value * longest_s, cannot_run(problem))
+        return Answer(
+            Shares(self._serve_first(problem, last)), -best.value * longest_s, list_unrunnable(problem)
+        )
 
     @staticmethod
     def _took_s(problem: ShareProblem) -> Floats:
@@ -153,7 +155,7 @@ class AlloX:
         return took_s
 
     @staticmethod
-    def _edges(took_s: Floats, places: Indices, workers: Indices) -> tuple[Indices, Indices, Indices]:
+    def _list_edges(took_s: Floats, places: Indices, workers: Indices) -> tuple[Indices, Indices, Indices]:
         """Job, type and place from the end, from 1, of every pair that may be matched, each (edges,)."""
         job, type_ = np.nonzero(np.isfinite(took_s) & (workers > 0))
         repeats = places[type_]
@@ -162,7 +164,9 @@ class AlloX:
         return np.repeat(job, repeats), np.repeat(type_, repeats), place
 
     @staticmethod
-    def _matching(delays: Floats, job: Indices, slot: Indices, runs: Flags, room: Floats) -> LinearProgram:
+    def _matching_program(
+        delays: Floats, job: Indices, slot: Indices, runs: Flags, room: Floats
+    ) -> LinearProgram:
         """The least sum of ``delays`` (edges,), where each job that ``runs`` (jobs,) is matched once.
 
         ``slot`` (edges,) is a place in the queues of a type, which as many jobs can have as it has workers,
@@ -181,7 +185,7 @@ class AlloX:
         )
 
     @staticmethod
-    def _first(problem: ShareProblem, last: np.ndarray) -> Floats:
+    def _serve_first(problem: ShareProblem, last: np.ndarray) -> Floats:
         """All of a worker to whom most others wait behind, as far as workers and scales go."""
         share = np.zeros(last.shape)
         for j, free in enumerate(problem.cluster.workers):

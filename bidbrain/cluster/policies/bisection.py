@@ -21,7 +21,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from bidbrain.arrays import Flags, Floats, Indices
-from bidbrain.cluster.policies.linear_program import Program
+from bidbrain.cluster.policies.linear_program import ShareProgram
 from bidbrain.cluster.policies.problem import ShareProblem, Shares
 from bidbrain.cluster.solver import Method, Optimum, Unsolvable
 
@@ -33,13 +33,13 @@ _MOST_STEPS: Final = 60
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Raised:
-    """``t``, and the last ``program`` with its optimum; its rows ``rows`` are the floors of classes ``asks``,
+class RaisedFloors:
+    """``t``, and the last ``program`` with its optimum; its rows ``add_rows`` are the floors of classes ``asks``,
     per ``unit`` of throughput each. ``slope`` (n,): of the floors at t.
     """
 
     t: float
-    program: Program
+    program: ShareProgram
     best: Optimum
     rows: Indices
     asks: Indices
@@ -48,9 +48,9 @@ class Raised:
 
     @property
     def shares(self) -> Shares:
-        return self.program.shares(self.best.x)
+        return self.program.read_shares(self.best.x)
 
-    def limit(self) -> tuple[Floats, float]:
+    def price_limit(self) -> tuple[Floats, float]:
         """``price`` (n,) and ``most``, with price f <= most for all floors f that can be had.
 
         By duality, and in whichever classes jobs were merged: a price holds for every member.
@@ -63,7 +63,7 @@ class Raised:
         return (price / classes.size)[classes.of], float(most)
 
 
-def top(problem: ShareProblem, open_to: Flags | None = None) -> Floats:
+def most_throughput(problem: ShareProblem, open_to: Flags | None = None) -> Floats:
     """The most that each job can have of any type, (n,), beside another job too."""
     rates = problem.rates
     if problem.kinds.together is not None:
@@ -72,7 +72,7 @@ def top(problem: ShareProblem, open_to: Flags | None = None) -> Floats:
     return np.asarray(np.where(allowed, rates, 0.0).max(axis=1))
 
 
-def highest(
+def raise_floors(
     problem: ShareProblem,
     rising: Rising,
     told_apart_by: tuple[Floats, ...],
@@ -83,7 +83,7 @@ def highest(
     dollars_per_hour: float = np.inf,
     enough: float = -np.inf,
     coarse: bool = False,
-) -> Raised:
+) -> RaisedFloors:
     """The highest t <= ``most``, from ``start``: the nearer, the fewer programs.
 
     ``told_apart_by``: what floors are made of, for jobs with pairs. ``dollars_per_hour``: the most that may
@@ -94,16 +94,16 @@ def highest(
     t, seen = min(start, most), set[float]()
     for _ in range(_MOST_STEPS):
         floor, slope = rising(t)
-        program = Program(problem, floor=floor, rises=slope > 0, beside=told_apart_by, open_to=open_to)
+        program = ShareProgram(problem, floor=floor, rises=slope > 0, beside=told_apart_by, open_to=open_to)
         scale = abs(t) or (abs(most) if np.isfinite(most) else 1.0)
-        raised = _tangent(program, t, scale, most, slope, dollars_per_hour)
+        raised = _solve_tangent(program, t, scale, most, slope, dollars_per_hour)
         if raised.t < enough:
             return raised
         if coarse and raised.t > t and raised.t in seen:
             return replace(raised, t=t)  # what can be had beyond t is more than the floors at t
         there, onward = rising(raised.t)
         settled = np.all(there <= (floor + slope * (raised.t - t)) * (1 + _CLOSE))
-        if settled and np.array_equal(program.merged(there, onward > 0).of, program.classes.of):
+        if settled and np.array_equal(program.merge_jobs(there, onward > 0).of, program.classes.of):
             program.floor = there
             return raised
         seen.add(t)
@@ -111,18 +111,18 @@ def highest(
     raise Unsolvable(f"no rest after {_MOST_STEPS} programs")
 
 
-def _tangent(
-    program: Program,
+def _solve_tangent(
+    program: ShareProgram,
     t: float,
     scale: float,
     most: float,
     slope: Floats,
     dollars_per_hour: float,
-) -> Raised:
+) -> RaisedFloors:
     """The highest t' = t + ``scale`` u for floors + slope (t' - t)."""
     assert program.floor is not None
-    floor, rise = program.mean(program.floor), program.mean(slope)
-    (u,) = program.variables(1, 1.0, -np.inf, (most - t) / scale)
+    floor, rise = program.class_means(program.floor), program.class_means(slope)
+    (u,) = program.add_variables(1, 1.0, -np.inf, (most - t) / scale)
     rows, columns, values = program.throughput
     asks = np.flatnonzero((floor > 0) | (rise > 0))
     unit = np.maximum(floor, rise * scale)[asks]
@@ -133,7 +133,7 @@ def _tangent(
         np.concatenate([columns[mine], np.full(len(asks), u)]),
         np.concatenate([values[mine] / unit[place], -rise[asks] * scale / unit]),
     )
-    numbers = program.rows(entries, floor[asks] / unit, np.inf)
+    numbers = program.add_rows(entries, floor[asks] / unit, np.inf)
     if np.isfinite(dollars_per_hour):
         cost = program.cost
         entries = (
@@ -141,6 +141,6 @@ def _tangent(
             np.append(np.arange(len(cost)), u),
             np.append(cost, -dollars_per_hour * scale),
         )
-        program.rows(entries, -np.inf, dollars_per_hour * t)
-    best = program.solved(Method.DUAL)
-    return Raised(min(t + scale * float(best.x[u]), most), program, best, numbers, asks, unit, slope)
+        program.add_rows(entries, -np.inf, dollars_per_hour * t)
+    best = program.solve_program(Method.DUAL)
+    return RaisedFloors(min(t + scale * float(best.x[u]), most), program, best, numbers, asks, unit, slope)

@@ -31,13 +31,13 @@ from bidbrain.cluster.policies.base import (
     Shortfall,
     Term,
     TotalThroughput,
-    cannot_run,
-    nobody,
-    runnable,
+    empty_answer,
+    list_unrunnable,
+    runnable_jobs,
 )
-from bidbrain.cluster.policies.bisection import highest, top
+from bidbrain.cluster.policies.bisection import most_throughput, raise_floors
 from bidbrain.cluster.policies.job_weights import most_worth
-from bidbrain.cluster.policies.linear_program import Program
+from bidbrain.cluster.policies.linear_program import ShareProgram
 from bidbrain.cluster.policies.ordered import fastest
 from bidbrain.cluster.policies.problem import ShareProblem
 from bidbrain.cluster.solver import Method, Solver, Unsolvable, solve
@@ -59,8 +59,8 @@ def deadline_speed(problem: ShareProblem) -> Floats:
 class MaxThroughput:
     """max sum_m thr(m, X), in steps per second: the baseline that knows no money (6.4.1)."""
 
-    def share(self, problem: ShareProblem) -> Answer:
-        return Maximize(TotalThroughput(lambda seen: np.ones(len(seen.jobs.kind)))).share(problem)
+    def compute_shares(self, problem: ShareProblem) -> Answer:
+        return Maximize(TotalThroughput(lambda seen: np.ones(len(seen.jobs.kind)))).compute_shares(problem)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class PerDollar:
     slos: bool = True
     per_worker: bool = False
 
-    def share(self, problem: ShareProblem) -> Answer:
+    def compute_shares(self, problem: ShareProblem) -> Answer:
         return _keeping_deadlines(_StepsPerDollar(self.per_worker), problem, self.slos)
 
 
@@ -81,22 +81,22 @@ class PerDollar:
 class _StepsPerDollar(Term):
     per_worker: bool
 
-    def told_apart_by(self, problem: ShareProblem) -> tuple[Floats, ...]:
+    def job_features(self, problem: ShareProblem) -> tuple[Floats, ...]:
         return ()
 
-    def add_to(self, program: Program, weight: float) -> None:
+    def add_to(self, program: ShareProgram, weight: float) -> None:
         uses = program.uses
         price = program.problem.cluster.cost[uses.type] if self.per_worker else program.cost
-        program.gain(weight * (uses.my_rate + uses.their_rate) / price)
+        program.add_gain(weight * (uses.my_rate + uses.their_rate) / price)
 
 
 def _keeping_deadlines(term: Term, problem: ShareProblem, slos: bool) -> Answer:
     if not slos:
-        return Maximize(term).share(problem)
+        return Maximize(term).compute_shares(problem)
     return _with_floors(
         problem,
         deadline_speed(problem),
-        lambda floor: Maximize(term, (Floors(lambda _: floor),)).share(problem),
+        lambda floor: Maximize(term, (Floors(lambda _: floor),)).compute_shares(problem),
     )
 
 
@@ -107,12 +107,12 @@ def _with_floors(problem: ShareProblem, floor: Floats, best: Callable[[Floats], 
             return best(floor)
         except Unsolvable:
             pass  # Not together: below is found who has to give.
-    kept, short = possible(problem, floor, np.isfinite(problem.jobs.slo_s))
+    kept, short = reachable_floors(problem, floor, np.isfinite(problem.jobs.slo_s))
     answer = best(kept)
     return replace(answer, short=answer.short + short)
 
 
-def possible(
+def reachable_floors(
     problem: ShareProblem, floor: Floats, first: Flags | None = None
 ) -> tuple[Floats, tuple[Shortfall, ...]]:
     """Floors that shares can meet together, and what was taken off them.
@@ -124,11 +124,11 @@ def possible(
     asked, firm = np.minimum(floor, reachable), np.zeros(len(floor), np.bool_)
     if first is not None and (first & (floor > 0)).any() and (~first & (floor > 0)).any():
         firm = first
-        asked = np.where(firm, possible(problem, np.where(firm, floor, 0.0))[0], asked)
-    program = Program(problem, asked, firm.astype(np.float64))
-    each = program.each(asked)
+        asked = np.where(firm, reachable_floors(problem, np.where(firm, floor, 0.0))[0], asked)
+    program = ShareProgram(problem, asked, firm.astype(np.float64))
+    each = program.class_values(asked)
     wanted = np.flatnonzero(each > 0)
-    given = program.variables(len(wanted), 1.0, 0.0, 1.0)
+    given = program.add_variables(len(wanted), 1.0, 0.0, 1.0)
     rows, columns, values = program.throughput
     mine = np.isin(rows, wanted)
     entries = (
@@ -136,25 +136,28 @@ def possible(
         np.concatenate([columns[mine], given]),
         np.concatenate([values[mine] / each[rows[mine]], np.full(len(wanted), -1.0)]),
     )
-    program.rows(entries, np.zeros(len(wanted)), np.inf)
+    program.add_rows(entries, np.zeros(len(wanted)), np.inf)
     part = np.ones(len(each))
     if len(wanted):
         # A class counts as many times as it has jobs.
-        linear = program.done()
+        linear = program.build_program()
         gain = linear.gain.copy()
         gain[given] = program.classes.size[wanted]
         low = linear.low.copy()
-        low[given] = program.each(firm.astype(np.float64))[wanted]
+        low[given] = program.class_values(firm.astype(np.float64))[wanted]
         part[wanted] = solve(replace(linear, gain=gain, low=low)).x[given]
     part = np.where(part > 1 - _EXACT, 1.0, part)[program.classes.of]
     kept = asked * part * (1 - _EXACT)
     missed = np.flatnonzero(kept < floor * (1 - 4 * _EXACT))
     return kept, tuple(
-        _shortfall(problem, int(job), float(floor[job]), float(kept[job]), reachable) for job in missed
+        _explain_shortfall(problem, int(job), float(floor[job]), float(kept[job]), reachable)
+        for job in missed
     )
 
 
-def _shortfall(problem: ShareProblem, job: int, needed: float, given: float, reachable: Floats) -> Shortfall:
+def _explain_shortfall(
+    problem: ShareProblem, job: int, needed: float, given: float, reachable: Floats
+) -> Shortfall:
     if needed > reachable[job]:
         why = f"its deadline needs {needed:.6g} steps/s, and no type gives more than {reachable[job]:.6g}"
     else:
@@ -177,17 +180,17 @@ class Total:
     least_share: float = 0.1
     worth: OfJobs = lambda problem: 1.0 / problem.jobs.steps
 
-    def share(self, problem: ShareProblem) -> Answer:
-        if not runnable(problem).any():
-            return nobody(problem, 0.0)
+    def compute_shares(self, problem: ShareProblem) -> Answer:
+        if not runnable_jobs(problem).any():
+            return empty_answer(problem, 0.0)
         promised = np.where(np.isinf(problem.jobs.slo_s), self.least_share * problem.isolated(), 0.0)
         return _with_floors(
-            problem, deadline_speed(problem) + promised, lambda floor: self._best(problem, floor)
+            problem, deadline_speed(problem) + promised, lambda floor: self._best_for_floor(problem, floor)
         )
 
-    def _best(self, problem: ShareProblem, floor: Floats) -> Answer:
+    def _best_for_floor(self, problem: ShareProblem, floor: Floats) -> Answer:
         best = most_worth(problem, self.worth(problem), floor, per_dollar=True)
-        return Answer(best.shares, best.value, cannot_run(problem))
+        return Answer(best.shares, best.value, list_unrunnable(problem))
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,21 +201,23 @@ class PerJob:
     job gets exactly its floor, on the types that do it for least while others have theirs. What is left is
     to maximise sum_m floor[m] / cost(m, X), which is convex; it is raised step by step through the linear
     program whose weights are its slope, from the cheapest plan in dollars. That ends where no small change
-    helps, not surely at the best: ``value`` is what was reached, ``bound`` what no X can exceed.
+    helps, not surely at the best: ``value`` is what was reached, ``upper_bound`` what no X can exceed.
     """
 
     least_share: float = 0.1
 
-    def share(self, problem: ShareProblem) -> Answer:
+    def compute_shares(self, problem: ShareProblem) -> Answer:
         alone = problem.alone()
         promised = np.where(np.isinf(alone.jobs.slo_s), self.least_share * alone.isolated(), 0.0)
-        floor, short = possible(alone, deadline_speed(alone) + promised, np.isfinite(alone.jobs.slo_s))
+        floor, short = reachable_floors(
+            alone, deadline_speed(alone) + promised, np.isfinite(alone.jobs.slo_s)
+        )
         # Every job is a class of its own: an average of two jobs may be worse than both.
-        program = Program(alone, np.arange(len(floor), dtype=np.float64))
-        each = program.each(floor)
+        program = ShareProgram(alone, np.arange(len(floor), dtype=np.float64))
+        each = program.class_values(floor)
         rows, columns, values = program.throughput
-        program.rows((rows, columns, values), each, np.inf)
-        solver, slope, reached = Solver(program.done(), Method.DUAL), np.ones(len(each)), -np.inf
+        program.add_rows((rows, columns, values), each, np.inf)
+        solver, slope, reached = Solver(program.build_program(), Method.DUAL), np.ones(len(each)), -np.inf
         # Where it ends may hang on a tie, which must not be broken by the unit that prices come in.
         price = np.round(program.cost / program.cost.max(initial=1e-300), 12)
         for _ in range(_MOST_STEPS):
@@ -225,10 +230,10 @@ class PerJob:
             best, reached = x, float(ratio.sum())
             slope = np.divide(ratio, spent, out=np.zeros(len(each)), where=spent > 0)
             slope /= slope.max(initial=1e-300)
-        return Answer(program.shares(best), reached, cannot_run(alone) + short)
+        return Answer(program.read_shares(best), reached, list_unrunnable(alone) + short)
 
     @staticmethod
-    def bound(problem: ShareProblem) -> float:
+    def upper_bound(problem: ShareProblem) -> float:
         """sum_m max_j T[m, j] / (s[m] c[j]): every job on its best type for money, with room for all."""
         price = problem.kinds.scale[:, None] * problem.cluster.cost
         ratio = np.where(problem.allowed, problem.kinds.rates / price, 0.0)
@@ -245,19 +250,21 @@ class MakespanWithin:
 
     budget: float
 
-    def share(self, problem: ShareProblem) -> Answer:
-        if not runnable(problem).any():
-            return nobody(problem, np.inf)
-        steps = np.where(runnable(problem), problem.jobs.steps, 0.0)
+    def compute_shares(self, problem: ShareProblem) -> Answer:
+        if not runnable_jobs(problem).any():
+            return empty_answer(problem, np.inf)
+        steps = np.where(runnable_jobs(problem), problem.jobs.steps, 0.0)
         least = _least_dollars(problem, steps)
         if least > self.budget * (1 + _EXACT):
             raise Infeasible(
                 f"all work costs at least ${least:.6f} on these types; the budget is ${self.budget:.6f}"
             )
-        most = np.divide(top(problem), steps, out=np.full(len(steps), np.inf), where=steps > 0).min()
+        most = np.divide(
+            most_throughput(problem), steps, out=np.full(len(steps), np.inf), where=steps > 0
+        ).min()
         if np.isinf(most):
-            return nobody(problem, 0.0)
-        raised = highest(
+            return empty_answer(problem, 0.0)
+        raised = raise_floors(
             problem,
             lambda t: (steps * t, steps),
             (steps,),
@@ -265,7 +272,7 @@ class MakespanWithin:
             most,
             dollars_per_hour=max(self.budget, least) * HOUR_S,
         )
-        return Answer(raised.shares, 1.0 / raised.t, cannot_run(problem))
+        return Answer(raised.shares, 1.0 / raised.t, list_unrunnable(problem))
 
 
 def _least_dollars(problem: ShareProblem, steps: Floats) -> float:
@@ -276,9 +283,9 @@ def _least_dollars(problem: ShareProblem, steps: Floats) -> float:
             price, problem.kinds.rates, out=np.full(price.shape, np.inf), where=problem.allowed
         ).min(axis=1)[problem.jobs.kind]
         return float(steps[steps > 0] @ per_step[steps > 0]) / HOUR_S
-    program = Program(problem, steps)
-    program.rows(program.throughput, program.each(steps), np.inf, scaled=False)
-    (span,) = program.variables(1, 0.0, 0.0, np.inf)
+    program = ShareProgram(problem, steps)
+    program.add_rows(program.throughput, program.class_values(steps), np.inf, scaled=False)
+    (span,) = program.add_variables(1, 0.0, 0.0, np.inf)
     scaled = program.scaled_by(int(span))
     spent = np.zeros(len(scaled.gain))
     spent[: len(program.cost)] = program.cost / HOUR_S

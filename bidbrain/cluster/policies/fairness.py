@@ -15,12 +15,12 @@ from bidbrain.cluster.policies.base import (
     Answer,
     LeastThroughput,
     Maximize,
-    cannot_run,
-    inverse,
-    nobody,
-    runnable,
+    empty_answer,
+    invert_rates,
+    list_unrunnable,
+    runnable_jobs,
 )
-from bidbrain.cluster.policies.bisection import Raised, Rising, highest, top
+from bidbrain.cluster.policies.bisection import RaisedFloors, Rising, most_throughput, raise_floors
 from bidbrain.cluster.policies.problem import ShareProblem, Shares
 
 _STEEP: Final = 1e3
@@ -40,8 +40,8 @@ def fair_part(problem: ShareProblem) -> Floats:
 class LeastAttainedService:
     """max min_m s[m] / w[m] thr(m, X) / thr(m, X_equal): weighted max-min fairness (5.4.1)."""
 
-    def share(self, problem: ShareProblem) -> Answer:
-        return Maximize(LeastThroughput(fair_part)).share(problem)
+    def compute_shares(self, problem: ShareProblem) -> Answer:
+        return Maximize(LeastThroughput(fair_part)).compute_shares(problem)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +52,15 @@ class Makespan:
     code searches by bisection and stops within 5 %. Jobs that cannot run, or are done, do not count.
     """
 
-    def share(self, problem: ShareProblem) -> Answer:
-        steps = np.where(runnable(problem), problem.jobs.steps, 0.0)
-        most = np.divide(top(problem), steps, out=np.full(len(steps), np.inf), where=steps > 0).min(
-            initial=np.inf
-        )
+    def compute_shares(self, problem: ShareProblem) -> Answer:
+        steps = np.where(runnable_jobs(problem), problem.jobs.steps, 0.0)
+        most = np.divide(
+            most_throughput(problem), steps, out=np.full(len(steps), np.inf), where=steps > 0
+        ).min(initial=np.inf)
         if np.isinf(most):
-            return nobody(problem, np.inf if not runnable(problem).any() else 0.0)
-        raised = highest(problem, lambda t: (steps * t, steps), (steps,), most, most)
-        return Answer(raised.shares, 1.0 / raised.t, cannot_run(problem))
+            return empty_answer(problem, np.inf if not runnable_jobs(problem).any() else 0.0)
+        raised = raise_floors(problem, lambda t: (steps * t, steps), (steps,), most, most)
+        return Answer(raised.shares, 1.0 / raised.t, list_unrunnable(problem))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +78,16 @@ class FinishTimeFairness:
     whole_isolated: bool = False
     divided_by_weight: bool = False
 
-    def share(self, problem: ShareProblem) -> Answer:
-        runs = runnable(problem)
+    def compute_shares(self, problem: ShareProblem) -> Answer:
+        runs = runnable_jobs(problem)
         if not runs.any():
-            return nobody(problem, np.inf)
+            return empty_answer(problem, np.inf)
         jobs = problem.jobs
-        rest = 0.0 if self.whole_isolated else jobs.steps * inverse(problem.isolated())
+        rest = 0.0 if self.whole_isolated else jobs.steps * invert_rates(problem.isolated())
         alone, age = np.where(runs, jobs.isolated_s + rest, 1.0), np.where(runs, jobs.age_s, 0.0)
         asked = np.where(runs, jobs.steps * (jobs.weight if self.divided_by_weight else 1.0), 0.0)
 
-        quickest = asked * inverse(top(problem))
+        quickest = asked * invert_rates(most_throughput(problem))
         most = -float(np.max((age + quickest) / alone))
 
         def floors(t: float) -> tuple[Floats, Floats]:
@@ -95,11 +95,11 @@ class FinishTimeFairness:
             floor = asked / left
             return floor, floor * alone / left
 
-        raised = highest(problem, floors, (asked, age, alone), most, most, coarse=True)
-        return Answer(self._reached(problem, floors, raised), -raised.t, cannot_run(problem))
+        raised = raise_floors(problem, floors, (asked, age, alone), most, most, coarse=True)
+        return Answer(self._shares_at_rest(problem, floors, raised), -raised.t, list_unrunnable(problem))
 
     @staticmethod
-    def _reached(problem: ShareProblem, floors: Rising, raised: Raised) -> Shares:
+    def _shares_at_rest(problem: ShareProblem, floors: Rising, raised: RaisedFloors) -> Shares:
         """Shares at rest. Where a job is old and all but done, rho is no worse without any share for it,
         as far as a solver can tell. So floors as steep as that are asked for once more as they are, at a rho
         that is the same to a solver but at which all of them can be had.
@@ -108,4 +108,4 @@ class FinishTimeFairness:
         if not np.any(slope * -raised.t > _STEEP * floor):
             return raised.shares
         floor, _ = floors(raised.t * (1 + _SAME))
-        return highest(problem, lambda part: (floor * part, floor), (floor,), 1.0, 1.0).shares
+        return raise_floors(problem, lambda part: (floor * part, floor), (floor,), 1.0, 1.0).shares

@@ -15,15 +15,15 @@ from bidbrain.cluster.policies.problem import ShareProblem
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Classes:
-    """``of`` (n,): class of each job. ``first`` (classes,): a job of each. ``size`` (classes,)."""
+class JobClasses:
+    """``from_classes`` (n,): class of each job. ``first`` (classes,): a job of each. ``size`` (classes,)."""
 
     of: Indices
     first: Indices
     size: Floats
 
     @classmethod
-    def merged(cls, problem: ShareProblem, *told_apart_by: Floats | Indices) -> Classes:
+    def merge_alike(cls, problem: ShareProblem, *told_apart_by: Floats | Indices) -> JobClasses:
         """Jobs of one kind for which every one of ``told_apart_by``, each (n,), is equal."""
         keys = (problem.jobs.kind, *told_apart_by)
         order = np.lexsort(keys)
@@ -37,7 +37,7 @@ class Classes:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Uses:
+class TimeVariables:
     """The variables y: one per class, or pair of classes, and type on which it may run. All arrays (v,).
 
     ``other`` is ``mine`` where the class is alone; then ``their_rate`` is 0.
@@ -51,18 +51,18 @@ class Uses:
     their_rate: Floats
 
     @classmethod
-    def of(cls, problem: ShareProblem, classes: Classes, open_to: Flags | None) -> Uses:
+    def from_classes(cls, problem: ShareProblem, classes: JobClasses, open_to: Flags | None) -> TimeVariables:
         kind = problem.jobs.kind[classes.first]
         mine, place = np.nonzero(problem.allowed[kind] if open_to is None else open_to[classes.first])
         rates = problem.kinds.rates[kind[mine], place]
         alone = (mine, mine, np.zeros(len(mine), np.bool_), place, rates, np.zeros(len(mine)))
         if problem.kinds.together is None:
             return cls(*alone)
-        pairs = cls._pairs(problem, classes, kind)
+        pairs = cls._pair_classes(problem, classes, kind)
         return cls(*(np.concatenate(both) for both in zip(alone, pairs, strict=True)))
 
     @staticmethod
-    def _pairs(problem: ShareProblem, classes: Classes, kind: Indices) -> Sequence[np.ndarray]:
+    def _pair_classes(problem: ShareProblem, classes: JobClasses, kind: Indices) -> Sequence[np.ndarray]:
         """Of classes whose jobs can share: one scale, both run, and two jobs where a class meets itself."""
         together, scale = problem.kinds.together, problem.kinds.scale[kind]
         assert together is not None
@@ -72,12 +72,12 @@ class Uses:
         ours, theirs = together[kind[first], kind[second]], together[kind[second], kind[first]]
         allowed = problem.allowed[kind]
         runs = (ours > 0) & (theirs > 0) & allowed[first] & allowed[second]
-        pair, place = np.nonzero(runs & (_gain(problem, kind, first, second, ours, theirs) > 0))
+        pair, place = np.nonzero(runs & (_pairing_gain(problem, kind, first, second, ours, theirs) > 0))
         flags = np.ones(len(pair), np.bool_)
         return first[pair], second[pair], flags, place, ours[pair, place], theirs[pair, place]
 
 
-def _gain(
+def _pairing_gain(
     problem: ShareProblem, kind: Indices, first: Indices, second: Indices, ours: Floats, theirs: Floats
 ) -> Floats:
     """What a pair's time is worth above the two taking turns, in shares of each one's rate alone.

@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 
 from bidbrain.arrays import Flags, Floats, Indices
-from bidbrain.cluster.policies.linear_program import Program
+from bidbrain.cluster.policies.linear_program import ShareProgram
 from bidbrain.cluster.policies.problem import ShareProblem, Shares
 from bidbrain.cluster.solver import Method, solve
 
@@ -34,7 +34,7 @@ _LOST: Final = 1e-7
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Best:
-    """``shares``, and what they are worth: together, or per dollar."""
+    """``read_shares``, and what they are worth: together, or per dollar."""
 
     shares: Shares
     value: float
@@ -48,28 +48,30 @@ def most_worth(problem: ShareProblem, worth: Floats, floor: Floats, *, per_dolla
     """
     group, promised = np.zeros(len(worth)), np.zeros(len(worth), np.bool_)
     if problem.kinds.together is not None:
-        return _solved(problem, worth, floor, worth, promised, per_dollar)[0]
+        return _solve_merged(problem, worth, floor, worth, promised, per_dollar)[0]
     for _ in range(_MOST_STEPS):
-        best, of, prices = _solved(problem, worth, floor, group, promised, per_dollar)
-        picked, just = picks(problem, worth, floor, prices)
+        best, of, prices = _solve_merged(problem, worth, floor, group, promised, per_dollar)
+        picked, just = pick_mixes(problem, worth, floor, prices)
         told = np.column_stack([of, np.packbits(picked, axis=1)])
         split = np.unique(told, axis=0, return_inverse=True)[1].reshape(-1)
         if split.max() == of.max() and np.array_equal(just, promised):
-            if _reached(problem, worth, best.shares, per_dollar) >= best.value - _LOST * abs(best.value):
+            if _worth_of_shares(problem, worth, best.shares, per_dollar) >= best.value - _LOST * abs(
+                best.value
+            ):
                 return best
             break
         group, promised = split.astype(np.float64), just
     every = np.arange(len(worth), dtype=np.float64)
-    return _solved(problem, worth, floor, every, promised, per_dollar)[0]
+    return _solve_merged(problem, worth, floor, every, promised, per_dollar)[0]
 
 
-def _reached(problem: ShareProblem, worth: Floats, shares: Shares, per_dollar: bool) -> float:
+def _worth_of_shares(problem: ShareProblem, worth: Floats, shares: Shares, per_dollar: bool) -> float:
     """What the shares are worth, job by job."""
     total = float(worth @ problem.throughput(shares))
     return total / max(problem.cost_per_hour(shares), 1e-300) if per_dollar else total
 
 
-def _solved(
+def _solve_merged(
     problem: ShareProblem,
     worth: Floats,
     floor: Floats,
@@ -81,25 +83,25 @@ def _solved(
 
     ``promised`` (n,): who picks just their floor.
     """
-    program = Program(problem, group, floor=floor)
-    mean = program.mean(worth)
-    program.gain(program.weighted(mean * program.classes.size))
-    program.reach(program.mean(floor))
+    program = ShareProgram(problem, group, floor=floor)
+    mean = program.class_means(worth)
+    program.add_gain(program.weighted_gains(mean * program.classes.size))
+    program.add_floor_rows(program.class_means(floor))
     apart = float((worth - mean[program.classes.of]) @ np.where(promised, floor, 0.0))
     of, count, types = program.classes.of, len(program.classes.size), len(problem.cluster.types)
     if not per_dollar:
-        best = program.solved(Method.DUAL)
-        return Best(program.shares(best.x), best.value + apart), of, best.duals[count : count + types]
+        best = program.solve_program(Method.DUAL)
+        return Best(program.read_shares(best.x), best.value + apart), of, best.duals[count : count + types]
     columns = np.arange(len(program.cost))
     entries = (np.zeros(len(columns), np.int64), columns, program.cost)
-    (paid,) = program.rows(entries, 1.0, 1.0, scaled=False)
-    (size,) = program.variables(1, apart, 0.0, np.inf)
+    (paid,) = program.add_rows(entries, 1.0, 1.0, scaled=False)
+    (size,) = program.add_variables(1, apart, 0.0, np.inf)
     best = solve(program.scaled_by(int(size)), Method.DUAL)
     prices = best.duals[count : count + types] + best.duals[paid] * problem.cluster.cost
-    return Best(program.shares(best.x / best.x[size]), best.value), of, prices
+    return Best(program.read_shares(best.x / best.x[size]), best.value), of, prices
 
 
-def picks(problem: ShareProblem, worth: Floats, floor: Floats, prices: Floats) -> tuple[Flags, Flags]:
+def pick_mixes(problem: ShareProblem, worth: Floats, floor: Floats, prices: Floats) -> tuple[Flags, Flags]:
     """Which mixes of a faster and a slower type are worth most to each job at ``prices`` (k,) of workers.
 
     Shape (n, (k + 1)^2), by types and idle time; twice the same is all of the time on one. All that are worth

@@ -29,7 +29,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from bidbrain.arrays import Flags, Floats, Indices
-from bidbrain.cluster.policies.job_classes import Classes, Uses
+from bidbrain.cluster.policies.job_classes import JobClasses, TimeVariables
 from bidbrain.cluster.policies.problem import ShareProblem, Shares
 from bidbrain.cluster.policies.throughput_floors import exchanged, slow
 from bidbrain.cluster.solver import LinearProgram, Method, Optimum, sift, solve
@@ -39,7 +39,7 @@ Entries: TypeAlias = tuple[Indices, Indices, Floats]
 _MANY_PAIRS: Final = 2000
 
 
-class Program:
+class ShareProgram:
     """A linear program over y that grows by variables and rows until it is solved.
 
     ``values`` given per job are read off the first job of each class. ``open_to`` (n, k), if given: where
@@ -65,8 +65,8 @@ class Program:
             *masks,
             *(beside if problem.kinds.together is not None else ()),
         )
-        self.classes = self.merged(floor, rises)
-        self.uses = uses = Uses.of(problem, self.classes, open_to)
+        self.classes = self.merge_jobs(floor, rises)
+        self.uses = uses = TimeVariables.from_classes(problem, self.classes, open_to)
         count = len(uses.mine)
         self._gain = [np.zeros(count)]
         self._bounds = [(np.zeros(count), np.full(count, np.inf))]
@@ -82,17 +82,17 @@ class Program:
             np.concatenate([variables, variables[uses.paired]]),
             np.concatenate([ones, ones[uses.paired]]),
         )
-        self.rows(_summed(*time, count), -np.inf, self.classes.size)
+        self.add_rows(_sum_entries(*time, count), -np.inf, self.classes.size)
         workers = (uses.type, variables, self.scale[uses.mine].astype(np.float64))
-        self.rows(workers, -np.inf, problem.cluster.workers)
+        self.add_rows(workers, -np.inf, problem.cluster.workers)
 
-    def merged(self, floor: Floats | None, rises: Flags | None) -> Classes:
+    def merge_jobs(self, floor: Floats | None, rises: Flags | None) -> JobClasses:
         """Classes, were this the floor."""
         if floor is None:
-            return Classes.merged(self.problem, *self._keys)
+            return JobClasses.merge_alike(self.problem, *self._keys)
         paired = self.problem.kinds.together is not None
         key = floor if paired else slow(_open_rates(self.problem, self._open_to), floor, rises)
-        return Classes.merged(self.problem, *self._keys, key)
+        return JobClasses.merge_alike(self.problem, *self._keys, key)
 
     # ---- what rows are made of -----------------------------------------------------------------
 
@@ -101,11 +101,11 @@ class Program:
         """s of each class."""
         return self.problem.scale[self.classes.first]
 
-    def each(self, values: Floats) -> Floats:
+    def class_values(self, values: Floats) -> Floats:
         """Of each class, what its jobs have alike."""
         return values[self.classes.first]
 
-    def mean(self, values: Floats) -> Floats:
+    def class_means(self, values: Floats) -> Floats:
         """Of each class, the mean over its jobs."""
         total = np.bincount(self.classes.of, weights=values, minlength=len(self.classes.size))
         return np.asarray(total / self.classes.size)
@@ -118,9 +118,9 @@ class Program:
         rows = np.concatenate([uses.mine, uses.other[uses.paired]])
         columns = np.concatenate([variables, variables[uses.paired]])
         rates = np.concatenate([uses.my_rate, uses.their_rate[uses.paired]])
-        return _summed(rows, columns, rates / size[rows], len(variables))
+        return _sum_entries(rows, columns, rates / size[rows], len(variables))
 
-    def weighted(self, weights: Floats) -> Floats:
+    def weighted_gains(self, weights: Floats) -> Floats:
         """sum_c weights[c] thr(c) as gains of y."""
         rows, columns, values = self.throughput
         gains = np.bincount(columns, weights=weights[rows] * values, minlength=len(self.uses.mine))
@@ -131,17 +131,17 @@ class Program:
         """Dollars per hour of each y."""
         return np.asarray(self.scale[self.uses.mine] * self.problem.cluster.cost[self.uses.type])
 
-    def reach(self, floor: Floats) -> None:
+    def add_floor_rows(self, floor: Floats) -> None:
         """Rows thr(c) >= ``floor`` (classes,), for those that ask for anything."""
         rows, columns, values = self.throughput
         asks = np.flatnonzero(floor > 0)
         mine = floor[rows] > 0
         entries = (np.searchsorted(asks, rows[mine]), columns[mine], values[mine])
-        self.rows(entries, floor[asks], np.inf)
+        self.add_rows(entries, floor[asks], np.inf)
 
     # ---- growing -------------------------------------------------------------------------------
 
-    def rows(
+    def add_rows(
         self, entries: Entries, low: Floats | float, high: Floats | float, *, scaled: bool = True
     ) -> Indices:
         """Add rows ``low <= entries <= high``, numbered from 0 in ``entries``; their numbers here."""
@@ -154,38 +154,38 @@ class Program:
         self._rows += count
         return np.arange(self._rows - count, self._rows)
 
-    def variables(self, count: int, gain: float, low: float, high: float) -> Indices:
+    def add_variables(self, count: int, gain: float, low: float, high: float) -> Indices:
         """Add variables beside y; their columns."""
         self._gain.append(np.full(count, gain))
         self._bounds.append((np.full(count, low), np.full(count, high)))
         self._columns += count
         return np.arange(self._columns - count, self._columns)
 
-    def gain(self, gain: Floats) -> None:
+    def add_gain(self, gain: Floats) -> None:
         """Add to what y gains."""
         self._gain[0] = self._gain[0] + gain
 
-    def done(self) -> LinearProgram:
+    def build_program(self) -> LinearProgram:
         """The program as it is now."""
         rows, columns, values = (np.concatenate(parts) for parts in zip(*self._entries, strict=True))
         low, high = (np.concatenate(parts) for parts in zip(*self._bounds, strict=True))
         row_low, row_high = (np.concatenate(parts) for parts in zip(*self._row_bounds, strict=True))
         return LinearProgram(np.concatenate(self._gain), low, high, rows, columns, values, row_low, row_high)
 
-    def solved(self, method: Method, near: Shares | None = None) -> Optimum:
-        """The optimum of ``done``. Pairs come in as they are worth it, where there are many.
+    def solve_program(self, method: Method, near: Shares | None = None) -> Optimum:
+        """The optimum of ``build_program``. Pairs come in as they are worth it, where there are many.
 
         ``near``: shares that keep all rows, if some are known; their pairs come first.
         """
-        program, paired = self.done(), self.uses.paired
+        program, paired = self.build_program(), self.uses.paired
         if paired.sum() <= _MANY_PAIRS:
             return solve(program, method)
         first = np.ones(self._columns, np.bool_)
-        first[: len(paired)] = ~paired | (self._together(near) if near else False)
+        first[: len(paired)] = ~paired | (self._pairs_used(near) if near else False)
         return sift(program, first, method)
 
-    def _together(self, shares: Shares) -> Flags:
-        """The variables y[c, d, j] of which ``shares`` have some, (columns of y,)."""
+    def _pairs_used(self, shares: Shares) -> Flags:
+        """The variables y[c, d, j] of which ``read_shares`` have some, (columns of y,)."""
         uses, count, types = self.uses, len(self.classes.size), len(self.problem.cluster.types)
         if shares.paired is None:
             return np.zeros(len(uses.mine), np.bool_)
@@ -200,7 +200,7 @@ class Program:
 
         Bounds added with ``scaled=False`` stay. No row may have two bounds that differ and are not 0.
         """
-        program, scaled = self.done(), np.concatenate(self._scaled)
+        program, scaled = self.build_program(), np.concatenate(self._scaled)
         bound = np.where(np.isfinite(program.row_high), program.row_high, program.row_low)
         moved = np.flatnonzero(scaled & (bound != 0))
         return replace(
@@ -214,7 +214,7 @@ class Program:
 
     # ---- back to jobs --------------------------------------------------------------------------
 
-    def shares(self, x: Floats) -> Shares:
+    def read_shares(self, x: Floats) -> Shares:
         """Every job's share of its class's time, from the variables of a solution."""
         uses, classes = self.uses, self.classes
         y = np.maximum(x[: len(uses.mine)], 0.0)
@@ -223,21 +223,21 @@ class Program:
         per_class[uses.mine[single], uses.type[single]] = y[single] / classes.size[uses.mine[single]]
         alone = per_class[classes.of]
         if self.floor is not None and self.problem.kinds.together is None:
-            alone = np.maximum(alone + self._own(self.floor, per_class), 0.0)
+            alone = np.maximum(alone + self._own_deviation(self.floor, per_class), 0.0)
         if self.problem.kinds.together is None:
             return Shares(alone)
-        return Shares(alone, *self._pairs(y))
+        return Shares(alone, *self._pair_jobs(y))
 
-    def _own(self, floor: Floats, time: Floats) -> Floats:
+    def _own_deviation(self, floor: Floats, time: Floats) -> Floats:
         """What each job has more or less of every type than the mean of its class, for its own floor."""
-        uses, mean = self.uses, self.mean(floor)
+        uses, mean = self.uses, self.class_means(floor)
         rates = np.zeros(time.shape)
         rates[uses.mine, uses.type] = uses.my_rate
         return np.asarray(
             (floor - mean[self.classes.of])[:, None] * exchanged(rates, mean, time)[self.classes.of]
         )
 
-    def _pairs(self, y: Floats) -> Entries:
+    def _pair_jobs(self, y: Floats) -> Entries:
         """Class pairs dealt out to job pairs: every job of a class gets the same, by few partners.
 
         Jobs of c and d lie side by side on a line of length 1, each taking 1/n[c] or 1/n[d] of it; two are
@@ -256,7 +256,9 @@ class Program:
             time = np.zeros(len(self.problem.cluster.types))
             time[uses.type[here]] = y[here]
             first, second, part = (
-                _ring(len(members[c])) if c == d else _overlaps(len(members[c]), len(members[d]))
+                _ring_neighbours(len(members[c]))
+                if c == d
+                else _overlap_pieces(len(members[c]), len(members[d]))
             )
             parts.append((members[c][first], members[d][second], part[:, None] * time))
         if not parts:
@@ -275,19 +277,19 @@ def _open_rates(problem: ShareProblem, open_to: Flags | None) -> Floats:
     return np.asarray(np.where(allowed, problem.rates, 0.0))
 
 
-def _summed(rows: Indices, columns: Indices, values: Floats, count: int) -> Entries:
+def _sum_entries(rows: Indices, columns: Indices, values: Floats, count: int) -> Entries:
     """Entries without repeated places: a class beside itself counts in one row twice."""
     places, where = np.unique(rows * count + columns, return_inverse=True)
     return places // count, places % count, np.bincount(where, weights=values).astype(np.float64)
 
 
-def _ring(count: int) -> Entries:
+def _ring_neighbours(count: int) -> Entries:
     """Neighbours in a ring of ``count`` >= 2, and their part of the class's paired time."""
     first = np.arange(count if count > 2 else 1)
     return first, (first + 1) % count, np.full(len(first), 1.0 / len(first))
 
 
-def _overlaps(left: int, right: int) -> Entries:
+def _overlap_pieces(left: int, right: int) -> Entries:
     """Who overlaps whom when 1 is cut into ``left`` and into ``right`` equal pieces, and how far."""
     cuts = np.unique(np.concatenate([np.arange(left + 1) * right, np.arange(right + 1) * left]))
     middle = (cuts[1:] + cuts[:-1]) / 2

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bidbrain.arrays import Floats
-from bidbrain.cluster.policies.base import Answer, Maximize, TotalThroughput, cannot_run, inverse
+from bidbrain.cluster.policies.base import Answer, Maximize, TotalThroughput, invert_rates, list_unrunnable
 from bidbrain.cluster.policies.job_weights import most_worth
 from bidbrain.cluster.policies.problem import ShareProblem
 from bidbrain.cluster.solver import Method
@@ -26,9 +26,11 @@ def fastest(problem: ShareProblem) -> Floats:
 class Fifo:
     """max sum_m thr(m, X) / thr(m, X_fastest) (n - m): earlier jobs weigh more, on their fastest types."""
 
-    def share(self, problem: ShareProblem) -> Answer:
+    def compute_shares(self, problem: ShareProblem) -> Answer:
         rank = np.arange(len(problem.jobs.kind))
-        return Maximize(TotalThroughput(lambda seen: _in_order(seen, rank)), method=Method.IPM).share(problem)
+        return Maximize(
+            TotalThroughput(lambda seen: _in_order(seen, rank)), method=Method.IPM
+        ).compute_shares(problem)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +41,14 @@ class ShortestJobFirst:
     they could end. The value is in seconds.
     """
 
-    def share(self, problem: ShareProblem) -> Answer:
+    def compute_shares(self, problem: ShareProblem) -> Answer:
         speed = fastest(problem)
         least_s = np.divide(problem.jobs.steps, speed, out=np.full(len(speed), np.inf), where=speed > 0)
         rank = np.argsort(np.argsort(least_s, kind="stable"), kind="stable")
         floor = np.where(rank == 0, speed * (1 - 1e-9), 0.0)
         best = most_worth(problem, _in_order(problem, rank), floor)
-        return Answer(best.shares, float(least_s.min(initial=np.inf)), cannot_run(problem))
+        return Answer(best.shares, float(least_s.min(initial=np.inf)), list_unrunnable(problem))
 
 
 def _in_order(problem: ShareProblem, rank: np.ndarray) -> Floats:
-    return np.asarray((len(rank) - rank) * inverse(fastest(problem)))
+    return np.asarray((len(rank) - rank) * invert_rates(fastest(problem)))

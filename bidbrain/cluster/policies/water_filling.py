@@ -32,8 +32,8 @@ from typing import Final
 import numpy as np
 
 from bidbrain.arrays import Floats
-from bidbrain.cluster.policies.base import Answer, cannot_run, runnable
-from bidbrain.cluster.policies.bisection import Raised, highest
+from bidbrain.cluster.policies.base import Answer, list_unrunnable, runnable_jobs
+from bidbrain.cluster.policies.bisection import RaisedFloors, raise_floors
 from bidbrain.cluster.policies.levels import Course, Sharing, State
 from bidbrain.cluster.policies.problem import ShareProblem, Shares
 from bidbrain.cluster.solver import Unsolvable
@@ -61,7 +61,7 @@ class Inside(StrEnum):
 class WaterFilling:
     """Single-level fairness by jobs' weights; Pareto efficient. The value is the level of the worst off."""
 
-    def share(self, problem: ShareProblem) -> Answer:
+    def compute_shares(self, problem: ShareProblem) -> Answer:
         jobs = problem.jobs
         everybody = np.zeros(len(jobs.kind), np.int64)
         return _Filling(
@@ -76,7 +76,7 @@ class Hierarchical:
 
     inside: tuple[Inside, ...] | Inside = Inside.FAIRNESS
 
-    def share(self, problem: ShareProblem) -> Answer:
+    def compute_shares(self, problem: ShareProblem) -> Answer:
         fifo = np.array([self._of(number) is Inside.FIFO for number in range(len(problem.entity_weight))])
         jobs = problem.jobs
         return _Filling(
@@ -93,7 +93,7 @@ class _Filling:
     def __init__(self, problem: ShareProblem, sharing: Sharing) -> None:
         self._problem, self._sharing = problem, sharing
         self._equal = problem.equal()
-        self._runs = runnable(problem)
+        self._runs = runnable_jobs(problem)
         self._open = problem.allowed[problem.jobs.kind]
         self._cap = self._caps()
         self._state = State(np.zeros(len(self._equal)), self._runs & (sharing.whole > 0)[sharing.entity])
@@ -111,7 +111,7 @@ class _Filling:
             else:
                 self._state, self._shares = self._as_far_as_fits(course, raised.shares)
         least = float(self._state.level[self._runs].min(initial=np.inf))
-        return Answer(self._shares, least, cannot_run(self._problem))
+        return Answer(self._shares, least, list_unrunnable(self._problem))
 
     def _caps(self) -> Floats:
         """The level of each job that has all its time on the best type open to it.
@@ -124,8 +124,8 @@ class _Filling:
         cap: Floats = np.divide(best, self._equal, out=np.zeros(len(best)), where=self._equal > 0)
         return cap
 
-    def _raise(self, level: Floats, step: Floats, limit: float, enough: float = -np.inf) -> Raised:
-        """The largest c <= ``limit`` for which everybody can have ``level`` + c ``step``.
+    def _raise(self, level: Floats, step: Floats, limit: float, enough: float = -np.inf) -> RaisedFloors:
+        """The largest c <= ``price_limit`` for which everybody can have ``level`` + c ``step``.
 
         Levels are what a program before made of them, to its tolerance; one that takes them at their word may
         find them just impossible. Then all give up a little. Below ``enough`` one c is as good as another.
@@ -137,11 +137,11 @@ class _Filling:
                 self._kept *= 1 - given_up
         return self._program(level, step, limit, enough)
 
-    def _program(self, level: Floats, step: Floats, limit: float, enough: float) -> Raised:
+    def _program(self, level: Floats, step: Floats, limit: float, enough: float) -> RaisedFloors:
         unit = self._equal * self._kept
         floor, slope = unit * level, unit * step
         start = limit if np.isfinite(limit) else 0.0
-        return highest(
+        return raise_floors(
             self._problem,
             lambda c: (floor + c * slope, slope),
             (level, step),
@@ -151,11 +151,13 @@ class _Filling:
             enough=enough,
         )
 
-    def _held_back(self, state: State, step: Floats, raised: Raised) -> State:
+    def _held_back(self, state: State, step: Floats, raised: RaisedFloors) -> State:
         """After a round that ended before anybody's cap: who is stuck, and which types are closed to whom."""
         program, best = raised.program, raised.best
         tight = np.zeros(len(program.classes.size), np.bool_)
-        prices = np.abs(best.duals[raised.rows]) / raised.unit * program.mean(raised.slope)[raised.asks]
+        prices = (
+            np.abs(best.duals[raised.rows]) / raised.unit * program.class_means(raised.slope)[raised.asks]
+        )
         tight[raised.asks] = prices > _PRICED * prices.sum()
         if self._problem.kinds.together is None:
             uses = program.uses
@@ -187,9 +189,9 @@ class _Filling:
                 tried = bad - 1 if by_prices else (good + bad) // 2
         return course.at(good), shares
 
-    def _too_far(self, course: Course, low: int, high: int, raised: Raised) -> int:
+    def _too_far(self, course: Course, low: int, high: int, raised: RaisedFloors) -> int:
         """The first event from ``low`` on that the prices of a program forbid; they forbid ``high``."""
-        price, most = raised.limit()
+        price, most = raised.price_limit()
         price, most = price * self._equal * self._kept, most * (1 + _ROUNDING)
         while low < high:
             middle = (low + high) // 2

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from bidbrain.eviction.base import Beta, Evidence
 from bidbrain.eviction.capacity.hazard import MarketCurve, beta_limits
-from bidbrain.eviction.capacity.vectorized_curves import CurveChances
+from bidbrain.eviction.capacity.vectorized_curves import CurveSurvivals
 from pricing_data.model.market import Market, PriceHistory
 from pricing_data.model.units import Instant, Seconds
 
@@ -36,7 +36,7 @@ class FittedCurves:
 
     def survival(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> float:
         """See ``FittedMarkets.survival``."""
-        known = self.known(market)
+        known = self.market_curve(market)
         if bid_delta < 0 or known is None:
             return 0.0
         return known.curve.survival(known.at_age(age_s), horizon_s)
@@ -47,7 +47,7 @@ class FittedCurves:
 
     def expected_uptime(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> Seconds:
         """See ``FittedMarkets.expected_uptime``."""
-        known = self.known(market)
+        known = self.market_curve(market)
         if bid_delta < 0 or known is None:
             return Seconds(0.0)
         return known.curve.expected_uptime(known.at_age(age_s), horizon_s)
@@ -56,30 +56,30 @@ class FittedCurves:
         """See ``FittedMarkets.median_time_to_eviction``."""
         if bid_delta < 0:
             return Seconds(0.0)
-        known = self.known(market)
+        known = self.market_curve(market)
         return None if known is None else known.curve.median(known.at_age(age_s))
 
     def evidence(self, market: Market, horizon_s: float) -> Evidence:
         """See ``FittedMarkets.evidence``."""
-        known = self.known(market)
+        known = self.market_curve(market)
         return NOTHING if known is None else known.evidence
 
     def beta(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> Beta:
         """See ``Estimates.beta``."""
-        known = self.known(market)
+        known = self.market_curve(market)
         if known is None:
             return Beta(1.0, 0.0, 1.0, NOTHING)
         if bid_delta < 0:
             return Beta(1.0, 1.0, 1.0, known.evidence)
-        hazard = known.curve.between(known.at_age(age_s), horizon_s)
+        hazard = known.curve.hazard_between(known.at_age(age_s), horizon_s)
         low, high = beta_limits(hazard, known.limits)
         return Beta(1.0 - known.curve.survival(known.at_age(age_s), horizon_s), low, high, known.evidence)
 
-    def chances(self, markets: tuple[Market, ...]) -> CurveChances:
+    def survival_batch(self, markets: tuple[Market, ...]) -> CurveSurvivals:
         """Of ``markets``, in bulk (``decision_batch.BulkMarkets``)."""
-        return CurveChances.of([self.known(market) for market in markets])
+        return CurveSurvivals.from_curves([self.market_curve(market) for market in markets])
 
-    def known(self, market: Market) -> MarketCurve | None:
+    def market_curve(self, market: Market) -> MarketCurve | None:
         """What was learned of ``market``."""
         if market not in self._learned:
             self._learned[market] = self.learn(market)

@@ -25,7 +25,7 @@ AGE_EDGES_S: Final[Floats] = np.concatenate(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rows:
+class ExposureRows:
     """All arrays have shape (n,)."""
 
     market: Indices
@@ -40,20 +40,22 @@ class Rows:
     def at_risk_s(self) -> Floats:
         return self.ends - self.begins
 
-    def only(self, which: Flags) -> Rows:
+    def select(self, which: Flags) -> ExposureRows:
         """The rows that ``which`` (n,) says."""
-        return Rows(
+        return ExposureRows(
             self.market[which], self.cell[which], self.begins[which], self.ends[which], self.lost[which]
         )
 
 
-def rows_of(observations: Observations, edges_s: Floats = AGE_EDGES_S) -> Rows:
+def exposure_rows(observations: Observations, edges_s: Floats = AGE_EDGES_S) -> ExposureRows:
     """The rows of all markets, in the order of ``observations.markets``."""
-    parts = [_cut(code, observations.spells(m), edges_s) for code, m in enumerate(observations.markets)]
+    parts = [
+        _cut_spells(code, observations.spells(m), edges_s) for code, m in enumerate(observations.markets)
+    ]
     if not parts:
         none = np.empty(0)
-        return Rows(none.astype(np.int64), none.astype(np.int64), none, none, none.astype(np.bool_))
-    return Rows(
+        return ExposureRows(none.astype(np.int64), none.astype(np.int64), none, none, none.astype(np.bool_))
+    return ExposureRows(
         np.concatenate([part.market for part in parts]),
         np.concatenate([part.cell for part in parts]),
         np.concatenate([part.begins for part in parts]),
@@ -62,7 +64,7 @@ def rows_of(observations: Observations, edges_s: Floats = AGE_EDGES_S) -> Rows:
     )
 
 
-def _cut(code: int, spells: Spells, edges_s: Floats) -> Rows:
+def _cut_spells(code: int, spells: Spells, edges_s: Floats) -> ExposureRows:
     """A spell of length zero stays in one row of no time; it may still have been lost there."""
     lengths = (spells.ends - spells.begins).astype(np.float64)
     last = np.maximum(np.searchsorted(edges_s, lengths, side="left") - 1, 0)
@@ -71,7 +73,7 @@ def _cut(code: int, spells: Spells, edges_s: Floats) -> Rows:
     origin = spells.begins[spell].astype(np.float64)
     is_last = cell == last[spell]
     ends = np.where(is_last, lengths[spell], np.append(edges_s, np.inf)[cell + 1])
-    return Rows(
+    return ExposureRows(
         np.full(len(spell), code, np.int64),
         cell.astype(np.int64),
         origin + edges_s[cell],

@@ -38,7 +38,7 @@ class HazardCurve:
     """(n,): H at ``edges_s``."""
 
     @classmethod
-    def of(cls, edges_s: npt.ArrayLike, rates: npt.ArrayLike) -> Self:
+    def from_rates(cls, edges_s: npt.ArrayLike, rates: npt.ArrayLike) -> Self:
         """Raises ValueError where the cells do not begin at 0 and increase, or a rate is negative."""
         edges, heights = np.asarray(edges_s, np.float64), np.asarray(rates, np.float64)
         if edges.shape != heights.shape or edges.ndim != 1 or not len(edges) or edges[0] != 0:
@@ -50,22 +50,22 @@ class HazardCurve:
         return cls(edges, heights, np.append(0.0, np.cumsum(heights[:-1] * np.diff(edges))))
 
     @classmethod
-    def constant(cls, rate: float) -> Self:
-        return cls.of([0.0], [rate])
+    def with_constant_rate(cls, rate: float) -> Self:
+        return cls.from_rates([0.0], [rate])
 
-    def between(self, age_s: float, horizon_s: float) -> float:
+    def hazard_between(self, age_s: float, horizon_s: float) -> float:
         """Cumulative hazard of the next ``horizon_s`` seconds at age ``age_s``."""
         return self._up_to(age_s + horizon_s) - self._up_to(age_s)
 
-    def betweens(self, ages_s: Floats, horizon_s: float | Floats) -> Floats:
-        """As ``between`` for many ages, and one horizon or as many, shape (m,)."""
+    def hazards_between(self, ages_s: Floats, horizon_s: float | Floats) -> Floats:
+        """As ``hazard_between`` for many ages, and one horizon or as many, shape (m,)."""
         both = np.stack([ages_s, ages_s + horizon_s])
         cells = np.searchsorted(self.edges_s, both, side="right") - 1
         reached = self.cumulative[cells] + self.rates[cells] * (both - self.edges_s[cells])
         return np.asarray(reached[1] - reached[0])
 
     def survival(self, age_s: float, horizon_s: float) -> float:
-        return math.exp(-self.between(age_s, horizon_s))
+        return math.exp(-self.hazard_between(age_s, horizon_s))
 
     def expected_uptime(self, age_s: float, horizon_s: float) -> Seconds:
         """E[min(time to loss, ``horizon_s``)]: in each cell, survival at its begin times (1 - e^-x) / x."""
@@ -88,7 +88,7 @@ class HazardCurve:
         reached = self.edges_s[cell] + (target - self.cumulative[cell]) / self.rates[cell]
         return Seconds(float(reached) - age_s)
 
-    def scaled(self, factor: float) -> HazardCurve:
+    def scale_by(self, factor: float) -> HazardCurve:
         return HazardCurve(self.edges_s, self.rates * factor, self.cumulative * factor)
 
     def _up_to(self, age_s: float) -> float:

@@ -19,7 +19,7 @@ from pricing_data.model.units import Instant, Seconds
 
 
 @dataclass(frozen=True, slots=True)
-class Lifetimes:
+class LifetimeModel:
     """Configuration: the form, and all spells there are; a fit sees those before its now.
 
     Markets with fewer than ``least_losses`` are unknown: half the form would be made up.
@@ -32,9 +32,9 @@ class Lifetimes:
     def fit(self, history: PriceHistory, now: Instant) -> FittedCurves:
         """Learn from the spells as known at ``now``; prices are not looked at."""
         known = self.observations.as_of(now)
-        return FittedCurves(lambda market: self._curve(known, market, now))
+        return FittedCurves(lambda market: self._fit_curve(known, market, now))
 
-    def _curve(self, known: Observations, market: Market, now: Instant) -> MarketCurve | None:
+    def _fit_curve(self, known: Observations, market: Market, now: Instant) -> MarketCurve | None:
         spells = known.spells(market)
         ages = (spells.ends - spells.begins).astype(np.float64)
         seen = ages > 0

@@ -32,9 +32,9 @@ _BATHTUB_HOURS: Final = ((0.25, 0.5, 1.0, 2.0, 4.0), (0.25, 0.5, 1.0, 2.0))
 _EM_STEPS: Final = 400
 
 
-def constant(ages_s: Floats, lost: Flags) -> HazardCurve:
+def constant_hazard(ages_s: Floats, lost: Flags) -> HazardCurve:
     """Losses over machine-seconds: the maximum likelihood of a hazard that knows no age."""
-    return HazardCurve.constant(float(np.count_nonzero(lost) / ages_s.sum()))
+    return HazardCurve.with_constant_rate(float(np.count_nonzero(lost) / ages_s.sum()))
 
 
 def kaplan_meier(ages_s: Floats, lost: Flags) -> HazardCurve:
@@ -50,10 +50,12 @@ def kaplan_meier(ages_s: Floats, lost: Flags) -> HazardCurve:
     spent = np.where(share < 1, -np.log1p(-np.minimum(share, 0.999)), share)
     begins = np.append(0.0, moments[:-1])
     rates = spent / (moments - begins)
-    return HazardCurve.of(np.append(begins, moments[-1]), np.append(rates, _tail(ages_s, lost)))
+    return HazardCurve.from_rates(
+        np.append(begins, moments[-1]), np.append(rates, _tail_hazard(ages_s, lost))
+    )
 
 
-def _tail(ages_s: Floats, lost: Flags) -> float:
+def _tail_hazard(ages_s: Floats, lost: Flags) -> float:
     """Losses over machine-seconds beyond the age that nine tenths of the losses came before."""
     since = float(np.quantile(ages_s[lost], 0.9))
     beyond = float(np.sum(np.maximum(ages_s - since, 0.0)))
@@ -81,9 +83,9 @@ def weibull(ages_s: Floats, lost: Flags) -> HazardCurve:
         low, high = (middle, high) if slope(middle) > 0 else (low, middle)
     count = int(np.count_nonzero(lost))
     scale = float(np.exp(logs.max()) * (np.sum(np.exp(low * (logs - logs.max()))) / count) ** (1 / low))
-    edges = _edges(float(ages.max()))
+    edges = _cell_edges(float(ages.max()))
     spent = (np.append(edges, 2 * edges[-1]) / scale) ** low
-    return HazardCurve.of(edges, np.diff(spent) / np.diff(np.append(edges, 2 * edges[-1])))
+    return HazardCurve.from_rates(edges, np.diff(spent) / np.diff(np.append(edges, 2 * edges[-1])))
 
 
 def bathtub(ages_s: Floats, lost: Flags) -> HazardCurve:
@@ -97,37 +99,39 @@ def bathtub(ages_s: Floats, lost: Flags) -> HazardCurve:
     """
     longest = float(ages_s.max())
     fits = [
-        _mixed(ages_s, lost, longest, early * HOUR_S, late * HOUR_S)
+        _fit_mixture(ages_s, lost, longest, early * HOUR_S, late * HOUR_S)
         for early in _BATHTUB_HOURS[0]
         for late in _BATHTUB_HOURS[1]
     ]
     return max(fits, key=lambda fit: fit[0])[1]
 
 
-def _mixed(
+def _fit_mixture(
     ages_s: Floats, lost: Flags, longest_s: float, early_s: float, late_s: float
 ) -> tuple[float, HazardCurve]:
     """Log likelihood and hazard of the best mixture with these time constants."""
 
-    def terms(ages: Floats) -> Floats:
+    def hazard_terms(ages: Floats) -> Floats:
         return np.stack([np.exp(-ages / early_s), np.ones_like(ages), np.exp((ages - longest_s) / late_s)])
 
-    def sums(ages: Floats) -> Floats:
+    def integrated_terms(ages: Floats) -> Floats:
         """Of the terms, integrated from age 0."""
         risen = late_s * (np.exp((ages - longest_s) / late_s) - math.exp(-longest_s / late_s))
         return np.stack([-early_s * np.expm1(-ages / early_s), ages, risen])
 
-    at_loss, exposed = terms(ages_s[lost]), sums(ages_s).sum(axis=1)
+    at_loss, exposed = hazard_terms(ages_s[lost]), integrated_terms(ages_s).sum(axis=1)
     weights = np.full(3, np.count_nonzero(lost) / 3) / exposed
     for _ in range(_EM_STEPS):
         weights = weights * (at_loss / (weights @ at_loss)).sum(axis=1) / exposed
     likelihood = float(np.sum(np.log(weights @ at_loss)) - weights @ exposed)
-    edges = _edges(longest_s)
-    rates = np.diff(weights @ sums(edges)) / np.diff(edges)
-    return likelihood, HazardCurve.of(edges, np.append(rates, float(weights @ terms(edges[-1:])[:, 0])))
+    edges = _cell_edges(longest_s)
+    rates = np.diff(weights @ integrated_terms(edges)) / np.diff(edges)
+    return likelihood, HazardCurve.from_rates(
+        edges, np.append(rates, float(weights @ hazard_terms(edges[-1:])[:, 0]))
+    )
 
 
-def _edges(longest_s: float) -> Floats:
+def _cell_edges(longest_s: float) -> Floats:
     """Cells fine at both ends, where hazards bend: half spaced evenly, half in the logarithm."""
     first = np.geomspace(min(1.0, longest_s / 2), longest_s, _CELLS // 2)
     return np.unique(np.concatenate([[0.0], first, np.linspace(0.0, longest_s, _CELLS // 2)]))

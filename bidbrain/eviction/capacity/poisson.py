@@ -34,7 +34,7 @@ class LogLinear:
     intercept: float
     weights: Floats
 
-    def rates(self, covariates: Floats) -> Floats:
+    def predict_rates(self, covariates: Floats) -> Floats:
         """Shape (n,), of covariates (n, k)."""
         return np.asarray(np.exp(np.minimum(self.intercept + covariates @ self.weights, _FASTEST)))
 

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from bidbrain.arrays import Floats, Indices
 from bidbrain.eviction.base import Evidence
 from bidbrain.eviction.capacity.curves import FittedCurves
-from bidbrain.eviction.capacity.exposure import Rows, rows_of
+from bidbrain.eviction.capacity.exposure import ExposureRows, exposure_rows
 from bidbrain.eviction.capacity.hazard import HazardCurve, MarketCurve, gamma_limits
 from pricing_data.model.capacity_spells import Observations
 from pricing_data.model.market import Market, PriceHistory
@@ -43,7 +43,7 @@ _FAMILY: Final = re.compile(r"(?:Standard_)?[A-Za-z]+(?:\d*-[a-z]+)?")
 _Group: TypeAlias = tuple[str, ...]
 
 
-def family(instance_type: str) -> str:
+def instance_family(instance_type: str) -> str:
     """What an instance type's name begins with, up to its size.
 
     >>> [family(name) for name in ("p3.2xlarge", "n1-highcpu-16", "Standard_NC6s_v3")]
@@ -56,7 +56,7 @@ def family(instance_type: str) -> str:
 
 
 _LEVELS: Final[tuple[Callable[[Market], _Group], ...]] = (
-    lambda market: (market.cloud, family(market.instance_type)),
+    lambda market: (market.cloud, instance_family(market.instance_type)),
     lambda market: (market.cloud, market.region, market.instance_type),
     lambda market: (market.cloud, market.region, market.zone, market.instance_type),
 )
@@ -71,7 +71,7 @@ class _Factor:
 
 
 @dataclass(frozen=True, slots=True)
-class Pooled:
+class PooledModel:
     """Configuration: all spells there are; a fit sees those before its now."""
 
     observations: Observations
@@ -79,13 +79,16 @@ class Pooled:
     def fit(self, history: PriceHistory, now: Instant) -> FittedCurves:
         """Learn from the spells as known at ``now``; prices are not looked at."""
         known = self.observations.as_of(now)
-        clouds = {cloud: _Cloud.of(known, cloud) for cloud in {market.cloud for market in known.markets}}
+        clouds = {
+            cloud: _Cloud.from_observations(known, cloud)
+            for cloud in {market.cloud for market in known.markets}
+        }
 
-        def curve(market: Market) -> MarketCurve | None:
+        def fit_curve(market: Market) -> MarketCurve | None:
             cloud = clouds.get(market.cloud)
-            return None if cloud is None or not cloud.losses else cloud.curve(market, known, now)
+            return None if cloud is None or not cloud.losses else cloud.market_curve(market, known, now)
 
-        return FittedCurves(curve)
+        return FittedCurves(fit_curve)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,21 +107,21 @@ class _Cloud:
         return self.losses / max(int(np.count_nonzero(self.hazard.rates)), 1)
 
     @classmethod
-    def of(cls, known: Observations, name: str) -> _Cloud:
+    def from_observations(cls, known: Observations, name: str) -> _Cloud:
         mine = Observations.of({m: known.spells(m) for m in known.markets if m.cloud == name})
-        rows = rows_of(mine, _EDGES_S)
-        rates = _rates(rows)
-        lost = _sums(rows.market, rows.lost)
-        expected = _sums(rows.market, rates[rows.cell] * rows.at_risk_s)
+        rows = exposure_rows(mine, _EDGES_S)
+        rates = _cell_rates(rows)
+        lost = _sum_by_code(rows.market, rows.lost)
+        expected = _sum_by_code(rows.market, rates[rows.cell] * rows.at_risk_s)
         return cls(
-            hazard=HazardCurve.of(_EDGES_S, rates),
-            factors=_factors(mine.markets, lost, expected),
+            hazard=HazardCurve.from_rates(_EDGES_S, rates),
+            factors=_group_factors(mine.markets, lost, expected),
             losses=int(lost.sum()),
             at_risk_s=float(rows.at_risk_s.sum()),
             newest=Instant(int(rows.ends.max())),
         )
 
-    def curve(self, market: Market, known: Observations, now: Instant) -> MarketCurve:
+    def market_curve(self, market: Market, known: Observations, now: Instant) -> MarketCurve:
         """By the closest group that is known."""
         groups = [level(market) for level in reversed(_LEVELS)]
         found = next(
@@ -130,28 +133,28 @@ class _Cloud:
         used_s = float((spells.ends - spells.begins).sum()) if len(spells) else self.at_risk_s
         source = f"pooled: {here} losses seen here, {self.losses} in all of {market.cloud}"
         return MarketCurve(
-            curve=self.hazard.scaled(found.theta),
+            curve=self.hazard.scale_by(found.theta),
             limits=gamma_limits(1 / (1 / found.shape + 1 / self.per_cell)),
             evidence=Evidence(Seconds(span_s), Seconds(min(used_s, span_s)), source, self.newest),
             kept_s=spells.kept_s(now),
         )
 
 
-def _sums(codes: Indices, values: npt.ArrayLike, size: int = 0) -> Floats:
+def _sum_by_code(codes: Indices, values: npt.ArrayLike, size: int = 0) -> Floats:
     """Of the values of each code, shape (at least ``size``,)."""
     return np.bincount(codes, weights=np.asarray(values, np.float64), minlength=size).astype(np.float64)
 
 
-def _rates(rows: Rows) -> Floats:
+def _cell_rates(rows: ExposureRows) -> Floats:
     """Losses over machine-seconds by cell; a cell where nothing ran is taken for the one before it."""
-    lost = _sums(rows.cell, rows.lost, len(_EDGES_S))
-    at_risk = _sums(rows.cell, rows.at_risk_s, len(_EDGES_S))
+    lost = _sum_by_code(rows.cell, rows.lost, len(_EDGES_S))
+    at_risk = _sum_by_code(rows.cell, rows.at_risk_s, len(_EDGES_S))
     rates = np.divide(lost, at_risk, out=np.zeros(len(_EDGES_S)), where=at_risk > 0)
     last_seen = np.maximum.accumulate(np.where(at_risk > 0, np.arange(len(_EDGES_S)), 0))
     return np.asarray(rates[last_seen], np.float64)
 
 
-def _factors(markets: tuple[Market, ...], lost: Floats, expected: Floats) -> dict[_Group, _Factor]:
+def _group_factors(markets: tuple[Market, ...], lost: Floats, expected: Floats) -> dict[_Group, _Factor]:
     """Level by level from the top: each group against what its parent's factor makes of its expectation."""
     factors: dict[_Group, _Factor] = {}
     parents = np.ones(len(markets))
@@ -159,9 +162,9 @@ def _factors(markets: tuple[Market, ...], lost: Floats, expected: Floats) -> dic
         groups = [level(market) for market in markets]
         names = sorted(set(groups))
         place = np.array([names.index(group) for group in groups])
-        seen = _sums(place, lost)
-        awaited = _sums(place, expected * parents)
-        shape = _shape(seen, awaited)
+        seen = _sum_by_code(place, lost)
+        awaited = _sum_by_code(place, expected * parents)
+        shape = _sibling_shape(seen, awaited)
         theta = (shape + seen) / (shape + awaited)
         parents = parents * theta[place]
         for code, name in enumerate(names):
@@ -170,7 +173,7 @@ def _factors(markets: tuple[Market, ...], lost: Floats, expected: Floats) -> dic
     return factors
 
 
-def _shape(seen: Floats, awaited: Floats) -> float:
+def _sibling_shape(seen: Floats, awaited: Floats) -> float:
     """k of siblings."""
     if len(seen) < 2:
         return _UNTOLD

@@ -64,7 +64,7 @@ class Band:
 
 
 @dataclass(frozen=True, slots=True)
-class Bands:
+class BandModel:
     """Configuration: bands by market (a region's has the region as its zone), and all spells there are."""
 
     published: Mapping[Market, Band]
@@ -73,9 +73,9 @@ class Bands:
     def fit(self, history: PriceHistory, now: Instant) -> FittedCurves:
         """Bands published and spells known at ``now``; prices are not looked at."""
         known = self.observations.as_of(now)
-        return FittedCurves(lambda market: self._curve(known, market, now))
+        return FittedCurves(lambda market: self._fit_curve(known, market, now))
 
-    def _curve(self, known: Observations, market: Market, now: Instant) -> MarketCurve | None:
+    def _fit_curve(self, known: Observations, market: Market, now: Instant) -> MarketCurve | None:
         regional = replace(market, zone=market.region)
         band = self.published.get(market) or self.published.get(regional)
         if band is None or band.at > now:
@@ -89,7 +89,7 @@ class Bands:
         source = band.source if not len(spells) else f"{band.source}, and {losses} losses seen here"
         newest = max(int(band.at), int(spells.ends.max())) if len(spells) else int(band.at)
         return MarketCurve(
-            curve=HazardCurve.constant(hazard),
+            curve=HazardCurve.with_constant_rate(hazard),
             limits=gamma_limits(losses) if losses else (min(alone[0], 1.0), max(alone[1], 1.0)),
             evidence=Evidence(
                 Seconds(_WORTH_S + watched_s), Seconds(_WORTH_S + watched_s), source, Instant(newest)

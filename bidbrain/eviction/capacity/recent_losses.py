@@ -17,7 +17,7 @@ from typing import Self
 import numpy as np
 
 from bidbrain.arrays import Floats
-from bidbrain.eviction.capacity.exposure import Rows
+from bidbrain.eviction.capacity.exposure import ExposureRows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,7 +29,7 @@ class _Running:
     offsets: Floats
 
     @classmethod
-    def of(cls, moments: Floats, rates: Floats, begins: Floats) -> Self:
+    def from_rows(cls, moments: Floats, rates: Floats, begins: Floats) -> Self:
         order = np.argsort(moments, kind="stable")
         zero = np.zeros(1)
         return cls(
@@ -38,13 +38,13 @@ class _Running:
             np.concatenate([zero, np.cumsum((rates * begins)[order])]),
         )
 
-    def before(self, moments: Floats) -> tuple[Floats, Floats]:
+    def sums_before(self, moments: Floats) -> tuple[Floats, Floats]:
         place = np.searchsorted(self.moments, moments, side="right")
         return self.rates[place], self.offsets[place]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Record:
+class LossRecord:
     """O and E of one market's rows, to be asked at any instants."""
 
     memory_s: float
@@ -57,7 +57,7 @@ class Record:
     ended: _Running
 
     @classmethod
-    def of(cls, rows: Rows, rates: Floats, memory_s: float) -> Self:
+    def from_rows(cls, rows: ExposureRows, rates: Floats, memory_s: float) -> Self:
         """``rates``: the hazard expected in each row, per second."""
         origin = float(rows.ends.max()) if len(rows.ends) else 0.0
         ends, begins = rows.ends - origin, rows.begins - origin
@@ -70,20 +70,20 @@ class Record:
             ends[order],
             np.concatenate([zero, np.cumsum(faded * rows.lost[order])]),
             np.concatenate([zero, np.cumsum(faded * (rates * rows.at_risk_s)[order])]),
-            _Running.of(begins, rates, begins),
-            _Running.of(ends, rates, begins),
+            _Running.from_rows(begins, rates, begins),
+            _Running.from_rows(ends, rates, begins),
         )
 
-    def factor(self, moments: Floats, prior: float) -> Floats:
+    def factor_at(self, moments: Floats, prior: float) -> Floats:
         """f at ``moments``, shape (m,); ``prior`` is a."""
-        lost, expected = self._sums(moments - self.origin)
+        lost, expected = self._losses_at(moments - self.origin)
         return np.asarray((prior + lost) / (prior + expected))
 
-    def _sums(self, at: Floats) -> tuple[Floats, Floats]:
+    def _losses_at(self, at: Floats) -> tuple[Floats, Floats]:
         """O and E. A row that is not over yet has been at risk since its begin, all of it lately."""
         place = np.searchsorted(self.ends, at, side="right")
         fading = np.exp(-at / self.memory_s)
-        begun, begun_offsets = self.begun.before(at)
-        ended, ended_offsets = self.ended.before(at)
+        begun, begun_offsets = self.begun.sums_before(at)
+        ended, ended_offsets = self.ended.sums_before(at)
         running = at * (begun - ended) - (begun_offsets - ended_offsets)
         return fading * self.losses[place], fading * self.expected[place] + np.maximum(running, 0.0)

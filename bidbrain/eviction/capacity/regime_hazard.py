@@ -27,10 +27,10 @@ import numpy as np
 from bidbrain.arrays import Flags, Floats, Indices
 from bidbrain.eviction.base import Evidence
 from bidbrain.eviction.capacity.curves import FittedCurves
-from bidbrain.eviction.capacity.exposure import AGE_EDGES_S, Rows, rows_of
+from bidbrain.eviction.capacity.exposure import AGE_EDGES_S, ExposureRows, exposure_rows
 from bidbrain.eviction.capacity.hazard import HazardCurve, MarketCurve, gamma_limits
 from bidbrain.eviction.capacity.poisson import ridge_poisson
-from bidbrain.eviction.capacity.recent_losses import Record
+from bidbrain.eviction.capacity.recent_losses import LossRecord
 from pricing_data.model.capacity_spells import Observations, Spells
 from pricing_data.model.market import Market, PriceHistory
 from pricing_data.model.units import HOUR_S, Instant, Seconds
@@ -80,10 +80,11 @@ class LearnedHazard:
     newest: Instant
 
     @property
-    def curves(self) -> tuple[HazardCurve, ...]:
+    def class_curves(self) -> tuple[HazardCurve, ...]:
         """lambda within each class of ages, 0 elsewhere."""
         return tuple(
-            HazardCurve.of(AGE_EDGES_S, np.where(here, self.rates, 0.0)) for here in _classes(_CLASS)
+            HazardCurve.from_rates(AGE_EDGES_S, np.where(here, self.rates, 0.0))
+            for here in _class_masks(_CLASS)
         )
 
     @property
@@ -91,16 +92,16 @@ class LearnedHazard:
         """95 % interval of a day's hazard, as factors on the prediction."""
         return gamma_limits(self.shape)
 
-    def said(self, cloud: str) -> str:
+    def describe_evidence(self, cloud: str) -> str:
         """What it rests on, in words."""
         return f"{self.losses} in {self.markets} market{'s' if self.markets > 1 else ''} of {cloud}"
 
-    def unseen(self, cloud: str) -> MarketCurve:
+    def curve_unwatched(self, cloud: str) -> MarketCurve:
         """Of a market in ``cloud`` that was never watched: f = 1."""
         watched_s = Seconds(self.at_risk_s)
-        source = f"losses by age: none watched here, {self.said(cloud)}"
+        source = f"losses by age: none watched here, {self.describe_evidence(cloud)}"
         evidence = Evidence(watched_s, watched_s, source, self.newest)
-        return MarketCurve(HazardCurve.of(AGE_EDGES_S, self.rates), self.limits, evidence)
+        return MarketCurve(HazardCurve.from_rates(AGE_EDGES_S, self.rates), self.limits, evidence)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,36 +109,36 @@ class MarketRecord:
     """One market's record against a learned hazard: asked at an instant, it uses what was known then."""
 
     learned: LearnedHazard
-    by_class: tuple[Record, ...]
+    by_class: tuple[LossRecord, ...]
 
     @classmethod
-    def of(cls, learned: LearnedHazard, rows: Rows) -> MarketRecord:
+    def from_rows(cls, learned: LearnedHazard, rows: ExposureRows) -> MarketRecord:
         """``rows`` of that market alone."""
-        return cls(learned, _records(rows, learned.rates[rows.cell], learned.memory))
+        return cls(learned, _class_records(rows, learned.rates[rows.cell], learned.memory))
 
-    def factors(self, moments: Floats) -> Floats:
+    def factors_at(self, moments: Floats) -> Floats:
         """f of each class of ages, shape (classes, m)."""
         prior = self.learned.memory.prior
-        return np.stack([record.factor(moments, prior) for record in self.by_class])
+        return np.stack([record.factor_at(moments, prior) for record in self.by_class])
 
-    def curve(self, now: Instant) -> HazardCurve:
+    def curve_at(self, now: Instant) -> HazardCurve:
         """The hazard by age, as of ``now``."""
-        factors = self.factors(np.array([float(now)]))[:, 0]
-        return HazardCurve.of(AGE_EDGES_S, self.learned.rates * factors[_CLASS])
+        factors = self.factors_at(np.array([float(now)]))[:, 0]
+        return HazardCurve.from_rates(AGE_EDGES_S, self.learned.rates * factors[_CLASS])
 
-    def hazards(self, moments: Floats, ages_s: Floats, horizon_s: float | Floats) -> Floats:
+    def hazards_at(self, moments: Floats, ages_s: Floats, horizon_s: float | Floats) -> Floats:
         """Cumulative hazard of the next ``horizon_s`` (one, or as many) at moments and ages, shape (m,)."""
-        parts = np.stack([curve.betweens(ages_s, horizon_s) for curve in self.learned.curves])
-        return np.asarray(np.sum(parts * self.factors(moments), axis=0))
+        parts = np.stack([curve.hazards_between(ages_s, horizon_s) for curve in self.learned.class_curves])
+        return np.asarray(np.sum(parts * self.factors_at(moments), axis=0))
 
 
-def learn(observations: Observations, now: Instant, memory: Memory) -> LearnedHazard | None:
+def learn_hazard(observations: Observations, now: Instant, memory: Memory) -> LearnedHazard | None:
     """The hazard of all markets together, as known at ``now``; None where nothing was ever lost."""
-    rows = rows_of(_lately(observations.as_of(now), now))
+    rows = exposure_rows(_recent_spells(observations.as_of(now), now))
     losses, at_risk_s = rows.lost.astype(np.float64), rows.at_risk_s
     if losses.sum() == 0 or at_risk_s.sum() == 0:
         return None
-    rates = ridge_poisson(_SPLINE[rows.cell], losses, at_risk_s, memory.ridge).rates(_SPLINE)
+    rates = ridge_poisson(_SPLINE[rows.cell], losses, at_risk_s, memory.ridge).predict_rates(_SPLINE)
     expected = rates[rows.cell] * at_risk_s * _own_factors(rows, rates, memory)
     return LearnedHazard(
         memory=memory,
@@ -150,30 +151,30 @@ def learn(observations: Observations, now: Instant, memory: Memory) -> LearnedHa
     )
 
 
-def _classes(ages: Indices) -> list[Flags]:
+def _class_masks(ages: Indices) -> list[Flags]:
     """Which of ``ages`` (class codes) are in each class."""
     return [ages == k for k in range(len(_CLASSES_S) + 1)]
 
 
-def _records(rows: Rows, rates: Floats, memory: Memory) -> tuple[Record, ...]:
-    """The record of each class of ages; ``rates`` are those expected in each row."""
-    classes = _classes(_CLASS[rows.cell])
-    return tuple(Record.of(rows.only(here), rates[here], memory.fades_s) for here in classes)
+def _class_records(rows: ExposureRows, rates: Floats, memory: Memory) -> tuple[LossRecord, ...]:
+    """The record of each class of ages; ``predict_rates`` are those expected in each row."""
+    classes = _class_masks(_CLASS[rows.cell])
+    return tuple(LossRecord.from_rows(rows.select(here), rates[here], memory.fades_s) for here in classes)
 
 
-def _own_factors(rows: Rows, rates: Floats, memory: Memory) -> Floats:
+def _own_factors(rows: ExposureRows, rates: Floats, memory: Memory) -> Floats:
     """f of each row at its begin, each market by its own record."""
     factors = np.ones(len(rows.cell))
     for market in np.unique(rows.market):
         place = np.flatnonzero(rows.market == market)
-        mine = rows.only(rows.market == market)
-        records = _records(mine, rates[mine.cell], memory)
-        for record, here in zip(records, _classes(_CLASS[mine.cell]), strict=True):
-            factors[place[here]] = record.factor(mine.begins[here], memory.prior)
+        mine = rows.select(rows.market == market)
+        records = _class_records(mine, rates[mine.cell], memory)
+        for record, here in zip(records, _class_masks(_CLASS[mine.cell]), strict=True):
+            factors[place[here]] = record.factor_at(mine.begins[here], memory.prior)
     return factors
 
 
-def _daily_shape(rows: Rows, expected: Floats) -> float:
+def _daily_shape(rows: ExposureRows, expected: Floats) -> float:
     """m by the method of moments, over the days of each market."""
     days = np.stack([rows.market, rows.begins.astype(np.int64) // _DAY_S])
     _, day = np.unique(days, axis=1, return_inverse=True)
@@ -183,7 +184,7 @@ def _daily_shape(rows: Rows, expected: Floats) -> float:
     return min(float(np.sum(awaited**2)) / spread, _STEADY) if spread > 0 else _STEADY
 
 
-def _lately(observations: Observations, now: Instant) -> Observations:
+def _recent_spells(observations: Observations, now: Instant) -> Observations:
     kept = {}
     for market in observations.markets:
         spells = observations.spells(market)
@@ -193,7 +194,7 @@ def _lately(observations: Observations, now: Instant) -> Observations:
 
 
 @dataclass(frozen=True, slots=True)
-class Conditioned:
+class RegimeHazard:
     """The estimator: configuration, and all spells there are; a fit sees those before its now.
 
     ``learned`` replaces learning at the fit, where it was done before, on other markets. Markets of a cloud
@@ -215,26 +216,28 @@ class Conditioned:
         """
         known = self.observations.as_of(now)
         clouds = {market.cloud for market in known.markets}
-        learned = {cloud: self.learned or self._learned(known, cloud, now) for cloud in clouds}
-        unseen = {cloud: found.unseen(cloud) for cloud, found in learned.items() if found is not None}
+        learned = {cloud: self.learned or self._learn_daily(known, cloud, now) for cloud in clouds}
+        unseen = {
+            cloud: found.curve_unwatched(cloud) for cloud, found in learned.items() if found is not None
+        }
 
-        def curve(market: Market) -> MarketCurve | None:
+        def fit_curve(market: Market) -> MarketCurve | None:
             found = learned.get(market.cloud)
             if found is None or not len(known.spells(market)):
                 return unseen.get(market.cloud)
             return _market_curve(found, known.spells(market), market, now)
 
-        return FittedCurves(curve)
+        return FittedCurves(fit_curve)
 
-    def _learned(self, known: Observations, cloud: str, now: Instant) -> LearnedHazard | None:
+    def _learn_daily(self, known: Observations, cloud: str, now: Instant) -> LearnedHazard | None:
         """As of the last midnight; as of now, where too little was known by then."""
         midnight = now - now % _DAY_S
         if (cloud, midnight) not in self._daily:
-            self._daily[cloud, midnight] = self._enough(known, cloud, Instant(midnight))
-        return self._daily[cloud, midnight] or self._enough(known, cloud, now)
+            self._daily[cloud, midnight] = self._learn_if_enough(known, cloud, Instant(midnight))
+        return self._daily[cloud, midnight] or self._learn_if_enough(known, cloud, now)
 
-    def _enough(self, known: Observations, cloud: str, now: Instant) -> LearnedHazard | None:
-        found = learn(_of_cloud(known, cloud), now, self.memory)
+    def _learn_if_enough(self, known: Observations, cloud: str, now: Instant) -> LearnedHazard | None:
+        found = learn_hazard(_of_cloud(known, cloud), now, self.memory)
         return found if found is not None and found.losses >= self.least_losses else None
 
 
@@ -244,16 +247,16 @@ def _of_cloud(observations: Observations, cloud: str) -> Observations:
 
 def _market_curve(learned: LearnedHazard, spells: Spells, market: Market, now: Instant) -> MarketCurve:
     """Of a market that was watched."""
-    rows = rows_of(_lately(Observations.of({market: spells}), now))
+    rows = exposure_rows(_recent_spells(Observations.of({market: spells}), now))
     losses = int(np.count_nonzero(rows.lost))
     span_s = float(now - spells.begins[0])
     return MarketCurve(
-        MarketRecord.of(learned, rows).curve(now),
+        MarketRecord.from_rows(learned, rows).curve_at(now),
         learned.limits,
         Evidence(
             Seconds(span_s),
             Seconds(min(float(rows.at_risk_s.sum()), span_s)),
-            f"losses by age and of late: {losses} seen here, {learned.said(market.cloud)}",
+            f"losses by age and of late: {losses} seen here, {learned.describe_evidence(market.cloud)}",
             Instant(int(spells.ends.max())),
         ),
         kept_s=spells.kept_s(now),

@@ -25,7 +25,7 @@ _LOST: Final = 12.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CurveChances:
+class CurveSurvivals:
     """Answers about m markets at one moment. See ``decision_batch.Chances``, whose form this has."""
 
     curves: tuple[HazardCurve, ...]
@@ -43,9 +43,9 @@ class CurveChances:
     """Where each curve begins in these."""
 
     @classmethod
-    def of(cls, markets: Sequence[MarketCurve | None]) -> Self:
+    def from_curves(cls, markets: Sequence[MarketCurve | None]) -> Self:
         """Of each market's curve, None where nothing is known."""
-        unknown = HazardCurve.constant(0.0)
+        unknown = HazardCurve.with_constant_rate(0.0)
         found = [unknown if known is None else known.curve for known in markets]
         curves = {id(curve): curve for curve in (unknown, *found)}
         places = {name: place for place, name in enumerate(curves)}
@@ -59,19 +59,19 @@ class CurveChances:
             edges_s=np.concatenate([curve.edges_s for curve in every]),
             rates=np.concatenate([curve.rates for curve in every]),
             hazard=np.concatenate([curve.cumulative for curve in every]),
-            uptime_s=np.concatenate([_uptimes(curve) for curve in every]),
+            uptime_s=np.concatenate([_uptime_at_edges(curve) for curve in every]),
             first=np.cumsum(sizes) - sizes,
         )
 
-    def known(self) -> Flags:
+    def known_markets(self) -> Flags:
         """(1, m)."""
         return self.is_known[None, :]
 
-    def only(self, rows: Indices) -> CurveChances:
+    def select(self, rows: Indices) -> CurveSurvivals:
         """There is but one decision point."""
         return self
 
-    def outlook(
+    def survival_and_uptime(
         self, market: Indices, delta: Floats, age_s: Floats, horizon_s: Floats
     ) -> tuple[Floats, Floats]:
         """Survival and expected uptime; arguments broadcast together. A delta only matters if negative."""
@@ -100,17 +100,17 @@ class CurveChances:
             edges = self.curves[place].edges_s
             cells[mine] = self.first[place] + np.searchsorted(edges, ages_s[mine], side="right") - 1
         spent = self.rates[cells] * (ages_s - self.edges_s[cells])
-        within = _kept(self.rates[cells], ages_s - self.edges_s[cells])
+        within = _uptime_within(self.rates[cells], ages_s - self.edges_s[cells])
         hazard = self.hazard[cells]
         return hazard + spent, self.uptime_s[cells] + np.exp(-hazard) * within
 
 
-def _kept(rates: Floats, lengths_s: Floats) -> Floats:
+def _uptime_within(rates: Floats, lengths_s: Floats) -> Floats:
     """Expected uptime within cells that all are alive at the begin of: (1 - e^-rx) / r; x without hazard."""
     return np.divide(-np.expm1(-rates * lengths_s), rates, out=lengths_s.copy(), where=rates > 0)
 
 
-def _uptimes(curve: HazardCurve) -> Floats:
+def _uptime_at_edges(curve: HazardCurve) -> Floats:
     """U at the edges."""
-    within = np.exp(-curve.cumulative[:-1]) * _kept(curve.rates[:-1], np.diff(curve.edges_s))
+    within = np.exp(-curve.cumulative[:-1]) * _uptime_within(curve.rates[:-1], np.diff(curve.edges_s))
     return np.append(0.0, np.cumsum(within))

@@ -52,8 +52,8 @@ def beta_table(
     levels = levels + DUST_USD
     measure = np.zeros(len(levels) + 1)
     for begin in range(0, size, _BLOCK):
-        block = _Block.cut(series, begin, min(begin + _BLOCK, size), until, horizon_s)
-        measure += block.measure(levels)
+        block = _Block.cut_steps(series, begin, min(begin + _BLOCK, size), until, horizon_s)
+        measure += block.measure_bins(levels)
     evicted = measure[::-1].cumsum()[::-1][1:]
     return np.asarray(evicted / float(until - int(series.times[0])))
 
@@ -72,7 +72,7 @@ class _Block:
     horizon_s: int
 
     @classmethod
-    def cut(cls, series: Series, begin: int, end: int, until: int, horizon_s: int) -> Self:
+    def cut_steps(cls, series: Series, begin: int, end: int, until: int, horizon_s: int) -> Self:
         """Steps ``begin`` to ``end``; starts end at ``until``."""
         borders = np.append(series.times[begin:end], min([until, *series.times[end : end + 1].tolist()]))
         last = int(np.searchsorted(series.times, int(borders[-1]) + horizon_s, side="right"))
@@ -80,19 +80,19 @@ class _Block:
         reach = np.searchsorted(times, borders + horizon_s, side="right")
         return cls(times, series.prices[begin:last], borders, reach, horizon_s)
 
-    def measure(self, levels: Floats) -> Floats:
+    def measure_bins(self, levels: Floats) -> Floats:
         """Measure of the starts in each bin, shape (levels + 1,)."""
         after = np.arange(1, len(self.borders))
         own = self.prices[: len(after)]
-        low = _bins(_maxima(self.prices, after, self.reach[:-1]) - own, levels)
-        high = _bins(_maxima(self.prices, after, self.reach[1:]) - own, levels)
+        low = _bin_rises(_window_maxima(self.prices, after, self.reach[:-1]) - own, levels)
+        high = _bin_rises(_window_maxima(self.prices, after, self.reach[1:]) - own, levels)
         lengths = np.diff(self.borders).astype(np.float64)
         mixed = np.flatnonzero(low != high)
         lengths[mixed] = 0.0
-        whole = _summed(low, lengths, levels)
-        return whole + self._pieces(mixed, low, levels) if len(mixed) else whole
+        whole = _sum_by_bin(low, lengths, levels)
+        return whole + self._measure_pieces(mixed, low, levels) if len(mixed) else whole
 
-    def _pieces(self, mixed: Indices, low: Indices, levels: Floats) -> Floats:
+    def _measure_pieces(self, mixed: Indices, low: Indices, levels: Floats) -> Floats:
         """Measure by bin of the starts in ``mixed`` steps, cut where a later step enters their window.
 
         Each step makes one piece from its begin, and one from t_j - h for every j that enters. Bins never
@@ -104,25 +104,25 @@ class _Block:
         step = np.repeat(mixed, size)
         entered = np.repeat(self.reach[mixed] - 1, size) + np.arange(len(step)) - np.repeat(head, size)
         begins = self.times[entered] - self.horizon_s
-        bins = _bins(self.prices[entered] - self.prices[step], levels)
+        bins = _bin_rises(self.prices[entered] - self.prices[step], levels)
         begins[head], bins[head] = self.borders[mixed], low[mixed]
         apart = np.repeat(np.arange(len(mixed)), size) * (len(levels) + 1)
         bins = np.maximum.accumulate(bins + apart) - apart
         ends = np.append(begins[1:], 0)
         ends[head + size - 1] = self.borders[mixed + 1]
-        return _summed(bins, (ends - begins).astype(np.float64), levels)
+        return _sum_by_bin(bins, (ends - begins).astype(np.float64), levels)
 
 
-def _bins(rises: Floats, levels: Floats) -> Indices:
+def _bin_rises(rises: Floats, levels: Floats) -> Indices:
     """How many levels each rise exceeds."""
     return np.asarray(np.searchsorted(levels, rises, side="left"), np.int64)
 
 
-def _summed(bins: Indices, lengths: Floats, levels: Floats) -> Floats:
+def _sum_by_bin(bins: Indices, lengths: Floats, levels: Floats) -> Floats:
     return np.bincount(bins, weights=lengths, minlength=len(levels) + 1).astype(np.float64)
 
 
-def _maxima(prices: Floats, first: Indices, stop: Indices) -> Floats:
+def _window_maxima(prices: Floats, first: Indices, stop: Indices) -> Floats:
     """The highest of ``prices[first:stop]`` for each pair; minus infinity where it is empty.
 
     A window of width w is covered by two of width 2^k <= w: level k of a sparse table, built upon the one

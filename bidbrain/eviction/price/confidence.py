@@ -34,7 +34,7 @@ import numpy as np
 
 from bidbrain.arrays import Floats
 from bidbrain.eviction.base import Z_95
-from bidbrain.eviction.price.first_passage import Steps
+from bidbrain.eviction.price.first_passage import PriceSteps
 
 _DAY_S: Final = 86400.0
 _WEEK_S: Final = 7 * _DAY_S
@@ -44,7 +44,7 @@ _LEAST_WEEKS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class EvictedShare:
     """A share in [0, 1] and its 95 % interval."""
 
     value: float
@@ -54,23 +54,23 @@ class Share:
     """n: how many independent starts the interval takes the history for."""
 
 
-def evicted_share(steps: Steps, delta: float, horizon_s: float, watched_s: float) -> Share:
+def evicted_share(steps: PriceSteps, delta: float, horizon_s: float, watched_s: float) -> EvictedShare:
     """Beta of ``horizon_s`` for bids ``delta`` above the price, over the starts watched for ``watched_s``.
 
     Without any start the interval is all of [0, 1].
     """
     total = steps.starts_s(watched_s)
     if total <= 0:
-        return Share(1.0, 0.0, 1.0, 0.0)
+        return EvictedShare(1.0, 0.0, 1.0, 0.0)
     edges = np.append(np.arange(0.0, total, _DAY_S), total)
     evicted = _evicted_until(steps, delta, horizon_s, edges)
     value = min(float(evicted[-1]) / total, 1.0)
-    effective = _effective(edges, evicted, total, value, max(watched_s, 1.0))
-    low, high = wilson(value, effective)
-    return Share(value, low, high, effective)
+    effective = _effective_starts(edges, evicted, total, value, max(watched_s, 1.0))
+    low, high = wilson_interval(value, effective)
+    return EvictedShare(value, low, high, effective)
 
 
-def coming_week(steps: Steps, delta: float, horizon_s: float, watched_s: float) -> Share:
+def predict_coming_week(steps: PriceSteps, delta: float, horizon_s: float, watched_s: float) -> EvictedShare:
     """As ``evicted_share``, with the interval that the share of the coming week's starts should lie in.
 
     On recorded auction markets it held the next week's share in 95 of 100 cases, where the interval of the
@@ -80,22 +80,22 @@ def coming_week(steps: Steps, delta: float, horizon_s: float, watched_s: float) 
     total = steps.starts_s(watched_s)
     weeks = int(total // _WEEK_S)
     if weeks < _LEAST_WEEKS:
-        low, high = wilson(past.value, min(past.effective, max(total / _WEEK_S, 0.0)))
-        return Share(past.value, low, high, past.effective)
+        low, high = wilson_interval(past.value, min(past.effective, max(total / _WEEK_S, 0.0)))
+        return EvictedShare(past.value, low, high, past.effective)
     edges = total - _WEEK_S * np.arange(weeks, -1, -1.0)
     shares = np.diff(_evicted_until(steps, delta, horizon_s, edges)) / _WEEK_S
-    strays = float(np.std(_stable(shares), ddof=1))
-    reach = _student(weeks - 1) * math.hypot(strays, _STRAYS) * math.sqrt(1 + 1 / weeks)
-    middle = float(_stable(np.array([past.value]))[0])
+    strays = float(np.std(_stabilize_variance(shares), ddof=1))
+    reach = _student_quantile(weeks - 1) * math.hypot(strays, _STRAYS) * math.sqrt(1 + 1 / weeks)
+    middle = float(_stabilize_variance(np.array([past.value]))[0])
     low, high = (math.sin(min(max(end, 0.0), math.pi / 2)) ** 2 for end in (middle - reach, middle + reach))
-    return Share(past.value, min(low, past.value), max(high, past.value), past.effective)
+    return EvictedShare(past.value, min(low, past.value), max(high, past.value), past.effective)
 
 
-def _stable(shares: Floats) -> Floats:
+def _stabilize_variance(shares: Floats) -> Floats:
     return np.asarray(np.arcsin(np.sqrt(np.clip(shares, 0.0, 1.0))))
 
 
-def _student(degrees: int) -> float:
+def _student_quantile(degrees: int) -> float:
     """97.5 % quantile at that many degrees of freedom, one at least, to 1 %.
 
     Closed forms at one (Cauchy's law) and two; from three on the expansion around the normal's (Abramowitz
@@ -115,7 +115,7 @@ def _student(degrees: int) -> float:
     return z + first / n + second / n**2 + third / n**3
 
 
-def wilson(share: float, count: float) -> tuple[float, float]:
+def wilson_interval(share: float, count: float) -> tuple[float, float]:
     """Wilson's interval of a share seen in ``count`` trials, which need not be whole.
 
     >>> [round(end, 3) for end in wilson(0.5, 100)]
@@ -127,7 +127,7 @@ def wilson(share: float, count: float) -> tuple[float, float]:
     return min(max(middle - half, 0.0), share), max(min(middle + half, 1.0), share)
 
 
-def _evicted_until(steps: Steps, delta: float, horizon_s: float, edges: Floats) -> Floats:
+def _evicted_until(steps: PriceSteps, delta: float, horizon_s: float, edges: Floats) -> Floats:
     """Measure of the evicted starts before each of ``edges``, which increase; of those before the last."""
     total = float(edges[-1])
     ends = np.minimum(steps.ends_s, total)
@@ -138,7 +138,7 @@ def _evicted_until(steps: Steps, delta: float, horizon_s: float, edges: Floats) 
     return np.asarray(np.interp(edges, knots, measured, left=0.0))
 
 
-def _effective(edges: Floats, evicted: Floats, total: float, value: float, window_s: float) -> float:
+def _effective_starts(edges: Floats, evicted: Floats, total: float, value: float, window_s: float) -> float:
     windows, lengths = max(total / window_s, 1.0), np.diff(edges)
     if not 0.0 < value < 1.0:
         return min(float(len(lengths)), windows)

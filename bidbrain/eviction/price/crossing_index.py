@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bidbrain.arrays import Floats
-from bidbrain.eviction.price.first_passage import DUST_USD, Steps, outlook
+from bidbrain.eviction.price.first_passage import DUST_USD, PriceSteps, survival_and_uptime
 from pricing_data.model.market import Series
 from pricing_data.model.units import HOUR_S, Instant
 
@@ -42,14 +42,14 @@ class _Reach:
     """No window goes on for 2**powers steps."""
 
     @classmethod
-    def of(cls, steps: Steps, reach_s: float) -> Self:
+    def from_steps(cls, steps: PriceSteps, reach_s: float) -> Self:
         count = len(steps.prices)
         first = np.arange(1, count + 1)
         after = np.maximum(np.searchsorted(steps.begins_s, steps.ends_s + reach_s, side="right"), first)
         width = after - first
         level = np.frexp(np.maximum(width, 1))[1] - 1  # two leaps of 2**level cover a window
         levels = int(level.max()) + 1
-        maxima = np.stack(steps.maxima(levels)[:levels])
+        maxima = np.stack(steps.maxima_table(levels)[:levels])
         highest = np.maximum(maxima[level, first], maxima[level, np.maximum(after - (1 << level), first)])
         return cls(np.where(width > 0, highest, -np.inf), int(width.max()).bit_length())
 
@@ -64,26 +64,26 @@ class _Evicted:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Recorded:
-    """See the module. Made by ``of``."""
+class CrossingIndex:
+    """See the module. Made by ``from_steps``."""
 
-    steps: Steps
+    steps: PriceSteps
     _reaches: dict[int, _Reach] = field(default_factory=dict, repr=False)
     _evicted: dict[tuple[float, int], _Evicted] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, steps: Steps) -> Self:
+    def from_steps(cls, steps: PriceSteps) -> Self:
         """``steps`` of at least one price. When the last one ends, nobody says."""
         return cls(replace(steps, ends_s=np.append(steps.ends_s[:-1], np.inf)))
 
     @classmethod
-    def of_series(cls, series: Series) -> Self:
+    def from_series(cls, series: Series) -> Self:
         """Of a whole series. Raises ValueError for one without a row."""
         if not len(series):
             raise ValueError("a recorded series needs at least one price")
-        return cls.of(Steps.of(series, Instant(int(series.times[-1]))))
+        return cls.from_steps(PriceSteps.from_series(series, Instant(int(series.times[-1]))))
 
-    def begins_with(self, steps: Steps) -> bool:
+    def begins_with(self, steps: PriceSteps) -> bool:
         """Whether ``steps`` are what was known of these at some moment."""
         known = len(steps.prices)
         return (
@@ -92,7 +92,9 @@ class Recorded:
             and bool((self.steps.begins_s[known:] > steps.now_s).all())
         )
 
-    def within(self, delta: float, horizon_s: float, total_s: float) -> tuple[float, float] | None:
+    def survival_and_uptime(
+        self, delta: float, horizon_s: float, total_s: float
+    ) -> tuple[float, float] | None:
         """P(T > horizon) and E[min(T, horizon)] over the first ``total_s`` seconds of starts, some at least.
 
         None for horizons that are too long to be asked about often.
@@ -100,28 +102,28 @@ class Recorded:
         reach_s = next((reach for reach in _REACHES_S if horizon_s <= reach), None)
         if reach_s is None:
             return None
-        evicted = self._of(delta, reach_s)
+        evicted = self._evicted_steps(delta, reach_s)
         size = int(np.searchsorted(self.steps.begins_s, total_s, side="left"))
         some = int(np.searchsorted(evicted.steps, size, side="left"))
         steps, crossings_s = evicted.steps[:some], self.steps.begin_s(evicted.above[:some])
         ends_s = np.minimum(self.steps.ends_s[steps], total_s)
-        return outlook(self.steps.begins_s[steps], ends_s, crossings_s, horizon_s, total_s)
+        return survival_and_uptime(self.steps.begins_s[steps], ends_s, crossings_s, horizon_s, total_s)
 
-    def _of(self, delta: float, reach_s: int) -> _Evicted:
+    def _evicted_steps(self, delta: float, reach_s: int) -> _Evicted:
         """Remembered, as far as there is room."""
         if (delta, reach_s) not in self._evicted:
             if sum(len(known.steps) for known in self._evicted.values()) > _MOST_STEPS:
                 self._evicted.clear()
-            self._evicted[delta, reach_s] = self._found(delta, reach_s)
+            self._evicted[delta, reach_s] = self._find_evicted(delta, reach_s)
         return self._evicted[delta, reach_s]
 
-    def _found(self, delta: float, reach_s: int) -> _Evicted:
+    def _find_evicted(self, delta: float, reach_s: int) -> _Evicted:
         prices = self.steps.prices
         if prices.max() <= prices.min() + delta:  # nothing exceeds a bid so high: spare the tables of maxima
             return _Evicted(np.empty(0, np.int32), np.empty(0, np.int32))
         if reach_s not in self._reaches:
-            self._reaches[reach_s] = _Reach.of(self.steps, reach_s)
+            self._reaches[reach_s] = _Reach.from_steps(self.steps, reach_s)
         reach = self._reaches[reach_s]
         where = np.flatnonzero(reach.highest > self.steps.prices + delta + DUST_USD)
-        above = self.steps.above(where, delta, reach.powers)
+        above = self.steps.first_higher(where, delta, reach.powers)
         return _Evicted(where.astype(np.int32), above.astype(np.int32))

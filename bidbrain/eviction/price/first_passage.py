@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bidbrain.arrays import Floats, Indices
-from bidbrain.eviction.price.range_maximum import first_above, widen
+from bidbrain.eviction.price.range_maximum import first_above, widen_table
 from pricing_data.model.market import Series
 from pricing_data.model.units import Instant
 
@@ -27,7 +27,7 @@ that missed, and a price that equals the bid does not evict."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Steps:
+class PriceSteps:
     """A price series up to ``now``, without the steps that changed nothing."""
 
     begins_s: Floats
@@ -39,7 +39,7 @@ class Steps:
     _maxima: list[Floats] = field(default_factory=list, repr=False)
 
     @classmethod
-    def of(cls, series: Series, now: Instant) -> Self:
+    def from_series(cls, series: Series, now: Instant) -> Self:
         """From rows with time <= ``now``; none at all is a history of no length."""
         if not len(series):
             return cls(np.empty(0), np.empty(0), np.empty(0), 0.0)
@@ -49,7 +49,7 @@ class Steps:
         now_s = float(now - int(series.times[0]))
         return cls(begins, np.append(begins[1:], now_s), prices, now_s)
 
-    def maxima(self, powers: int) -> list[Floats]:
+    def maxima_table(self, powers: int) -> list[Floats]:
         """Sparse table: ``maxima[k][i]`` is the highest of the 2**k prices from i on, shape (n + 1,); minus
         infinity at n, and windows that reach past the end are cut there.
 
@@ -58,7 +58,7 @@ class Steps:
         """
         if not self._maxima:
             self._maxima.append(np.append(self.prices, -np.inf))
-        widen(self._maxima, min(1 << max(powers - 1, 0), len(self.prices)))
+        widen_table(self._maxima, min(1 << max(powers - 1, 0), len(self.prices)))
         return self._maxima
 
     def starts_s(self, watched_s: float) -> float:
@@ -68,20 +68,22 @@ class Steps:
     def crossings_s(self, delta: float) -> Floats:
         """c_i, shape (n,)."""
         powers = len(self.prices).bit_length() + 1
-        return self.begin_s(self.above(np.arange(len(self.prices)), delta, len(self.maxima(powers))))
+        return self.begin_s(
+            self.first_higher(np.arange(len(self.prices)), delta, len(self.maxima_table(powers)))
+        )
 
     def begin_s(self, steps: npt.NDArray[np.integer[Any]]) -> Floats:
         """Begins of ``steps`` (k,); infinite for n, which stands for no step."""
         begins_s: Floats = np.append(self.begins_s, np.inf)[steps]
         return begins_s
 
-    def above(self, steps: Indices, delta: float, powers: int) -> Indices:
+    def first_higher(self, steps: Indices, delta: float, powers: int) -> Indices:
         """The first later step whose price exceeds that of each of ``steps`` (k,) by more than ``delta``.
 
         n where there is none. Exact where that is less than 2**``powers`` steps ahead; else some step at
         least as far.
         """
-        table = self.maxima(powers)
+        table = self.maxima_table(powers)
         return first_above(table, steps + 1, self.prices[steps] + delta + DUST_USD, min(powers, len(table)))
 
 
@@ -89,20 +91,20 @@ class Steps:
 class Passages:
     """Times to eviction of all starts, for one delta."""
 
-    steps: Steps
+    steps: PriceSteps
     crossings_s: Floats
 
     @classmethod
-    def of(cls, steps: Steps, delta: float) -> Self:
+    def from_steps(cls, steps: PriceSteps, delta: float) -> Self:
         return cls(steps, steps.crossings_s(delta))
 
-    def within(self, horizon_s: float, watched_s: float) -> tuple[float, float]:
+    def survival_and_uptime(self, horizon_s: float, watched_s: float) -> tuple[float, float]:
         """P(T > horizon) and E[min(T, horizon)] over the starts that were watched for ``watched_s``.
 
         Needs ``horizon_s`` <= ``watched_s`` and some start.
         """
         total = self.steps.starts_s(watched_s)
-        return outlook(*self._watched(total), horizon_s, total)
+        return survival_and_uptime(*self._cut_starts(total), horizon_s, total)
 
     def median(self, watched_s: float) -> float:
         """The time by which half of the starts watched for ``watched_s`` are evicted.
@@ -111,7 +113,7 @@ class Passages:
         evicted measure is the running sum of those slopes. Needs half of them evicted within ``watched_s``.
         """
         total = self.steps.starts_s(watched_s)
-        begins, ends, crossings = self._watched(total)
+        begins, ends, crossings = self._cut_starts(total)
         met = np.isfinite(crossings)
         knots = np.concatenate([(crossings - ends)[met], (crossings - begins)[met]])
         turns = np.repeat([1.0, -1.0], int(met.sum()))
@@ -120,14 +122,14 @@ class Passages:
         evicted = np.concatenate([[0.0], np.cumsum(slopes[:-1] * np.diff(knots))])
         return float(np.interp(total / 2, evicted, knots))
 
-    def _watched(self, until_s: float) -> tuple[Floats, Floats, Floats]:
+    def _cut_starts(self, until_s: float) -> tuple[Floats, Floats, Floats]:
         """Begins, ends and crossings of the steps, cut to starts before ``until_s``."""
         size = int(np.searchsorted(self.steps.begins_s, until_s, side="left"))
         ends = np.minimum(self.steps.ends_s[:size], until_s)
         return self.steps.begins_s[:size], ends, self.crossings_s[:size]
 
 
-def outlook(
+def survival_and_uptime(
     begins_s: Floats, ends_s: Floats, crossings_s: Floats, horizon_s: float, total_s: float
 ) -> tuple[float, float]:
     """P(T > horizon) and E[min(T, horizon)] over starts of measure ``total_s``, in these and other steps.

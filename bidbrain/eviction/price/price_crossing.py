@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from bidbrain.eviction.base import Beta, Evidence
-from bidbrain.eviction.price.confidence import coming_week
-from bidbrain.eviction.price.crossing_index import Recorded
-from bidbrain.eviction.price.first_passage import Passages, Steps
-from bidbrain.eviction.scalar_adapter import Asked
+from bidbrain.eviction.price.confidence import predict_coming_week
+from bidbrain.eviction.price.crossing_index import CrossingIndex
+from bidbrain.eviction.price.first_passage import Passages, PriceSteps
+from bidbrain.eviction.scalar_adapter import ScalarAdapter
 from pricing_data.model.market import Market, PriceHistory
 from pricing_data.model.units import HOUR_S, Instant, Seconds
 
@@ -38,7 +38,7 @@ class PriceCrossing:
     """
 
     window_s: int = HOUR_S
-    recorded: Mapping[Market, Recorded] = field(default_factory=dict, repr=False, compare=False)
+    recorded: Mapping[Market, CrossingIndex] = field(default_factory=dict, repr=False, compare=False)
     """Whole series that many histories are the begin of: saves a replay time, and changes no answer."""
 
     def fit(self, history: PriceHistory, now: Instant) -> FittedPriceCrossing:
@@ -56,15 +56,15 @@ class FittedPriceCrossing:
     model: PriceCrossing
     history: PriceHistory
     now: Instant
-    _steps: dict[Market, Steps] = field(default_factory=dict, repr=False, compare=False)
-    _found: dict[Market, Recorded] = field(default_factory=dict, repr=False, compare=False)
+    _steps: dict[Market, PriceSteps] = field(default_factory=dict, repr=False, compare=False)
+    _found: dict[Market, CrossingIndex] = field(default_factory=dict, repr=False, compare=False)
     _passages: dict[tuple[Market, float], Passages] = field(default_factory=dict, repr=False, compare=False)
     _answers: dict[_Question, tuple[float, float]] = field(default_factory=dict, repr=False, compare=False)
-    _chances: dict[tuple[Market, ...], Asked] = field(default_factory=dict, repr=False, compare=False)
+    _chances: dict[tuple[Market, ...], ScalarAdapter] = field(default_factory=dict, repr=False, compare=False)
 
     def survival(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> float:
         """1 - beta; 0 for a negative delta, and where no start is known."""
-        return self._answer(market, bid_delta, horizon_s)[0]
+        return self._look_up(market, bid_delta, horizon_s)[0]
 
     def eviction_probability(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> float:
         """Beta: share of the starts whose price exceeds their bid within ``horizon_s``."""
@@ -72,7 +72,7 @@ class FittedPriceCrossing:
 
     def expected_uptime(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> Seconds:
         """Mean of min(T, ``horizon_s``) over the starts; 0 where survival is 0 by default."""
-        return Seconds(self._answer(market, bid_delta, horizon_s)[1])
+        return Seconds(self._look_up(market, bid_delta, horizon_s)[1])
 
     def median_time_to_eviction(self, market: Market, bid_delta: float, age_s: float) -> Seconds | None:
         """Median of T over the starts that were watched long enough; 0 for a negative delta.
@@ -83,20 +83,20 @@ class FittedPriceCrossing:
         if bid_delta < 0:
             return Seconds(0.0)
         watched_s = float(self.model.window_s)
-        while self._market(market).starts_s(watched_s) > 0:
-            passages = self._passage(market, bid_delta)
-            if passages.within(watched_s, watched_s)[0] <= 0.5:
+        while self._steps_of(market).starts_s(watched_s) > 0:
+            passages = self._passages_for(market, bid_delta)
+            if passages.survival_and_uptime(watched_s, watched_s)[0] <= 0.5:
                 return Seconds(passages.median(watched_s))
             watched_s *= 2
         return None
 
     def evidence(self, market: Market, horizon_s: float) -> Evidence:
         """Span of the known prices, and the measure of the starts behind answers for ``horizon_s``."""
-        steps = self._market(market)
+        steps = self._steps_of(market)
         times = self.history.series(market).times
         return Evidence(
             Seconds(steps.now_s),
-            Seconds(steps.starts_s(self._watched(horizon_s))),
+            Seconds(steps.starts_s(self._watched_s(horizon_s))),
             f"price crossings, {len(times)} price{'' if len(times) == 1 else 's'} of {market}",
             Instant(int(times[-1])) if len(times) else None,
         )
@@ -106,49 +106,53 @@ class FittedPriceCrossing:
         evidence = self.evidence(market, horizon_s)
         if bid_delta < 0:
             return Beta(1.0, 1.0, 1.0, evidence)
-        share = coming_week(self._market(market), bid_delta, horizon_s, self._watched(horizon_s))
+        share = predict_coming_week(self._steps_of(market), bid_delta, horizon_s, self._watched_s(horizon_s))
         return Beta(share.value, share.low, share.high, evidence)
 
-    def chances(self, markets: tuple[Market, ...]) -> Asked:
+    def survival_batch(self, markets: tuple[Market, ...]) -> ScalarAdapter:
         """Of ``markets``, in bulk (``decision_batch.BulkMarkets``)."""
         if markets not in self._chances:
-            self._chances[markets] = Asked(self, markets)
+            self._chances[markets] = ScalarAdapter(self, markets)
         return self._chances[markets]
 
-    def _answer(self, market: Market, bid_delta: float, horizon_s: float) -> tuple[float, float]:
+    def _look_up(self, market: Market, bid_delta: float, horizon_s: float) -> tuple[float, float]:
         """(survival, expected uptime)."""
         key = (market, bid_delta, horizon_s)
         if key not in self._answers:
-            total_s = self._market(market).starts_s(self._watched(horizon_s))
+            total_s = self._steps_of(market).starts_s(self._watched_s(horizon_s))
             some = total_s > 0 and bid_delta >= 0
-            self._answers[key] = self._outlook(market, bid_delta, horizon_s) if some else (0.0, 0.0)
+            self._answers[key] = self._compute_answer(market, bid_delta, horizon_s) if some else (0.0, 0.0)
         return self._answers[key]
 
-    def _outlook(self, market: Market, bid_delta: float, horizon_s: float) -> tuple[float, float]:
+    def _compute_answer(self, market: Market, bid_delta: float, horizon_s: float) -> tuple[float, float]:
         """Where some start is known."""
-        watched_s = self._watched(horizon_s)
-        total_s = self._market(market).starts_s(watched_s)
-        soon = self._recorded(market).within(bid_delta, horizon_s, total_s)
-        return self._passage(market, bid_delta).within(horizon_s, watched_s) if soon is None else soon
+        watched_s = self._watched_s(horizon_s)
+        total_s = self._steps_of(market).starts_s(watched_s)
+        soon = self._crossing_index(market).survival_and_uptime(bid_delta, horizon_s, total_s)
+        return (
+            self._passages_for(market, bid_delta).survival_and_uptime(horizon_s, watched_s)
+            if soon is None
+            else soon
+        )
 
-    def _recorded(self, market: Market) -> Recorded:
+    def _crossing_index(self, market: Market) -> CrossingIndex:
         """Of the whole series, where that is at hand and begins with what is known here."""
         if market not in self._found:
-            steps, whole = self._market(market), self.model.recorded.get(market)
+            steps, whole = self._steps_of(market), self.model.recorded.get(market)
             at_hand = whole is not None and whole.begins_with(steps)
-            self._found[market] = whole if whole is not None and at_hand else Recorded.of(steps)
+            self._found[market] = whole if whole is not None and at_hand else CrossingIndex.from_steps(steps)
         return self._found[market]
 
-    def _watched(self, horizon_s: float) -> float:
+    def _watched_s(self, horizon_s: float) -> float:
         return max(horizon_s, self.model.window_s)
 
-    def _passage(self, market: Market, bid_delta: float) -> Passages:
+    def _passages_for(self, market: Market, bid_delta: float) -> Passages:
         key = (market, bid_delta)
         if key not in self._passages:
-            self._passages[key] = Passages.of(self._market(market), bid_delta)
+            self._passages[key] = Passages.from_steps(self._steps_of(market), bid_delta)
         return self._passages[key]
 
-    def _market(self, market: Market) -> Steps:
+    def _steps_of(self, market: Market) -> PriceSteps:
         if market not in self._steps:
-            self._steps[market] = Steps.of(self.history.series(market), self.now)
+            self._steps[market] = PriceSteps.from_series(self.history.series(market), self.now)
         return self._steps[market]

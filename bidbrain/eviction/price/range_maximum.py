@@ -21,11 +21,11 @@ def sparse_table(values: Floats, longest: int) -> list[Floats]:
     Windows that reach past the end are cut there.
     """
     levels = [values]
-    widen(levels, longest)
+    widen_table(levels, longest)
     return levels
 
 
-def widen(levels: list[Floats], longest: int) -> None:
+def widen_table(levels: list[Floats], longest: int) -> None:
     """Adds to a sparse table what windows of up to ``longest`` values lack."""
     width = 1 << (len(levels) - 1)
     while width < longest:

@@ -29,7 +29,7 @@ def show_plan(spec: JobSpec, options: LaunchOptions, as_json: bool, *, measure: 
 
     ``measure``: find out what a clock takes, which only elastic training has.
     """
-    if measure and spec.command is not None:
+    if measure and not spec.engine.has_trial:
         raise UsageError("--measure: a command has no clocks to try; its file says how long it takes (work)")
     plan = launch_plan.plan_job(spec, options, measure=measure)
     data = None if plan.size is None else plan.size.description

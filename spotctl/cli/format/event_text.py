@@ -221,8 +221,7 @@ def _resumed(state: State, entry: e.TrainingResumed) -> str:
 
 
 def _finished(state: State, entry: e.TrainingFinished) -> str:
-    kept = "model" if state.terms.checkpoints is None else "checkpoint"
-    where = f", {kept} in {entry.model}" if entry.model else ""
+    where = f", {state.terms.engine.artifact} in {entry.model}" if entry.model else ""
     over = entry.at if state.training_over_at is None else state.training_over_at
     since = f"; since {moment(over)}, while spotctl was away" if over < entry.at else ""
     return f"trained: {entry.clock} {unit(state.terms)}s done{where}{since}"
@@ -242,8 +241,7 @@ def _tell_restart(_: State, entry: e.TellRestart) -> str:
 
 
 def _tell_stop(state: State, _: e.TellStop) -> str:
-    kept = "the model" if state.terms.checkpoints is None else "the newest checkpoint"
-    return f"stopping: {kept} is being saved"
+    return f"stopping: the {state.terms.engine.artifact} is being saved"
 
 
 def _stop_given_up(state: State, _: e.StopGivenUp) -> str:

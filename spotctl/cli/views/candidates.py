@@ -11,13 +11,13 @@ from rich.table import Table
 from rich.text import Text
 
 from bidbrain.eviction.base import Beta
-from bidbrain.model import Decision, Weighed
+from bidbrain.model import Candidate, Decision
 from pricing_data.model.units import HOUR_S, format_instant
 from spotctl.cli.format import event_text
 from spotctl.control.state import State
 from spotctl.session.launch_plan import JobPlan
 
-_Judged: TypeAlias = tuple[Weighed, Beta | None]
+_Judged: TypeAlias = tuple[Candidate, Beta | None]
 
 _MARKETS_SHOWN: Final = 20
 """More alternatives than these help nobody to decide."""
@@ -109,26 +109,26 @@ def _candidates(state: State, judged: Sequence[_Judged]) -> Table:
     return table
 
 
-def _further(best: Sequence[Weighed]) -> list[Text]:
+def _further(best: Sequence[Candidate]) -> list[Text]:
     """What is not in the table."""
     more = len(best) - _MARKETS_SHOWN
     return [Text(f"and {more} more, all of them dearer; --json has them", style="dim")] if more > 0 else []
 
 
-def _judged(state: State, best: Sequence[Weighed]) -> list[_Judged]:
+def _judged(state: State, best: Sequence[Candidate]) -> list[_Judged]:
     """Each with what its beta rests on."""
     return [(weighed, _beta(state, weighed)) for weighed in best]
 
 
-def _best(decision: Decision) -> list[Weighed]:
+def _best(decision: Decision) -> list[Candidate]:
     """The best alternative of each market, cheapest work first."""
-    best: dict[object, Weighed] = {}
+    best: dict[object, Candidate] = {}
     for weighed in sorted(decision.weighed, key=lambda w: (not w.chosen, w.cost_per_work)):
         best.setdefault(weighed.market, weighed)
     return sorted(best.values(), key=lambda w: w.cost_per_work)
 
 
-def _row(state: State, weighed: Weighed, beta: Beta | None, least: float) -> tuple[str, ...]:
+def _row(state: State, weighed: Candidate, beta: Beta | None, least: float) -> tuple[str, ...]:
     price = None if weighed.market is None else state.history.price(weighed.market, state.now)
     bid = None if price is None or weighed.bid_delta is None else price + weighed.bid_delta
     return (
@@ -142,14 +142,14 @@ def _row(state: State, weighed: Weighed, beta: Beta | None, least: float) -> tup
     )
 
 
-def _beta(state: State, weighed: Weighed) -> Beta | None:
+def _beta(state: State, weighed: Candidate) -> Beta | None:
     """With its interval and what it rests on: of a request, within its first hour."""
     if weighed.market is None or weighed.bid_delta is None:
         return None
     return state.evictions.beta(weighed.market, weighed.bid_delta, 0.0, HOUR_S)
 
 
-def _against(weighed: Weighed, least: float) -> str:
+def _against(weighed: Candidate, least: float) -> str:
     if weighed.chosen:
         return "chosen"
     if not math.isfinite(weighed.cost_per_work) or least <= 0:

@@ -180,7 +180,7 @@ def _stage(state: State) -> str:
     doing = _PHASES.get(state.phase)
     if state.phase is Phase.STARTING and not state.allocations:
         return "getting its input ready"
-    if state.terms.checkpoints is not None and doing is None:
+    if state.terms.engine.relies_on_checkpoints and doing is None:
         return "a program that checkpoints" if any(state.at_work()) else "waiting for a machine"
     return doing if doing else f"{state.stage}: {event_text.STAGES[state.stage]}"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agileml.node.agent.watchdog import Wait
+from agileml.node.agent.watchdog import RecordedStall
 from pricing_data.model.units import format_instant
 from spotctl.cli.format import event_text
 from spotctl.cli.format.run_logs import Story
@@ -45,6 +45,6 @@ def waiting(run: Run, state: State) -> tuple[str, ...]:
     return tuple(map(_told, waits_of(run, state)))
 
 
-def _told(wait: Wait) -> str:
+def _told(wait: RecordedStall) -> str:
     so_long = event_text.span(int(waited_s(wait)))
     return f"the {wait.process} of {wait.machine}, for {so_long} of real time: {wait.what}"

@@ -24,7 +24,7 @@ import numpy as np
 from msgspec import structs
 
 from bidbrain.bidding.decision_times import RENEWAL_LEAD_S
-from bidbrain.bidding.market_outlook import Outlook, outlooks
+from bidbrain.bidding.market_outlook import MarketOutlook, market_outlooks
 from bidbrain.cluster.lease import Lease
 from bidbrain.cluster.policies.problem import Cluster, Jobs, Kinds, ShareProblem
 from bidbrain.cluster.rounds import FADE, Combinations, choose
@@ -57,7 +57,7 @@ def deal(jobs: Sequence[Wanting], table: Table) -> Hand:
     order: list[Place] = []
     if usable:
         problem, kinds = _problem(usable, free, table, longest_s)
-        answer = table.policy.share(problem).shares
+        answer = table.policy.compute_shares(problem).shares
         per_job = answer.per_job
         shares = {
             job.name: {p: float(per_job[n, k]) for k, p in enumerate(kinds) if per_job[n, k] > 0}
@@ -112,7 +112,7 @@ class _Sight:
     """
 
     scale: int
-    best: Mapping[str, Outlook]
+    best: Mapping[str, MarketOutlook]
     markets: Mapping[str, tuple[Market, ...]]
 
 
@@ -123,7 +123,7 @@ def _seen(job: Wanting, free: Mapping[str, int], table: Table) -> _Sight:
     if scale < 1 or (scale < most and not job.holder.elastic):
         return _Sight(0, {}, markets)
     # Nothing happens to a job that waits: what it believes of evictions is brought up to this moment.
-    of_markets = outlooks(market_at(refit(structs.replace(job.state, now=table.now))), scale)
+    of_markets = market_outlooks(market_at(refit(structs.replace(job.state, now=table.now))), scale)
     best = {}
     for pool, members in markets.items():
         known = [of_markets[market] for market in members if market in of_markets]

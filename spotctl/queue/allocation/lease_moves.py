@@ -27,7 +27,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from bidbrain.bidding.market_outlook import Outlook
+from bidbrain.bidding.market_outlook import MarketOutlook
 from pricing_data.model.units import HOUR_S, Seconds
 from spotctl.control.bidding import market_of
 from spotctl.control.state import State
@@ -51,7 +51,7 @@ class Turn:
     """Until its work is done where it is."""
     chosen: str | None
     entitled: bool
-    best: Mapping[str, Outlook]
+    best: Mapping[str, MarketOutlook]
 
     @property
     def least_s(self) -> float:

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agileml.controller.cluster import Cluster
-from agileml.controller.placement.load_model import Loads, measured
-from agileml.controller.stages import WORTH_A_CHANGE, Footprint, Load, cheapest_stage, clock_seconds
+from agileml.controller.cluster import ClusterState
+from agileml.controller.placement.load_model import LoadReports, measure_clock_cost
+from agileml.controller.stages import WORTH_A_CHANGE, ClockCost, Footprint, cheapest_stage, clock_seconds
 from agileml.protocol.commands import StageChanged
 from agileml.protocol.events import ClockCompleted, ServerLoad, Setup, Stage, WorkerLoad
 from agileml.protocol.messages import (
@@ -28,7 +28,7 @@ from agileml.protocol.meters import REPORT_EVERY_S, ServerMeter, WorkerMeter
 from tests.agileml.simulated.job import Job
 
 seconds = st.floats(0.0, 1e3)
-loads = st.builds(Load, st.floats(0.01, 1e3), seconds, seconds, st.floats(0.0, 2.0))
+loads = st.builds(ClockCost, st.floats(0.01, 1e3), seconds, seconds, st.floats(0.0, 2.0))
 footprints = st.builds(
     lambda reliable, transient, cores: Footprint(
         reliable, transient, (transient + 1) // 2, reliable * cores, transient * cores
@@ -43,7 +43,7 @@ footprints = st.builds(
     loads, footprints, st.sampled_from(Stage), st.dictionaries(st.sampled_from(Stage), st.floats(0.3, 3.0))
 )
 def test_a_stage_is_left_only_for_one_that_is_worth_it_and_then_kept(
-    load: Load, on: Footprint, stage: Stage, strayed: dict[Stage, float]
+    load: ClockCost, on: Footprint, stage: Stage, strayed: dict[Stage, float]
 ) -> None:
     def seconds_of(some: Stage) -> float:
         return strayed.get(some, 1.0) * clock_seconds(some, load, on)
@@ -61,7 +61,7 @@ def test_a_stage_is_left_only_for_one_that_is_worth_it_and_then_kept(
 )
 def test_each_stage_wins_where_the_paper_says(reliable: int, straggling: float, stage: Stage) -> None:
     """64 machines: 4 s of computing, 0.1 s of a link for a worker each way, 3 s for all pushes."""
-    load = Load(4.0 * 64, 0.2 * 64, 3.0, straggling)
+    load = ClockCost(4.0 * 64, 0.2 * 64, 3.0, straggling)
     transient = 64 - reliable
     on = Footprint(reliable, transient, transient // 2, reliable, transient)
     assert min(Stage, key=lambda some: clock_seconds(some, load, on)) is stage
@@ -118,32 +118,36 @@ def test_a_worker_that_lags_beside_a_backup_is_retired_and_called_back() -> None
 
 def test_automatic_stages_need_to_know_what_a_link_carries() -> None:
     with pytest.raises(ValueError, match="link_bytes_per_s"):
-        Cluster.start(Setup(1, 1, 1, automatic=True))
+        ClusterState.from_setup(Setup(1, 1, 1, automatic=True))
 
 
 def test_what_a_clock_costs_is_summed_over_servers_and_workers() -> None:
     setup = Setup(partitions=4, shards=8, clocks=1, automatic=True, link_bytes_per_s=100.0)
-    known = Loads().with_worker(WorkerLoad("t1", 1, 4, computing_s=2.0, busy_s=9.0, clock_s=9.5), version=1)
-    assert measured(known, setup) is None
+    known = LoadReports().with_worker(
+        WorkerLoad("t1", 1, 4, computing_s=2.0, busy_s=9.0, clock_s=9.5), version=1
+    )
+    assert measure_clock_cost(known, setup) is None
     known = known.with_server(ServerLoad("t1", 1, completions=2, exchanged=600, pushed=100))
     known = known.with_server(ServerLoad("t2", 1, completions=1, exchanged=300, pushed=50))
-    assert measured(known, setup) == Load(computing_s=4.0, exchanged_s=12.0, pushed_s=2.0, straggling=0.0)
+    assert measure_clock_cost(known, setup) == ClockCost(
+        computing_s=4.0, exchanged_s=12.0, pushed_s=2.0, straggling=0.0
+    )
 
 
 def test_a_server_counts_the_arrays_it_exchanges_and_pushes() -> None:
     rows, values = np.arange(3), np.zeros((3, 2), np.float32)
     patch = Patch(rows, values)
     meter = ServerMeter("t1", 2, now=0.0)
-    meter.received(
+    meter.count_received(
         Update(1, 0, 1, parts=(UpdatePart(0, 1, (ShardDelta(0, patch), ShardDelta(1, patch))),), cut=False)
     )
-    meter.sent(Reply("worker/t2/1", ReadDone(1, 0, values)))
-    assert meter.report(REPORT_EVERY_S) is None  # no clock was completed
-    meter.sent(ClockCompleted("t1", 0, 0, 1))
-    meter.sent(Send(Peer("r0", "there"), Push(0, 0, 0, 0, 1, patch)))
-    assert meter.report(REPORT_EVERY_S / 2) is None
-    assert meter.report(REPORT_EVERY_S) == ServerLoad("t1", 2, 1, exchanged=2 * 48 + 24, pushed=48)
-    assert meter.report(2 * REPORT_EVERY_S) is None
+    meter.count_sent(Reply("worker/t2/1", ReadDone(1, 0, values)))
+    assert meter.make_report(REPORT_EVERY_S) is None  # no clock was completed
+    meter.count_sent(ClockCompleted("t1", 0, 0, 1))
+    meter.count_sent(Send(Peer("r0", "there"), Push(0, 0, 0, 0, 1, patch)))
+    assert meter.make_report(REPORT_EVERY_S / 2) is None
+    assert meter.make_report(REPORT_EVERY_S) == ServerLoad("t1", 2, 1, exchanged=2 * 48 + 24, pushed=48)
+    assert meter.make_report(2 * REPORT_EVERY_S) is None
 
 
 def test_a_worker_is_busy_from_its_first_value_to_its_next_clock() -> None:
@@ -151,12 +155,12 @@ def test_a_worker_is_busy_from_its_first_value_to_its_next_clock() -> None:
     meter = WorkerMeter("t1", 1, now=0.0)
     server = Peer("r0", "there")
     for request, clock in enumerate((1, 1, 2, 3), 1):  # for the first from two servers
-        meter.sent(Send(server, Read(request, 0, clock, ())))
-    meter.turned_to(1, 0.5)
+        meter.note_request(Send(server, Read(request, 0, clock, ())))
+    meter.set_clock(1, 0.5)
     for request, at in ((1, 1.0), (2, 1.5), (3, 2.5)):
-        meter.received(ReadDone(request, 0, np.zeros((1, 1), np.float32)), at)
-    meter.turned_to(1, 3.0)
-    meter.turned_to(2, 4.0)
-    meter.turned_to(3, 7.0)
-    meter.computed(shards=4, core_s=2.0)
-    assert meter.report(REPORT_EVERY_S) == WorkerLoad("t1", 1, 4, 2.0, busy_s=3.0, clock_s=3.25)
+        meter.note_answer(ReadDone(request, 0, np.zeros((1, 1), np.float32)), at)
+    meter.set_clock(1, 3.0)
+    meter.set_clock(2, 4.0)
+    meter.set_clock(3, 7.0)
+    meter.count_computed(shards=4, core_s=2.0)
+    assert meter.make_report(REPORT_EVERY_S) == WorkerLoad("t1", 1, 4, 2.0, busy_s=3.0, clock_s=3.25)

@@ -61,7 +61,7 @@ def test_machines_that_join_within_a_clock_are_members_at_its_end_at_a_few_order
     """A first order each, one when they are members, and one where what they load next has changed."""
     job = four_machines(many)
     commands = join(job, many)
-    assert job.cluster.taking_part(TRANSIENT) == many
+    assert job.cluster.count_participants(TRANSIENT) == many
     assert job.cluster.stage is Stage.TWO
     assert max(orders_each(commands).values()) <= 4
     assert len(only(Handover, commands)) <= len(job.cluster.partitions)
@@ -84,7 +84,7 @@ def test_who_comes_while_a_plan_is_carried_out_waits_for_the_next_clock() -> Non
     for machine in ("t0", "t1", "t2", "t3", "t4"):
         job.tell(*arrivals(machine))
         job.settle()
-    handovers = only(Handover, job.complete(job.cluster.completed + 1))
+    handovers = only(Handover, job.complete(job.cluster.completed_clock + 1))
     assert handovers
     under_way = [word for word in job.answers if not isinstance(word, Loaded)]
     job.answers.clear()
@@ -129,7 +129,7 @@ def test_whoever_gets_the_input_of_the_drained_is_told_what_they_have_delivered(
     job = four_machines(2)
     join(job, 2)
     job.tell(EvictionWarned(("t0", "t1"), 120.0))
-    clock = job.cluster.completed + 1
+    clock = job.cluster.completed_clock + 1
     pushed, abandoned = (
         [number for number, shard in enumerate(job.cluster.shards) if shard.owner == machine]
         for machine in ("t0", "t1")
@@ -166,14 +166,14 @@ def test_source_and_target_of_a_partition_on_its_way_may_die_together() -> None:
     commands = job.tell_together(MachineLost(handover.target), MachineLost(handover.machine))
     assert [(restore.machine, restore.target) for restore in only(Restore, commands)] == [("r0", "t3")]
     job.settle()
-    assert job.cluster.settled
+    assert job.cluster.all_served
 
 
 @pytest.mark.parametrize("many", [12, 60])
 def test_machines_that_die_together_are_one_roll_back(many: int) -> None:
     job = four_machines(many)
     join(job, many)
-    job.complete(job.cluster.completed + 1, back_up=False)
+    job.complete(job.cluster.completed_clock + 1, back_up=False)
     dead = names(many)[: many // 2]
     commands = job.tell_together(*(MachineLost(machine) for machine in dead))
     lost = {restore.partition for restore in only(Restore, commands)}

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import agileml
-from agileml.controller.journal import CONTROLLER, Journal, OtherRules, rules_of
+from agileml.controller.journal import CONTROLLER, ControllerJournal, OtherRules, hash_rules
 from agileml.controller.links import CLIENT, Entry
 from agileml.node.tier import Tier
 from agileml.protocol.commands import Failed
@@ -30,14 +30,14 @@ def path(tmp_path: Path) -> Path:
 
 
 def written(path: Path, *steps: tuple[Entry, ...], rules: str = "ours") -> None:
-    journal = Journal(path, rules)
+    journal = ControllerJournal(path, rules)
     for entries in steps:
-        journal.record(entries)
+        journal.record_step(entries)
     journal.close()
 
 
 def read(path: Path, rules: str = "ours") -> list[tuple[Entry, ...]]:
-    journal = Journal(path, rules)
+    journal = ControllerJournal(path, rules)
     journal.close()
     return list(journal)
 
@@ -73,26 +73,26 @@ def test_other_rules_do_not_read_on(path: Path) -> None:
     with pytest.raises(
         OtherRules, match=r"written by another version of agileml.*begins again from the newest"
     ):
-        Journal(path, "others")
+        ControllerJournal(path, "others")
     assert path.read_bytes() == before
 
 
 def test_a_journal_that_does_not_say_whose_rules_wrote_it_is_of_others(path: Path) -> None:
     path.write_text('[{"peer": "client", "number": 1, "event": {}}]\n')
     with pytest.raises(OtherRules):
-        Journal(path, "ours")
+        ControllerJournal(path, "ours")
 
 
 def test_rules_are_the_modules_that_decide_and_not_those_that_carry_out(tmp_path: Path) -> None:
     package = tmp_path / "agileml"
     shutil.copytree(Path(agileml.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
-    before = rules_of(package)
-    assert before == rules_of()
+    before = hash_rules(package)
+    assert before == hash_rules()
     for carries_out in ("server/process.py", "node/agent/supervisor.py"):
         (package / carries_out).write_text("patience = 5")
-    assert rules_of(package) == before
+    assert hash_rules(package) == before
     (package / "controller" / "placement" / "layout.py").write_text("lag = 3")
-    assert rules_of(package) != before
+    assert hash_rules(package) != before
 
 
 def test_rules_have_everything_that_the_pure_controller_imports() -> None:
@@ -115,7 +115,7 @@ def test_a_controller_of_another_version_ends_its_machine_and_says_why(tmp_path:
         journal.write_text(f"{json.dumps({'rules': 'of another version'})}\n{steps}")
         job.kill_role("controller", "r1")
         until = time.monotonic() + PATIENCE_S
-        while job.host.alive("r1"):
+        while job.host.is_alive("r1"):
             assert time.monotonic() < until
             job.listen(0.1)
         assert "written by another version" in (job.folder.machine("r1") / "controller.log").read_text()

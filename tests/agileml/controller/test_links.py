@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agileml.controller.links import CLIENT, Controller, Entry, agent, role_name
+from agileml.controller.links import CLIENT, Controller, Entry, agent_name, role_name
 from agileml.node.tier import Tier
 from agileml.protocol.commands import Failed
 from agileml.protocol.events import (
@@ -37,15 +37,15 @@ class Told:
         self.act([Entry(peer, told + number, event) for number, event in enumerate(events, start=1)])
 
     def observe(self, event: Event) -> None:
-        self.act([self.controller.observed(event)])
+        self.act([self.controller.observe_event(event)])
 
     def act(self, entries: Sequence[Entry]) -> None:
         self.record.append(entries)
-        self.controller.act(entries)
+        self.controller.act_on(entries)
 
     @property
     def given_up(self) -> list[MachineGivenUp]:
-        said = self.controller.link(CLIENT).unconfirmed
+        said = self.controller.link_to(CLIENT).unconfirmed_payloads
         return [word for word in said if isinstance(word, MachineGivenUp)]
 
 
@@ -59,7 +59,7 @@ def test_a_machine_that_is_silent_is_said_to_be_given_up_once() -> None:
 
 def test_one_whose_processes_die_over_and_over_too_though_it_was_not_announced_yet() -> None:
     told = Told()
-    told.tell(agent("t2"), MachineLost("t2"))
+    told.tell(agent_name("t2"), MachineLost("t2"))
     assert told.given_up == [MachineGivenUp("t2")]
 
 
@@ -74,7 +74,7 @@ def test_nor_of_any_once_the_job_is_over() -> None:
     told = Told()
     generation = told.controller.cluster.generation
     told.tell(role_name("server", "r1", 1), CheckpointUnreadable("r1", generation, "no such file"))
-    assert told.controller.cluster.phase.over
+    assert told.controller.cluster.phase.is_over
     told.observe(MachineLost("t1"))
     assert told.given_up == []
 
@@ -86,9 +86,9 @@ def test_nor_where_the_job_ends_with_it_and_says_why() -> None:
     told.tell(role_name("worker", "r1", 1), WorkerReady("r1", 1))
     generation, epoch = told.controller.cluster.generation, told.controller.cluster.epoch
     told.tell(role_name("server", "r1", 1), Installed("r1", 0, epoch, generation))
-    assert told.controller.cluster.begun
-    told.tell(agent("r1"), MachineLost("r1"))
-    said = told.controller.link(CLIENT).unconfirmed
+    assert told.controller.cluster.has_begun
+    told.tell(agent_name("r1"), MachineLost("r1"))
+    said = told.controller.link_to(CLIENT).unconfirmed_payloads
     assert [word.why for word in said if isinstance(word, Failed)] == ["no reliable machine is left"]
     assert told.given_up == []
 
@@ -97,5 +97,5 @@ def test_a_controller_that_is_made_again_says_the_same_under_the_same_numbers() 
     told = Told()
     told.observe(MachineLost("t1"))
     again = Controller(SETUP, max)
-    again.replay(told.record)
-    assert again.link(CLIENT).unconfirmed == told.controller.link(CLIENT).unconfirmed
+    again.replay_journal(told.record)
+    assert again.link_to(CLIENT).unconfirmed_payloads == told.controller.link_to(CLIENT).unconfirmed_payloads

@@ -8,9 +8,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from agileml.controller.cluster import Phase
-from agileml.controller.machines import Machine
-from agileml.controller.placement.ownership import Partition, Standing
+from agileml.controller.cluster import TrainingPhase
+from agileml.controller.machines import MachineRecord
+from agileml.controller.placement.ownership import Partition, PartitionStatus
 from agileml.protocol.events import (
     BackedUp,
     ClockCompleted,
@@ -40,11 +40,11 @@ class Anything(RuleBasedStateMachine):
     def starts_on_a_reliable_machine(self) -> None:
         self.job.up("r0")
 
-    def pick(self, data: st.DataObject, machines: list[Machine]) -> Machine:
+    def pick(self, data: st.DataObject, machines: list[MachineRecord]) -> MachineRecord:
         return data.draw(st.sampled_from(machines))
 
     @property
-    def transient(self) -> list[Machine]:
+    def transient(self) -> list[MachineRecord]:
         return [machine for machine in self.job.cluster.machines.values() if machine.tier is TRANSIENT]
 
     @rule(cores=st.sampled_from([1, 2, 8]), reliable=st.integers(0, 4).map(lambda roll: roll == 0))
@@ -95,15 +95,15 @@ class Anything(RuleBasedStateMachine):
 
     @property
     def served(self) -> list[Partition]:
-        training = self.job.cluster.phase is Phase.TRAINING
-        return [p for p in self.job.cluster.partitions if training and p.standing is Standing.SERVED]
+        training = self.job.cluster.phase is TrainingPhase.TRAINING
+        return [p for p in self.job.cluster.partitions if training and p.standing is PartitionStatus.SERVED]
 
     @precondition(lambda self: self.served)
     @rule(data=st.data())
     def a_partition_completes_a_clock(self, data: st.DataObject) -> None:
         cluster = self.job.cluster
         partition = data.draw(st.sampled_from(self.served))
-        clock = min(partition.completed, cluster.completed) + 1
+        clock = min(partition.completed, cluster.completed_clock) + 1
         self.job.tell(ClockCompleted(partition.owner or "", partition.number, cluster.generation, clock))
 
     @precondition(lambda self: self.lagging)
@@ -131,9 +131,9 @@ class Anything(RuleBasedStateMachine):
         """Once events stop, everything arrives where it should be, and every leaving machine may go."""
         self.job.settle()
         cluster = self.job.cluster
-        assert cluster.phase is not Phase.FAILED
-        if cluster.phase is Phase.TRAINING:
-            assert cluster.settled
+        assert cluster.phase is not TrainingPhase.FAILED
+        if cluster.phase is TrainingPhase.TRAINING:
+            assert cluster.all_served
             assert cluster.reached is cluster.stage
         assert all(machine.safe for machine in cluster.machines.values() if machine.leaving)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agileml.controller.placement.ownership import Standing
+from agileml.controller.placement.ownership import PartitionStatus
 from agileml.protocol.commands import (
     Assign,
     BackUp,
@@ -120,7 +120,7 @@ def test_an_eviction_calls_off_the_copy_and_the_next_owner_makes_one() -> None:
 def test_a_backup_and_its_active_lost_together_are_the_end_without_checkpoints() -> None:
     job = two_backups()
     job.tell(MachineLost("r1"))
-    serving = next(p.owner for p in job.cluster.partitions if p.heir is not None)
+    serving = next(p.owner for p in job.cluster.partitions if p.incoming_backup is not None)
     (failed,) = only(Failed, job.tell(MachineLost(serving or "")))
     assert "no checkpoints" in failed.why
     assert failed.checkpoint == ""
@@ -224,7 +224,7 @@ def test_a_lost_param_server_sends_everything_back_to_the_checkpoint() -> None:
         ("r0", 2, "place/0000000002-1")
     }
     assert [order.clock for order in only(Assign, job.settle())] == [3]
-    assert job.cluster.completed == job.cluster.consistent == 2
+    assert job.cluster.completed_clock == job.cluster.consistent == 2
 
 
 def test_before_the_first_checkpoint_initial_values_are_made_again() -> None:
@@ -240,7 +240,7 @@ def test_without_a_reliable_server_partitions_wait_to_be_made() -> None:
     job.up("r0")
     job.complete(1)
     job.tell(ServerLost("r0", 1))
-    assert {partition.standing for partition in job.cluster.partitions} == {Standing.ABSENT}
+    assert {partition.standing for partition in job.cluster.partitions} == {PartitionStatus.ABSENT}
     assert len(only(Create, job.tell(ServerReady("r0", 2, "again at r0")))) == 4
 
 
@@ -263,4 +263,4 @@ def test_a_resumed_job_starts_from_the_folder_it_was_given() -> None:
     job = Job(start=7, resume="place/0000000007-3")
     made = only(Create, job.up("r0"))
     assert {(create.clock, create.folder) for create in made} == {(7, "place/0000000007-3")}
-    assert job.cluster.completed == job.cluster.consistent == 7
+    assert job.cluster.completed_clock == job.cluster.consistent == 7

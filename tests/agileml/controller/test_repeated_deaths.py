@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agileml.controller.cluster import Phase
+from agileml.controller.cluster import TrainingPhase
 from agileml.protocol.commands import Command, Failed
 from agileml.protocol.events import MachineLost, ServerLost, ServerReady, WorkerLost, WorkerReady
 from tests.agileml.simulated.job import Job, only
@@ -37,7 +37,7 @@ def test_where_no_clock_comes_of_it_the_job_fails_and_says_so() -> None:
         "its processes died 101 times, and no clock after 1 was completed; "
         "the logs of the machines say of what"
     )
-    assert job.cluster.phase is Phase.FAILED
+    assert job.cluster.phase is TrainingPhase.FAILED
 
 
 def test_as_long_as_clocks_are_done_it_goes_on() -> None:
@@ -45,24 +45,24 @@ def test_as_long_as_clocks_are_done_it_goes_on() -> None:
     for round_ in range(5):
         assert not only(Failed, worker_dies(job, PATIENCE - 1, 1 + round_ * (PATIENCE - 1)))
         job.next_clock()
-    assert job.cluster.phase is Phase.TRAINING
+    assert job.cluster.phase is TrainingPhase.TRAINING
 
 
 def test_clocks_that_were_done_before_do_not_count() -> None:
     """A server that dies sends training back; whoever gets to where it was has got no further."""
     job = training()
-    furthest, said, incarnation = job.cluster.completed, list[Command](), 1
+    furthest, said, incarnation = job.cluster.completed_clock, list[Command](), 1
     while not (failed := only(Failed, said)):
         owner = next(p.owner for p in job.cluster.partitions if p.owner not in (None, "r0"))
         assert owner is not None
-        server = job.cluster.server(owner)
+        server = job.cluster.live_server(owner)
         assert server is not None
         incarnation = server.incarnation
         said = job.tell(
             ServerLost(owner, incarnation), ServerReady(owner, incarnation + 1, f"at {owner} again")
         )
         said += job.settle()
-        if job.cluster.phase is Phase.TRAINING and job.cluster.completed < furthest:
+        if job.cluster.phase is TrainingPhase.TRAINING and job.cluster.completed_clock < furthest:
             said += job.complete(furthest) + job.settle()
     assert failed[0].why.startswith(f"its processes died 101 times, and no clock after {furthest}")
 

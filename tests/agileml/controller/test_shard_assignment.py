@@ -161,6 +161,6 @@ def test_once_all_is_loaded_every_shard_rests_on_someone_who_has_it(story: list[
             job.settle()
     at_home = set().union(*(owned(job, name) | wanted(job, name) for name in ("r0", "r1")))
     assert at_home == set(range(shards))
-    for machine in job.cluster.workers():
+    for machine in job.cluster.computing_machines():
         assert machine.worker is not None
         assert owned(job, machine.name) <= machine.worker.loaded

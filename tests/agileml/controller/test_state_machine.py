@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from agileml.controller.cluster import Phase
-from agileml.controller.placement.ownership import Heir, Standing
+from agileml.controller.cluster import TrainingPhase
+from agileml.controller.placement.ownership import IncomingBackup, PartitionStatus
 from agileml.protocol.commands import (
     Advance,
     Assign,
@@ -180,7 +180,7 @@ def test_the_loss_of_an_active_rolls_survivors_back_and_restores_the_rest() -> N
     assert sorted((order.machine, order.generation, order.clock) for order in only(Assign, commands)) == [
         (name, 1, 3) for name in ("r0", "t2", "t3")
     ]
-    assert job.cluster.settled
+    assert job.cluster.all_served
 
 
 def test_when_the_last_transient_machine_is_lost_the_backups_serve() -> None:
@@ -241,7 +241,7 @@ def test_before_training_began_initial_values_are_simply_made_again() -> None:
     job.tell(MachineJoined("r0", RELIABLE, 2), ServerReady("r0", 1, "at r0"))
     job.tell(job.answers.pop(0))
     job.tell(MachineLost("r0"))
-    assert {partition.standing for partition in job.cluster.partitions} == {Standing.ABSENT}
+    assert {partition.standing for partition in job.cluster.partitions} == {PartitionStatus.ABSENT}
     job.answers.clear()
     job.up("r1")
     assert job.owners == ["r1"] * 4
@@ -289,7 +289,7 @@ def test_a_late_arrival_of_a_move_that_is_off_counts_for_nothing() -> None:
     job.tell(MachineLost("t1"))
     late = Installed("t2", 0, handover.epoch, 1)
     assert job.tell(late) == []
-    assert job.cluster.partitions[0].standing is Standing.RESTORING
+    assert job.cluster.partitions[0].standing is PartitionStatus.RESTORING
 
 
 def test_a_failure_calls_off_the_moves_of_others() -> None:
@@ -345,7 +345,7 @@ def test_while_the_model_is_saved_transient_machines_may_go() -> None:
     job.complete(1)
     assert only(SafeToKill, job.tell(EvictionWarned(("t1",), 30.0))) == [SafeToKill("t1")]
     assert job.tell(MachineLost("t2")) == []
-    assert job.cluster.phase is Phase.SAVING
+    assert job.cluster.phase is TrainingPhase.SAVING
 
 
 def test_a_stop_ends_at_a_clock_that_no_worker_is_beyond() -> None:
@@ -366,7 +366,7 @@ def test_roles_may_report_before_their_machine_is_announced() -> None:
     job = Job()
     job.tell(ServerReady("r0", 1, "at r0"), WorkerReady("r0", 1), MachineJoined("r0", RELIABLE, 2))
     job.settle()
-    assert job.cluster.phase is Phase.TRAINING
+    assert job.cluster.phase is TrainingPhase.TRAINING
 
 
 @pytest.mark.parametrize(
@@ -376,7 +376,7 @@ def test_a_backup_that_is_sent_a_copy_again_is_not_told_to_forget_the_one_it_has
     """It may be the only copy left when the machine that sends the new one dies."""
     job = two_actives()
     served = next(partition for partition in job.cluster.partitions if partition.owner == "t1")
-    again = replace(served, detached=True, heir=Heir("r0", job.cluster.epoch))
+    again = replace(served, detached=True, heir=IncomingBackup("r0", job.cluster.epoch))
     job.cluster = job.cluster.with_partitions([again])
     orders = [*job.tell(event), *job.settle()]
     assert (served.backup, served.number) == ("r0", again.number)

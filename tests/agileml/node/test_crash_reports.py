@@ -39,33 +39,34 @@ def test_the_last_machine_that_was_given_up_says_what_its_process_died_of(tmp_pa
         tmp_path,
         "r1-1",
         3.0,
-        crash_reports.gave_up("worker", 5),
+        crash_reports.format_give_up("worker", 5),
         worker=boom(7) + "some\n" + boom(8),
         server="",
     )
-    machine(tmp_path, "s1-1", 2.0, crash_reports.gave_up("server", 5), server=boom(9))
+    machine(tmp_path, "s1-1", 2.0, crash_reports.format_give_up("server", 5), server=boom(9))
     machine(tmp_path, "s2-1", 4.0, "")
     told = "the worker of r1-1 died 5 times in a row, last of RuntimeError: boom (/home/me/mine.py, line 8)"
-    assert crash_reports.died_of(tmp_path) == told
+    assert crash_reports.describe_last_death(tmp_path) == told
 
 
 def test_where_nobody_was_given_up_nothing_is_said(tmp_path: Path) -> None:
-    assert crash_reports.died_of(tmp_path / "none") is None
+    assert crash_reports.describe_last_death(tmp_path / "none") is None
     machine(tmp_path, "s1-1", 1.0, "", worker=boom(1))
-    assert crash_reports.died_of(tmp_path) is None
+    assert crash_reports.describe_last_death(tmp_path) is None
 
 
 def test_a_process_that_is_killed_says_nothing(tmp_path: Path) -> None:
-    machine(tmp_path, "r1-1", 1.0, crash_reports.gave_up("controller", 5))
+    machine(tmp_path, "r1-1", 1.0, crash_reports.format_give_up("controller", 5))
     assert (
-        crash_reports.died_of(tmp_path) == "the controller of r1-1 died 5 times in a row, without saying why"
+        crash_reports.describe_last_death(tmp_path)
+        == "the controller of r1-1 died 5 times in a row, without saying why"
     )
 
 
 def test_an_error_of_our_own_is_shown_where_it_was() -> None:
     ours = BOOM.format(line=1, ours=OURS, library=LIBRARY).replace("/home/me/mine.py", f"{OURS}/app.py")
-    assert crash_reports.last_error(ours) == f"RuntimeError: boom ({LIBRARY}/numpy/linalg.py, line 9)"
-    assert crash_reports.last_error("MemoryError\n") is None
+    assert crash_reports.find_last_error(ours) == f"RuntimeError: boom ({LIBRARY}/numpy/linalg.py, line 9)"
+    assert crash_reports.find_last_error("MemoryError\n") is None
 
 
 def test_pythons_own_tracebacks_are_understood(tmp_path: Path) -> None:
@@ -73,11 +74,17 @@ def test_pythons_own_tracebacks_are_understood(tmp_path: Path) -> None:
     mine = tmp_path / "mine.py"
     mine.write_text("try:\n    {}[1]\nexcept KeyError:\n    raise ValueError('one\\ntwo')\n")
     ran = subprocess.run([sys.executable, mine], capture_output=True, text=True, check=False)
-    assert crash_reports.last_error(ran.stderr) == f"ValueError: one ({mine}, line 4)"
+    assert crash_reports.find_last_error(ran.stderr) == f"ValueError: one ({mine}, line 4)"
 
 
 def test_only_the_end_of_a_log_is_read(tmp_path: Path) -> None:
-    machine(tmp_path, "r1-1", 1.0, crash_reports.gave_up("worker", 5), worker="x" * 200_000 + "\n" + boom(5))
-    told = crash_reports.died_of(tmp_path)
+    machine(
+        tmp_path,
+        "r1-1",
+        1.0,
+        crash_reports.format_give_up("worker", 5),
+        worker="x" * 200_000 + "\n" + boom(5),
+    )
+    told = crash_reports.describe_last_death(tmp_path)
     assert told is not None
     assert told.endswith("(/home/me/mine.py, line 5)")

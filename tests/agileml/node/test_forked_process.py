@@ -10,10 +10,13 @@ from textwrap import dedent
 
 import pytest
 
-from agileml.node.agent.forked_process import SAFE
+from agileml.node.agent.forked_process import FORK_IS_SAFE
 from tests.agileml.processes.real_jobs import running_job
 
-pytestmark = [pytest.mark.process, pytest.mark.skipif(not SAFE, reason="nothing is forked on this system")]
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(not FORK_IS_SAFE, reason="nothing is forked on this system"),
+]
 
 _BEGIN = """
 import os, sys, time

@@ -45,21 +45,21 @@ def host(request: pytest.FixtureRequest, folder: JobFolder) -> Iterator[Host]:
         made.start_controller(node)
     yield made
     made.kill_all()
-    assert made.leftovers() == []
+    assert made.alive_machines() == []
     assert wait_until_none(named) == {}
 
 
 def test_machines_start_live_and_end_for_good(host: Host) -> None:
-    assert not host.alive("r1")
+    assert not host.is_alive("r1")
     for machine in ("r1", "r2", "r3"):
         host.start_machine(machine, Tier.RELIABLE, 1)
-    assert host.leftovers() == ["r1", "r2", "r3"]
+    assert host.alive_machines() == ["r1", "r2", "r3"]
     with pytest.raises(ValueError, match="cannot name a new machine"):
         host.start_machine("r2", Tier.RELIABLE, 1)
     host.kill("r2")
-    assert not host.alive("r2")
+    assert not host.is_alive("r2")
     host.kill("r2")
     host.kill("never started")
     with pytest.raises(ValueError, match="cannot name a new machine"):
         host.start_machine("r2", Tier.RELIABLE, 1)
-    assert host.leftovers() == ["r1", "r3"]
+    assert host.alive_machines() == ["r1", "r3"]

@@ -55,15 +55,15 @@ class Wire:
             out = None
             match what:
                 case "send":
-                    self.near.send(self.near.sent + 1)
-                    out = self.near.fresh()
+                    self.near.send(self.near.last_sent + 1)
+                    out = self.near.next_fresh()
                 case "turn":
                     out = self.turn(self.near)
                 case "there":
                     for number, _ in self.far.receive(packet):
                         self.arrived_at[number] = now
                     self.far.confirm()
-                    back = self.far.confirmation()
+                    back = self.far.make_confirmation()
                     heapq.heappush(agenda, (now + LATENCY_S, next(order), "back", back))
                 case "back":
                     self.near.receive(packet)
@@ -82,7 +82,7 @@ class Wire:
 def test_where_nothing_is_lost_nothing_is_later_and_less_is_carried(
     sends: list[float], payload_s: float
 ) -> None:
-    before, now = (Wire(turn, payload_s).run(sends, 60.0) for turn in (every_turn, Link.again))
+    before, now = (Wire(turn, payload_s).run(sends, 60.0) for turn in (every_turn, Link.repeat_in_turn))
     assert now.arrived_at.keys() == before.arrived_at.keys() == set(range(1, len(sends) + 1))
     assert all(now.arrived_at[number] <= before.arrived_at[number] + 1e-9 for number in now.arrived_at)
     assert now.carried <= before.carried
@@ -91,7 +91,7 @@ def test_where_nothing_is_lost_nothing_is_later_and_less_is_carried(
 def test_a_slow_link_is_not_filled_by_repetitions() -> None:
     """It carries a payload in a second and is given one every three: room enough, but for repeating all."""
     sends = [3.0 * number for number in range(40)]
-    before, now = (Wire(turn, 1.0).run(sends, 120.0) for turn in (every_turn, Link.again))
+    before, now = (Wire(turn, 1.0).run(sends, 120.0) for turn in (every_turn, Link.repeat_in_turn))
     late_before, late = (
         max(wire.arrived_at[number] - at for number, at in enumerate(sends, start=1))
         for wire in (before, now)
@@ -104,7 +104,7 @@ def test_a_slow_link_is_not_filled_by_repetitions() -> None:
 def test_a_word_that_is_lost_over_and_over_is_there_well_within_a_notice(times: int, most_s: float) -> None:
     """Its first packet and its repetitions; the signs of life between them arrive."""
     repeated = (1, 3, 7, 15, 23, 31)[: times - 1]
-    wire = Wire(Link.again, 0.0, frozenset([1, *(turn + 1 for turn in repeated)])).run([0.0], 20.0)
+    wire = Wire(Link.repeat_in_turn, 0.0, frozenset([1, *(turn + 1 for turn in repeated)])).run([0.0], 20.0)
     assert wire.arrived_at[1] == pytest.approx(most_s + LATENCY_S)
 
 
@@ -112,17 +112,17 @@ def test_after_all_is_confirmed_the_next_word_is_repeated_as_soon_as_the_first_w
     link: Link[int] = Link()
     link.send(1)
     for _ in range(3 * LONGEST_WAIT):
-        link.again()
+        link.repeat_in_turn()
     link.receive(Packet(confirmed=1, first=1, payloads=()))
     link.send(2)
-    assert link.again().payloads == (2,)
+    assert link.repeat_in_turn().payloads == (2,)
 
 
 def test_signs_of_life_are_given_every_turn() -> None:
     link: Link[int] = Link()
     link.send(1)
     link.confirm()
-    packets = [link.again() for _ in range(4 * LONGEST_WAIT)]
+    packets = [link.repeat_in_turn() for _ in range(4 * LONGEST_WAIT)]
     assert len(packets) == 4 * LONGEST_WAIT
     assert [number for number, packet in enumerate(packets, start=1) if packet.payloads] == [
         1,

@@ -13,7 +13,15 @@ from typing import Final
 
 import pytest
 
-from agileml.node.hosts.nominal_time import Bound, ClockDriver, Life, Lifetime, NominalClock, Pacer, lapses_at
+from agileml.node.hosts.nominal_time import (
+    ClockDriver,
+    LifeBound,
+    LifeRecord,
+    MachineLifetime,
+    NominalClock,
+    Pacer,
+    lapses_at,
+)
 
 START: Final = 1_000_000.0
 SPEED: Final = 600.0
@@ -24,60 +32,60 @@ MACHINE: Final = "s1-1"
 @pytest.fixture
 def driver(tmp_path: Path) -> Iterator[ClockDriver]:
     (tmp_path / "machines" / MACHINE).mkdir(parents=True)
-    Bound(tmp_path / "machines" / MACHINE).write(math.inf)
+    LifeBound(tmp_path / "machines" / MACHINE).write(math.inf)
     opened = ClockDriver(tmp_path, START, SPEED)
     yield opened
     opened.close()
 
 
 def clock_of(folder: Path) -> NominalClock:
-    found = NominalClock.of(folder)
+    found = NominalClock.open_clock(folder)
     assert found is not None
     return found
 
 
 def test_a_folder_without_a_clock_has_no_nominal_time(tmp_path: Path) -> None:
     (tmp_path / "machines" / MACHINE).mkdir(parents=True)
-    assert NominalClock.of(tmp_path) is None
-    pacer, lifetime = Pacer(tmp_path, MACHINE), Lifetime(tmp_path, MACHINE)
+    assert NominalClock.open_clock(tmp_path) is None
+    pacer, lifetime = Pacer(tmp_path, MACHINE), MachineLifetime(tmp_path, MACHINE)
     before = pacer.now()
     time.sleep(0.02)
     assert pacer.now() - before >= 0.02
-    assert not pacer.stands()
+    assert not pacer.stands_still()
     assert not lifetime.is_over()
-    assert lifetime.within_ms(4711) == 4711
-    lifetime.end()
-    assert Life.of(tmp_path / "machines" / MACHINE) is None
+    assert lifetime.limit_wait_ms(4711) == 4711
+    lifetime.record_end()
+    assert LifeRecord.read_record(tmp_path / "machines" / MACHINE) is None
 
 
 def test_time_goes_no_further_than_it_was_released(tmp_path: Path, driver: ClockDriver) -> None:
     clock = clock_of(tmp_path)
-    driver.release(START, time.time(), START + 6)
+    driver.release_until(START, time.time(), START + 6)
     time.sleep(0.1)
-    assert (clock.now(), clock.stands()) == (START + 6, True)
-    driver.release(START + 6, time.time(), FAR)
-    assert not clock.stands()
+    assert (clock.now(), clock.stands_still()) == (START + 6, True)
+    driver.release_until(START + 6, time.time(), FAR)
+    assert not clock.stands_still()
     time.sleep(0.05)
     assert START + 6 + 0.05 * SPEED <= clock.now() < FAR
 
 
 def test_a_driver_that_does_not_write_is_stalled_though_it_lives(tmp_path: Path, driver: ClockDriver) -> None:
     clock = clock_of(tmp_path)
-    driver.release(START, time.time(), FAR)
-    assert clock.look()
-    assert not clock.stalled()
+    driver.release_until(START, time.time(), FAR)
+    assert clock.check_driver()
+    assert not clock.driver_stalled()
     time.sleep(1.1)
-    assert clock.stalled()
+    assert clock.driver_stalled()
     driver.close()
-    assert not clock.look()
-    assert not clock.stalled(), "nobody drives who could be"
+    assert not clock.check_driver()
+    assert not clock.driver_stalled(), "nobody drives who could be"
 
 
 def test_time_runs_on_from_when_the_driver_was_last_there(tmp_path: Path, driver: ClockDriver) -> None:
     """Also if it stood still long before."""
     clock = clock_of(tmp_path)
-    driver.release(START, time.time() - 100, START + 6)
-    clock.look()
+    driver.release_until(START, time.time() - 100, START + 6)
+    clock.check_driver()
     left_at = time.time()
     driver.close()
     time.sleep(0.1)
@@ -87,7 +95,7 @@ def test_time_runs_on_from_when_the_driver_was_last_there(tmp_path: Path, driver
 
 
 def test_who_drives_next_goes_on_where_time_has_come_to(tmp_path: Path, driver: ClockDriver) -> None:
-    driver.release(START, time.time(), FAR)
+    driver.release_until(START, time.time(), FAR)
     driver.close()
     time.sleep(0.05)
     resumed_at = clock_of(tmp_path).undriven_at(time.time())
@@ -109,10 +117,10 @@ def test_a_worker_goes_by_released_time(tmp_path: Path, driver: ClockDriver) -> 
     began = pacer.now()
     time.sleep(0.05)
     assert pacer.now() == began, "nothing was released"
-    driver.release(START, time.time(), START + 60)
+    driver.release_until(START, time.time(), START + 60)
     time.sleep(0.15)
     assert pacer.now() - began == pytest.approx(0.1)
-    assert pacer.stands()
+    assert pacer.stands_still()
 
 
 def test_a_worker_that_leaves_goes_by_real_time_and_waits_as_long_afterwards(
@@ -125,7 +133,7 @@ def test_a_worker_that_leaves_goes_by_real_time_and_waits_as_long_afterwards(
     ahead = pacer.now() - began
     assert ahead >= 0.1
     pacer.free = False
-    driver.release(START, time.time(), START + 0.5 * ahead * SPEED)
+    driver.release_until(START, time.time(), START + 0.5 * ahead * SPEED)
     time.sleep(0.2)
     assert pacer.now() - began == pytest.approx(ahead, abs=1e-3), "what it ran ahead is made up for"
 
@@ -133,7 +141,7 @@ def test_a_worker_that_leaves_goes_by_real_time_and_waits_as_long_afterwards(
 def test_a_hold_for_the_training_does_not_hold_the_training(tmp_path: Path, driver: ClockDriver) -> None:
     pacer = Pacer(tmp_path, MACHINE)
     began = pacer.now()
-    driver.release(START, time.time(), START, awaited=True)
+    driver.release_until(START, time.time(), START, awaited=True)
     time.sleep(0.05)
     assert pacer.now() - began >= 0.05
 
@@ -142,16 +150,16 @@ def test_an_unattended_machine_ends_at_its_bound_and_no_worker_passes_it(
     tmp_path: Path, driver: ClockDriver
 ) -> None:
     bound = START + 0.3 * SPEED
-    Bound(tmp_path / "machines" / MACHINE).write(bound)
-    lifetime, pacer = Lifetime(tmp_path, MACHINE), Pacer(tmp_path, MACHINE)
-    driver.release(START, time.time(), FAR)
+    LifeBound(tmp_path / "machines" / MACHINE).write(bound)
+    lifetime, pacer = MachineLifetime(tmp_path, MACHINE), Pacer(tmp_path, MACHINE)
+    driver.release_until(START, time.time(), FAR)
     time.sleep(0.4)
     assert not lifetime.is_over(), "whoever drives takes it"
     driver.close()
     time.sleep(0.15)
     assert lifetime.is_over()
-    lifetime.end()
-    life = Life.of(tmp_path / "machines" / MACHINE)
+    lifetime.record_end()
+    life = LifeRecord.read_record(tmp_path / "machines" / MACHINE)
     assert life is not None
     assert (life.seen, life.ended) == (bound, bound)
     assert pacer.now() == pytest.approx(bound / SPEED)
@@ -162,8 +170,8 @@ def test_a_machine_that_nobody_drives_ends_with_its_lease(tmp_path: Path) -> Non
     (tmp_path / "machines" / MACHINE).mkdir(parents=True)
     assert lapses_at(tmp_path) is None, "there is no clock yet"
     driver = ClockDriver(tmp_path, START, SPEED, lease_s=lease)
-    lifetime, pacer = Lifetime(tmp_path, MACHINE), Pacer(tmp_path, MACHINE)
-    driver.release(START, time.time(), FAR)
+    lifetime, pacer = MachineLifetime(tmp_path, MACHINE), Pacer(tmp_path, MACHINE)
+    driver.release_until(START, time.time(), FAR)
     time.sleep(0.5)
     assert not lifetime.is_over(), "a lease is for those whom nobody drives"
     driver.close()
@@ -172,8 +180,8 @@ def test_a_machine_that_nobody_drives_ends_with_its_lease(tmp_path: Path) -> Non
     assert lapses_at(tmp_path) == lapsed
     time.sleep(0.5)
     assert lifetime.is_over()
-    lifetime.end()
-    life = Life.of(tmp_path / "machines" / MACHINE)
+    lifetime.record_end()
+    life = LifeRecord.read_record(tmp_path / "machines" / MACHINE)
     assert life is not None
     assert life.seen == life.ended == pytest.approx(lapsed, abs=0.001)
     assert pacer.now() == pytest.approx(lapsed / SPEED), "no worker passes it"
@@ -182,7 +190,7 @@ def test_a_machine_that_nobody_drives_ends_with_its_lease(tmp_path: Path) -> Non
 def test_who_drives_within_the_lease_keeps_the_machine(tmp_path: Path) -> None:
     (tmp_path / "machines" / MACHINE).mkdir(parents=True)
     driver = ClockDriver(tmp_path, START, SPEED, lease_s=600 * SPEED)
-    lifetime = Lifetime(tmp_path, MACHINE)
+    lifetime = MachineLifetime(tmp_path, MACHINE)
     driver.close()
     time.sleep(0.15)
     assert not lifetime.is_over()
@@ -198,21 +206,21 @@ def test_who_drives_within_the_lease_keeps_the_machine(tmp_path: Path) -> None:
 def test_the_bound_of_a_machine_comes_before_a_later_end_of_its_lease(tmp_path: Path) -> None:
     (tmp_path / "machines" / MACHINE).mkdir(parents=True)
     driver = ClockDriver(tmp_path, START, SPEED, lease_s=600 * SPEED)
-    Bound(tmp_path / "machines" / MACHINE).write(START)
-    lifetime = Lifetime(tmp_path, MACHINE)
+    LifeBound(tmp_path / "machines" / MACHINE).write(START)
+    lifetime = MachineLifetime(tmp_path, MACHINE)
     driver.close()
     time.sleep(0.15)
     assert lifetime.is_over()
-    lifetime.end()
-    life = Life.of(tmp_path / "machines" / MACHINE)
+    lifetime.record_end()
+    life = LifeRecord.read_record(tmp_path / "machines" / MACHINE)
     assert life is not None
     assert life.ended == START
 
 
 def test_a_machine_records_that_it_lives(tmp_path: Path, driver: ClockDriver) -> None:
-    lifetime = Lifetime(tmp_path, MACHINE)
-    driver.release(START, time.time(), START + 12)
+    lifetime = MachineLifetime(tmp_path, MACHINE)
+    driver.release_until(START, time.time(), START + 12)
     time.sleep(0.15)
     assert not lifetime.is_over()
-    assert Life.of(tmp_path / "machines" / MACHINE) == Life(START, START + 12, None)
-    assert lifetime.within_ms(4711) <= 101
+    assert LifeRecord.read_record(tmp_path / "machines" / MACHINE) == LifeRecord(START, START + 12, None)
+    assert lifetime.limit_wait_ms(4711) <= 101

@@ -25,7 +25,7 @@ def test_everything_arrives_once_and_in_order_over_a_bad_wire(script: list[str])
                 sent += 1
                 near.send(sent)
             case "fresh":
-                packet = near.fresh()
+                packet = near.next_fresh()
                 there += [] if packet is None else [packet]
             case "repeat":
                 there.append(near.repeat())
@@ -46,7 +46,7 @@ def test_everything_arrives_once_and_in_order_over_a_bad_wire(script: list[str])
     assert got == list(range(1, sent + 1))
     far.confirm()
     near.receive(far.repeat())
-    assert not near.unconfirmed
+    assert not near.unconfirmed_payloads
 
 
 def test_only_what_is_confirmed_is_forgotten() -> None:
@@ -55,10 +55,10 @@ def test_only_what_is_confirmed_is_forgotten() -> None:
     near.send("a")
     far.receive(near.repeat())
     near.receive(far.repeat())
-    assert near.unconfirmed == ("a",)
+    assert near.unconfirmed_payloads == ("a",)
     far.confirm()
     near.receive(far.repeat())
-    assert not near.unconfirmed
+    assert not near.unconfirmed_payloads
 
 
 def test_an_end_rebuilt_from_its_journal_repeats_only_what_the_other_lacks() -> None:
@@ -71,10 +71,10 @@ def test_an_end_rebuilt_from_its_journal_repeats_only_what_the_other_lacks() -> 
     rebuilt: Link[str] = Link(quiet=True)
     for payload in "abcd":
         rebuilt.send(payload)
-    assert rebuilt.fresh() is None
+    assert rebuilt.next_fresh() is None
     assert rebuilt.repeat().payloads == ()
     rebuilt.receive(far.repeat())
-    fresh = rebuilt.fresh()
+    fresh = rebuilt.next_fresh()
     assert fresh is not None
     assert fresh.payloads == ("d",)
     assert far.receive(fresh) == ((4, "d"),)
@@ -83,10 +83,10 @@ def test_an_end_rebuilt_from_its_journal_repeats_only_what_the_other_lacks() -> 
 def test_numbers_go_on_after_a_restart() -> None:
     link: Link[str] = Link(sent=7, received=3)
     link.send("x")
-    assert link.sent == 8
+    assert link.last_sent == 8
     assert link.repeat() == Packet(3, 8, ("x",))
     assert link.receive(Packet(8, 3, ("old", "new"))) == ((4, "new"),)
-    assert link.unconfirmed == ()
+    assert link.unconfirmed_payloads == ()
 
 
 def test_a_long_backlog_goes_in_bounded_packets() -> None:
@@ -95,7 +95,7 @@ def test_a_long_backlog_goes_in_bounded_packets() -> None:
     for number in range(1000):
         near.send(number)
     got: list[int] = []
-    while (packet := near.fresh()) is not None:
+    while (packet := near.next_fresh()) is not None:
         got += [payload for _, payload in far.receive(packet)]
     assert got == list(range(1000))
 
@@ -105,12 +105,12 @@ def test_an_end_knows_from_any_packet_whether_it_lacks_something() -> None:
     said: Link[str] = Link()
     for word in ("one", "two"):
         said.send(word)
-    said.fresh()  # nobody was there
+    said.next_fresh()  # nobody was there
     back: Link[str] = Link()
-    lacks = [back.lacks]
+    lacks = [back.has_gap]
     heard = []
-    for packet in (said.confirmation(), said.repeat(), said.confirmation()):
+    for packet in (said.make_confirmation(), said.repeat(), said.make_confirmation()):
         heard += [word for _, word in back.receive(packet)]
-        lacks.append(back.lacks)
+        lacks.append(back.has_gap)
     assert heard == ["one", "two"]
     assert lacks == [False, True, False, False]

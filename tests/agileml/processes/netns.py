@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
-from agileml.node.hosts.local import Where
+from agileml.node.hosts.local import MachineLocation
 
 _NAMESPACES: Final = Path("/run/netns")
 _PREFIX: Final = "agileml-"
@@ -86,7 +86,7 @@ class Network:
         self._lock.close()
         _lock_file(self.name).unlink(missing_ok=True)
 
-    def add(self, machine: str) -> Where:
+    def add(self, machine: str) -> MachineLocation:
         """Where to start the machine's processes. A machine that is gone keeps its address."""
         self._machines[machine] = number = len(self._machines) + 2
         assert number <= self._last, f"{machine} is one machine too many"
@@ -111,7 +111,7 @@ class Network:
         cap = ["root", "tbf", "rate", self._rate, "burst", str(_BURST_BYTES), "limit", str(_QUEUE_BYTES)]
         _run(["tc", "qdisc", "add", "dev", outer, *cap])
         _run(["tc", "-n", space, "qdisc", "add", "dev", "eth0", *cap])
-        return Where(f"{self._subnet}.{number}", ("ip", "netns", "exec", space))
+        return MachineLocation(f"{self._subnet}.{number}", ("ip", "netns", "exec", space))
 
     def prioritize(self, machine: str, niceness: int) -> None:
         """Of the host's processors, for all that runs on ``machine`` now and all that it starts.

@@ -17,7 +17,7 @@ from agileml.client import TrainingClient
 from agileml.data.shards import Input
 from agileml.job import Job, JobFolder, Timing
 from agileml.node.arrays import Matrix
-from agileml.node.hosts.local import HERE, LocalHost, Where
+from agileml.node.hosts.local import HERE, LocalHost, MachineLocation
 from agileml.node.tier import Tier
 from agileml.protocol.commands import (
     Checkpointed,
@@ -81,7 +81,7 @@ class RunningJob:
         job: Job,
         resume: str = "",
         source: Path | None = None,
-        where: Callable[[str], Where] = lambda _: HERE,
+        where: Callable[[str], MachineLocation] = lambda _: HERE,
     ) -> None:
         """``source``: its input, instead of planted ratings; ``where`` a machine of some name is to run."""
         path.mkdir(exist_ok=True)
@@ -237,14 +237,14 @@ class RunningJob:
         if last >= clocks:  # where a stop came a moment late
             _, objectives = serial(self.app, data, self.setup.shards, last + 1)
         assert told == [ObjectiveAt(said.clock, objectives[said.clock]) for said in told]
-        assert all(redone <= self.setup.lag for redone in self.redone)
+        assert all(redone <= self.setup.lag_limit for redone in self.redone)
 
     def check_nothing_left(self) -> None:
         self.client.poll(0)  # which confirms what was heard last
         until = time.monotonic() + PATIENCE_S
-        while self.host.leftovers() and time.monotonic() < until:
+        while self.host.alive_machines() and time.monotonic() < until:
             self.client.poll(0.05)
-        assert self.host.leftovers() == []
+        assert self.host.alive_machines() == []
         assert not (self.folder.path / "sockets").exists()
         assert orphans(since=self._segments) == frozenset()
 

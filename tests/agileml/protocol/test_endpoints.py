@@ -18,7 +18,7 @@ def test_what_is_sent_over_a_connection_that_was_just_closed_and_opened_again_ar
     target = Peer("t2", listening.endpoint)
     try:
         for number in range(1, 200):
-            sending.put(Send(target, Read(number, 0, 1, ())))
+            sending.queue_message(Send(target, Read(number, 0, 1, ())))
             sending.flush()
             heard: list[int] = []
             until = time.monotonic() + 60
@@ -26,6 +26,6 @@ def test_what_is_sent_over_a_connection_that_was_just_closed_and_opened_again_ar
                 assert time.monotonic() < until, f"message {number} was lost"
                 poller.poll(100)
                 heard += [said.request for _, said in listening.receive() if isinstance(said, Read)]
-            sending.keep_only(frozenset())
+            sending.close_all_but(frozenset())
     finally:
         context.destroy(linger=0)

@@ -44,9 +44,9 @@ from agileml.protocol.wire import (
     Control,
     control_from_json,
     control_to_json,
-    decode,
+    decode_messages,
     decode_packet,
-    encode,
+    encode_messages,
     encode_packet,
 )
 
@@ -91,7 +91,7 @@ def same(left: Any, right: Any) -> bool:
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
 def test_a_message_survives_the_wire_with_every_bit(message: Message) -> None:
-    (received,) = decode([bytes(frame) for frame in encode([message])])
+    (received,) = decode_messages([bytes(frame) for frame in encode_messages([message])])
     assert same(received, message)
 
 
@@ -100,14 +100,14 @@ def test_a_message_survives_the_wire_with_every_bit(message: Message) -> None:
 def test_rows_of_any_kind_survive_and_consecutive_ones_take_no_frame(rows: list[int]) -> None:
     """Sorted and unique is what rows should be, and nothing that the wire relies on."""
     read = Read(1, 0, 5, (ReadPart(0, 2, np.array(rows, np.int64)),))
-    frames = [bytes(frame) for frame in encode([read])]
-    assert same(decode(frames)[0], read)
+    frames = [bytes(frame) for frame in encode_messages([read])]
+    assert same(decode_messages(frames)[0], read)
     assert (len(frames) == 1) == (bool(rows) and rows == list(range(rows[0], rows[0] + len(rows))))
 
 
 def test_received_arrays_are_views_of_their_frames() -> None:
-    frames = [bytes(frame) for frame in encode(MESSAGES[:1])]
-    (read,) = decode(frames)
+    frames = [bytes(frame) for frame in encode_messages(MESSAGES[:1])]
+    (read,) = decode_messages(frames)
     assert isinstance(read, Read)
     assert np.shares_memory(read.parts[0].rows, np.frombuffer(frames[1], np.uint8))
 
@@ -127,7 +127,7 @@ def test_every_control_type_has_a_name_of_its_own() -> None:
 @settings(max_examples=150, deadline=None)
 def test_random_bytes_are_refused(frames: list[bytes]) -> None:
     with pytest.raises(WireError):
-        decode(frames)
+        decode_messages(frames)
     with pytest.raises(WireError):
         decode_packet(b"".join(frames))
 
@@ -137,9 +137,9 @@ def test_random_bytes_are_refused(frames: list[bytes]) -> None:
 )
 def test_what_claims_to_be_long_or_deep_is_refused_at_once(said: bytes) -> None:
     """4 294 967 295 messages, 100 000 lists in each other, 4 GB of bytes."""
-    header = bytes(encode([])[0])[:4]
+    header = bytes(encode_messages([])[0])[:4]
     with pytest.raises(WireError):
-        decode([header + said])
+        decode_messages([header + said])
 
 
 def test_what_does_not_fit_is_named() -> None:
@@ -150,7 +150,7 @@ def test_what_does_not_fit_is_named() -> None:
 @given(st.sampled_from(MESSAGES), st.data())
 @settings(max_examples=150, deadline=None)
 def test_damaged_messages_are_refused_or_still_messages(message: Message, data: st.DataObject) -> None:
-    frames = [bytes(frame) for frame in encode([message])]
+    frames = [bytes(frame) for frame in encode_messages([message])]
     victim = data.draw(st.integers(0, len(frames) - 1))
     damaged = bytearray(frames[victim])
     match data.draw(st.sampled_from(["flip", "cut", "drop", "extra"])):
@@ -165,7 +165,7 @@ def test_damaged_messages_are_refused_or_still_messages(message: Message, data: 
             frames.append(b"")
     received: list[Buffer] = list(frames)
     with contextlib.suppress(WireError):
-        assert {type(said) for said in decode(received)} <= set(typing.get_args(Message))
+        assert {type(said) for said in decode_messages(received)} <= set(typing.get_args(Message))
 
 
 json_values = st.recursive(
@@ -190,10 +190,10 @@ def test_messages_that_are_sent_together_come_apart_again() -> None:
     update = Update(1, 0, 1, True, (UpdatePart(0, 1, (ShardDelta(0, Patch(rows, values)),)),))
     read = Read(2, 0, 2, (ReadPart(0, 1, rows),))
     done = ReadDone(2, 0, values)
-    together = encode([update, read, Moved(3, 1), done])
-    assert [type(said) for said in decode(together)] == [Update, Read, Moved, ReadDone]
-    assert all(map(same, decode(together), (update, read, Moved(3, 1), done)))
+    together = encode_messages([update, read, Moved(3, 1), done])
+    assert [type(said) for said in decode_messages(together)] == [Update, Read, Moved, ReadDone]
+    assert all(map(same, decode_messages(together), (update, read, Moved(3, 1), done)))
     with pytest.raises(WireError):
-        decode(together[:2])
+        decode_messages(together[:2])
     with pytest.raises(WireError):
-        decode([*together, b"x"])
+        decode_messages([*together, b"x"])

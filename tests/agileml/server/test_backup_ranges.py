@@ -20,7 +20,7 @@ def behind_slow_backups() -> Fabric:
     fabric.slow_backups = True
     start(fabric, ("a", "b"), (2, 2))
     fabric.run()
-    assert fabric.completed(0)[-1] == fabric.completed(1)[-1] == LAGGING.lag
+    assert fabric.completed(0)[-1] == fabric.completed(1)[-1] == LAGGING.lag_limit
     return fabric
 
 
@@ -29,13 +29,13 @@ def test_a_slow_backup_gets_one_range_at_a_time_and_the_next_is_long() -> None:
     assert len(fabric.late) == LAGGING.partitions
     fabric.catch_up()
     backed = [event for event in fabric.events if isinstance(event, BackedUp) and event.partition == 0]
-    assert [event.clock for event in backed] == [1, 2, LAGGING.lag]
+    assert [event.clock for event in backed] == [1, 2, LAGGING.lag_limit]
 
 
 def test_what_undoes_the_clocks_since_b_does_not_grow_with_them() -> None:
     fabric = behind_slow_backups()
     order = Handover("a", 0, "b", peer("b").endpoint, 3, 0, False, False, peer("r"))
-    moved = fabric.servers["a"].command(order)
+    moved = fabric.servers["a"].handle_command(order)
     (install,) = (item.message for item in moved if isinstance(item, Send))
     assert isinstance(install, Install)
     assert [(step.since, step.clock) for step in install.undo] == [(0, 1), (1, 2), (2, 19), (19, 20)]
@@ -74,7 +74,7 @@ def told_last(fabric: Fabric) -> list[EndOfLife]:
 def read_late(fabric: Fabric, clock: int) -> None:
     """Of the backups that serve now, as one does who computes again what a dead worker pushed in part."""
     parts = tuple(ReadPart(partition, 3, np.array([0])) for partition in range(2))
-    said = fabric.servers["r"].handle("late", Read(99, 0, clock, parts))
+    said = fabric.servers["r"].handle_message("late", Read(99, 0, clock, parts))
     before = serial(LAGGING, clock - 1)
     assert [
         item.message.values.tobytes()
@@ -92,7 +92,7 @@ def test_what_the_backup_overwrote_for_a_clock_that_came_alone_is_not_sent_once_
 def test_what_undoes_the_last_clock_of_a_long_range_is_sent_after_it() -> None:
     fabric = behind_slow_backups()
     fabric.catch_up()
-    clock = LAGGING.lag
+    clock = LAGGING.lag_limit
     steps = [(step.since, step.clock) for last in told_last(fabric) for step in last.undo]
     assert steps == [(clock - 1, clock)] * 2
     read_late(fabric, clock)
@@ -121,6 +121,6 @@ def test_what_undoes_the_last_clock_is_sent_where_another_active_may_have_pushed
     fabric.catch_up()
     assert [event.clock for event in fabric.events if isinstance(event, BackedUp)] == [1, 1, 2, 2]
     order = Handover("b", 0, "r", peer("r").endpoint, 4, 0, False, to_backup=True, backup=None)
-    said = [item.message for item in fabric.servers["b"].command(order) if isinstance(item, Send)]
+    said = [item.message for item in fabric.servers["b"].handle_command(order) if isinstance(item, Send)]
     (last,) = (message for message in said if isinstance(message, EndOfLife))
     assert [(step.since, step.clock) for step in last.undo] == [(1, 2)]

@@ -22,9 +22,9 @@ from agileml.protocol.messages import (
     Update,
 )
 from agileml.server.partition import PartitionState
-from agileml.server.pending_requests import Asked
-from agileml.server.reads_and_updates import WAIT, answered
-from agileml.server.replica import Held, Role
+from agileml.server.pending_requests import RequestPart
+from agileml.server.reads_and_updates import WAIT, answer_part
+from agileml.server.replica import Replica, ReplicaRole
 from tests.agileml.simulated.fabric import Fabric, assignment, peer, toy_delta
 from tests.agileml.simulated.two_workers import (
     SETUP,
@@ -52,16 +52,16 @@ def test_stage_one_to_two_to_one_in_the_middle_of_a_clock(pieces: int) -> None:
     step(fabric, pieces)
     hand_over(fabric, "r", "a", 2, keep=True)
     fabric.run()  # what is sent to the old owner meanwhile is refused
-    assert fabric.servers["r"].role(0) is Role.BACKUP
+    assert fabric.servers["r"].role_of(0) is ReplicaRole.BACKUP
     start(fabric, ("a", "a"), (2, 2), version=2)
     step(fabric, 3)
     hand_over(fabric, "a", "r", 3, keep=False, back=True)
     fabric.deliver()
-    assert fabric.servers["r"].role(0) is Role.SERVING
+    assert fabric.servers["r"].role_of(0) is ReplicaRole.SERVING
     start(fabric, ("r", "r"), (3, 3), version=3)
     for partition in range(2):
         fabric.command(Forget("a", partition, 3))
-    assert fabric.servers["a"].role(0) is None
+    assert fabric.servers["a"].role_of(0) is None
     run_to_the_end(fabric)
 
 
@@ -90,7 +90,7 @@ def test_a_hand_over_is_called_off_when_its_target_dies() -> None:
     hand_over(fabric, "r", "b", 2, keep=True)
     fabric.deliver()
     hand_over(fabric, "r", "r", 3, keep=False)
-    assert fabric.servers["r"].role(1) is Role.SERVING
+    assert fabric.servers["r"].role_of(1) is ReplicaRole.SERVING
     start(fabric, ("r", "r"), (3, 3), version=2)
     run_to_the_end(fabric)
 
@@ -178,7 +178,7 @@ def test_who_drains_goes_on_reading_what_is_there_already() -> None:
 def test_who_drains_waits_for_nobody() -> None:
     """Others may leave as well, and compute nothing any more."""
     fabric = one_has_delivered()
-    assert fabric.workers["w1"].clock == 2, "it reads what is there when the other one has pushed"
+    assert fabric.workers["w1"].current_clock == 2, "it reads what is there when the other one has pushed"
     fabric.assign(assignment(fabric, "w1", (0, 2), ("r", "r"), version=2, drain=True))
     assert [event.delivered for event in drained(fabric)] == [((0, 1), (2, 1))]
 
@@ -189,7 +189,7 @@ def test_what_another_has_delivered_is_not_read_again() -> None:
     fabric.sent.clear()
     fabric.assign(replace(whole, delivered=((0, 1), (2, 1))))
     fabric.deliver()
-    assert [work.shard for work in fabric.workers["w2"].work()] == [1, 3]
+    assert [work.shard for work in fabric.workers["w2"].take_work()] == [1, 3]
     run_to_the_end(fabric)
     reads = [sent for sent in fabric.sent if isinstance(sent, Read) and sent.clock == 1]
     assert reads == []
@@ -210,7 +210,7 @@ def test_too_short_a_notice_abandons_the_clock_in_hand() -> None:
     start(fabric)
     step(fabric, 1)
     fabric.assign(assignment(fabric, "w1", (), ("r", "r"), version=2, drain=True))
-    fabric.take("w1", fabric.workers["w1"].abandon())
+    fabric.take("w1", fabric.workers["w1"].abandon_task())
     assert len(drained(fabric)) == 1
     fabric.assign(assignment(fabric, "w2", (0, 1, 2, 3), ("r", "r"), version=2))
     run_to_the_end(fabric)
@@ -224,7 +224,7 @@ def test_starting_too_early_is_harmless() -> None:
     late = fabric.add_worker("w3")
     fabric.assign(assignment(fabric, "w3", (0, 1), ("r", "r"), clock=1))
     fabric.deliver()
-    assert late.clock == 3  # clock 3 is over here, so 2 is over everywhere
+    assert late.current_clock == 3  # clock 3 is over here, so 2 is over everywhere
     run_to_the_end(fabric)
 
 
@@ -233,7 +233,7 @@ def test_staleness_lets_a_worker_run_ahead_by_s_clocks_and_no_more() -> None:
     fabric = created(setup)
     fabric.assign(assignment(fabric, "w1", (0, 2), ("r", "r")))
     fabric.run()
-    assert fabric.workers["w1"].clock == 4  # which reads clock 1
+    assert fabric.workers["w1"].current_clock == 4  # which reads clock 1
     assert fabric.completed(0) == []
     fabric.assign(assignment(fabric, "w2", (1, 3), ("r", "r")))
     fabric.run()
@@ -246,9 +246,9 @@ def test_staleness_lets_a_worker_run_ahead_by_s_clocks_and_no_more() -> None:
 def test_stale_epochs_are_refused_and_newer_ones_wait() -> None:
     server = created().servers["r"]
     part = ReadPart(0, 0, np.array([0]))
-    assert server.handle("w", Read(1, 0, 1, (part,))) == (Reply("w", Moved(1, 0)),)
-    assert server.handle("w", Read(2, 0, 1, (ReadPart(0, 2, part.rows),))) == ()
-    assert server.handle("w", Read(3, 1, 1, (ReadPart(0, 1, part.rows),))) == ()
+    assert server.handle_message("w", Read(1, 0, 1, (part,))) == (Reply("w", Moved(1, 0)),)
+    assert server.handle_message("w", Read(2, 0, 1, (ReadPart(0, 2, part.rows),))) == ()
+    assert server.handle_message("w", Read(3, 1, 1, (ReadPart(0, 1, part.rows),))) == ()
 
 
 def test_forgetting_a_served_partition_is_a_bug_and_told_so() -> None:
@@ -263,7 +263,7 @@ def test_a_copy_that_is_forgotten_on_its_way_is_not_installed() -> None:
     for partition in range(2):
         fabric.command(Forget("b", partition, 3))
     fabric.deliver()
-    assert fabric.servers["b"].role(0) is None
+    assert fabric.servers["b"].role_of(0) is None
 
 
 def test_pushes_that_come_early_and_twice_are_applied_in_order_and_once() -> None:
@@ -274,8 +274,8 @@ def test_pushes_that_come_early_and_twice_are_applied_in_order_and_once() -> Non
     pushes = [
         Push(0, 0, 0, clock - 1, clock, Patch(rows, np.full((2, 2), clock, np.float32))) for clock in (1, 2)
     ]
-    assert backup.handle("a", pushes[1]) == backup.handle("b", pushes[1]) == ()
-    told = backup.handle("a", pushes[0])
+    assert backup.handle_message("a", pushes[1]) == backup.handle_message("b", pushes[1]) == ()
+    told = backup.handle_message("a", pushes[0])
     assert told == (
         *(BackedUp("r", 0, 0, 1), Reply("a", PushDone(0, 0, 1))),
         *(BackedUp("r", 0, 0, 2), Reply("a", PushDone(0, 0, 2)), Reply("b", PushDone(0, 0, 2))),
@@ -286,11 +286,11 @@ def test_connections_are_kept_while_something_may_be_on_its_way() -> None:
     fabric = created()
     server = fabric.servers["r"]
     hand_over(fabric, "r", "a", 2, keep=False)
-    assert server.peers == {peer("a").endpoint}
+    assert server.open_endpoints == {peer("a").endpoint}
     fabric.deliver()
     for partition in range(2):
         fabric.command(Forget("r", partition, 2))
-    assert server.peers == frozenset()
+    assert server.open_endpoints == frozenset()
 
 
 # ---- assignments that change in the middle of a clock ------------------------------------------------
@@ -305,7 +305,7 @@ def test_what_was_computed_is_pushed_although_others_take_over_the_shards() -> N
     give(fabric, "w1", (0, 1, 2, 3), version=1)
     step(fabric, 2)
     give(fabric, "w1", (0, 3), version=2)
-    assert [work.shard for work in fabric.workers["w1"].work()] == [3]  # 1 is done, and 2 is not begun
+    assert [work.shard for work in fabric.workers["w1"].take_work()] == [3]  # 1 is done, and 2 is not begun
     step(fabric, 1)
     assert fabric.completed(0) == []
     give(fabric, "w2", (1, 2), version=2)
@@ -345,18 +345,18 @@ def test_what_was_read_while_the_same_clock_is_pushed_is_not_read_again() -> Non
     step(fabric, 1)
     worker = fabric.workers["w1"]
     orders = assignment(fabric, "w1", (0, 1, 2, 3), ("r", "r"), version=2)
-    (read,) = (item.message for item in worker.assign(orders) if isinstance(item, Send))
+    (read,) = (item.message for item in worker.take_assignment(orders) if isinstance(item, Send))
     assert isinstance(read, Read)
-    (piece,) = worker.work()
-    pushed = worker.computed(piece, toy_delta(piece.shard, piece.clock, piece.values))
-    for answer in fabric.servers["r"].handle("w1", read):
+    (piece,) = worker.take_work()
+    pushed = worker.take_result(piece, toy_delta(piece.shard, piece.clock, piece.values))
+    for answer in fabric.servers["r"].handle_message("w1", read):
         assert isinstance(answer, Reply)
         assert isinstance(answer.message, ReadDone)
-        assert worker.handle(answer.message) == ()
+        assert worker.handle_answer(answer.message) == ()
     fabric.sent.clear()
     fabric.take("w1", pushed)
     fabric.deliver()
-    assert [work.shard for work in worker.work()] == [1, 3], "it has all that it needs"
+    assert [work.shard for work in worker.take_work()] == [1, 3], "it has all that it needs"
     assert {type(sent) for sent in fabric.sent} == {Update}
     run_to_the_end(fabric)
 
@@ -369,17 +369,17 @@ def test_a_read_goes_on_while_shards_come_and_go() -> None:
         assignment(fabric, "w1", shards, ("r", "r"), version=version)
         for version, shards in enumerate(changes, 1)
     ]
-    assert [len(worker.assign(assign)) for assign in orders] == [1, 0, 0]
+    assert [len(worker.take_assignment(assign)) for assign in orders] == [1, 0, 0]
 
 
 @pytest.mark.parametrize(("mib", "ahead"), [(0.25, 64), (1, 64), (4, 16), (64, 8)])
 def test_reads_go_as_far_without_the_controllers_word_as_undo_may_take(mib: float, ahead: int) -> None:
     values = np.zeros((1, int(mib * 2**18)), np.float32)
     answers = []
-    for clock in (SETUP.lag + ahead, SETUP.lag + ahead + 1):
+    for clock in (SETUP.lag_limit + ahead, SETUP.lag_limit + ahead + 1):
         state = PartitionState(values, clock - 1, SETUP.shards, SETUP.staleness)
-        held = Held(0, state, Role.SERVING, 1, generation=0, base=0, backed=0)
+        held = Replica(0, state, ReplicaRole.SERVING, 1, generation=0, base=0, backed=0)
         part = ReadPart(0, 1, np.array([0]))
-        answers.append(answered(Asked("w", 1, 0, clock, False, part), held, 0, SETUP))
+        answers.append(answer_part(RequestPart("w", 1, 0, clock, False, part), held, 0, SETUP))
     assert isinstance(answers[0], ReadDone)
     assert answers[1] is WAIT

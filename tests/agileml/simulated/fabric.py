@@ -12,7 +12,7 @@ from agileml.protocol.commands import Assign, Route
 from agileml.protocol.events import ClockCompleted, Event, Setup
 from agileml.protocol.messages import Notice, Outgoing, Patch, Peer, Push, Reply, Save, Send, Snapshot
 from agileml.server.server import Server, ServerCommand
-from agileml.worker.worker import Work, Worker
+from agileml.worker.worker import ShardWork, Worker
 
 SHAPE = Shape(rows=11, columns=2)
 
@@ -76,10 +76,10 @@ class Fabric:
         return worker
 
     def command(self, command: ServerCommand) -> None:
-        self.take(command.machine, self.servers[command.machine].command(command))
+        self.take(command.machine, self.servers[command.machine].handle_command(command))
 
     def assign(self, assign: Assign) -> None:
-        self.take(assign.machine, self.workers[assign.machine].assign(assign))
+        self.take(assign.machine, self.workers[assign.machine].take_assignment(assign))
 
     def take(self, origin: str, outgoing: tuple[Outgoing, ...]) -> None:
         for item in outgoing:
@@ -105,19 +105,19 @@ class Fabric:
             if isinstance(item, Send):
                 server = self.servers.get(item.peer.machine)
                 if server is not None:
-                    self.take(item.peer.machine, server.handle(origin, item.message))
+                    self.take(item.peer.machine, server.handle_message(origin, item.message))
             elif isinstance(item.message, Notice):
                 if item.to in self.servers:
-                    self.take(item.to, self.servers[item.to].handle(origin, item.message))
+                    self.take(item.to, self.servers[item.to].handle_message(origin, item.message))
             elif item.to in self.workers:
-                self.take(item.to, self.workers[item.to].handle(item.message))
+                self.take(item.to, self.workers[item.to].handle_answer(item.message))
 
     def look_back(self) -> None:
         """So much time passes for everybody that whatever had no answer is asked after."""
         for _ in range(2):
             for cores in (self.servers, self.workers):
                 for name, core in cores.items():
-                    self.take(name, core.look_back())
+                    self.take(name, core.retry_unanswered())
             self.deliver()
 
     def catch_up(self) -> None:
@@ -129,14 +129,14 @@ class Fabric:
 
     def compute_one(self, machine: str) -> bool:
         """One shard of the worker's clock; False when there is nothing to compute."""
-        pieces = self.workers[machine].work()
+        pieces = self.workers[machine].take_work()
         for work in pieces[:1]:
             self.compute(machine, work)
         return bool(pieces)
 
-    def compute(self, machine: str, work: Work) -> None:
+    def compute(self, machine: str, work: ShardWork) -> None:
         delta = toy_delta(work.shard, work.clock, work.values)
-        self.take(machine, self.workers[machine].computed(work, delta))
+        self.take(machine, self.workers[machine].take_result(work, delta))
         self.deliver()
 
     def run(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from agileml.controller.cluster import Cluster
+from agileml.controller.cluster import ClusterState
 from agileml.controller.state_machine import step
 from agileml.node.tier import Tier
 from agileml.protocol.commands import (
@@ -50,7 +50,7 @@ class Job:
     def __init__(
         self, partitions: int = 4, shards: int = 8, clocks: int = 20, **settings: float | str
     ) -> None:
-        self.cluster = Cluster.start(Setup(partitions, shards, clocks, **settings))  # type: ignore[arg-type]
+        self.cluster = ClusterState.from_setup(Setup(partitions, shards, clocks, **settings))  # type: ignore[arg-type]
         self.answers: list[Event] = []
 
     def tell(self, *events: Event) -> list[Command]:
@@ -60,7 +60,7 @@ class Job:
     def tell_together(self, *events: Event) -> list[Command]:
         """What is heard of at once."""
         self.cluster, commands = step(self.cluster, events)
-        self.cluster.check()
+        self.cluster.check_invariants()
         self.answers += [word for command in commands if (word := self._answer(command)) is not None]
         return list(commands)
 
@@ -94,7 +94,7 @@ class Job:
 
     def next_clock(self) -> list[Command]:
         """The clock in hand ends: whoever has come and loaded its input becomes a member."""
-        commands = self.complete(self.cluster.completed + 1)
+        commands = self.complete(self.cluster.completed_clock + 1)
         return commands + self.settle()
 
     def load(self) -> list[Command]:

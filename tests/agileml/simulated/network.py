@@ -18,8 +18,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from agileml.controller.cluster import Cluster
-from agileml.controller.links import CLIENT, Controller, Entry, Step, agent, role_name
+from agileml.controller.cluster import ClusterState
+from agileml.controller.links import CLIENT, Controller, Entry, Step, agent_name, role_name
 from agileml.node.arrays import Matrix
 from agileml.node.tier import Tier
 from agileml.node.transport.reliable_link import Link, Packet
@@ -121,7 +121,7 @@ class Network:
         self.model = np.full((self.toy.shape.rows, self.toy.shape.columns), np.nan, np.float32)
 
     @property
-    def cluster(self) -> Cluster:
+    def cluster(self) -> ClusterState:
         return self.controller.cluster
 
     # ---- machines ------------------------------------------------------------------------------
@@ -170,7 +170,7 @@ class Network:
         host = self.hosts.pop(name)
         self.kill(host.server)
         self.kill(host.worker)
-        self.kill(agent(name))
+        self.kill(agent_name(name))
         self.doomed.discard(name)
 
     def notice_silence(self, machine: str) -> None:
@@ -185,7 +185,7 @@ class Network:
     def act(self) -> bool:
         """Deliver one message or compute one shard, by chance; False when nothing is left to do."""
         pairs, late, still = list(self.channels), sorted(self.late), self._still()
-        able = [(name,) for name, worker in self.workers.items() if worker.computable]
+        able = [(name,) for name, worker in self.workers.items() if worker.computable_count]
         heard = [()] if self.heard else []
         weights = [self.pace[pair] for pair in pairs]
         weights += [1.0] * len(able) + [0.3] * len(late) + [0.05] * len(still) + [1.0] * len(heard)
@@ -206,9 +206,9 @@ class Network:
 
     def compute(self, name: str) -> None:
         worker = self.workers[name]
-        work = self.chance.choice(worker.work())
+        work = self.chance.choice(worker.take_work())
         delta = self.toy.delta(work.shard, work.clock, work.values)
-        self.emit(name, worker.computed(work, delta))
+        self.emit(name, worker.take_result(work, delta))
 
     def deliver(self, source: str, target: str) -> None:
         queue = self.channels[source, target]
@@ -228,9 +228,9 @@ class Network:
         elif source == CONTROLLER:
             self._obey(target, message)
         elif target in self.servers:
-            self.emit(target, self.servers[target].handle(source, message))
+            self.emit(target, self.servers[target].handle_message(source, message))
         elif target in self.workers:
-            self.emit(target, self.workers[target].handle(message))
+            self.emit(target, self.workers[target].handle_answer(message))
 
     def _lose(self, queue: deque[Any], message: Any, source: str, target: str) -> Any:
         """The message, unless it is lost between two that live on; it may come again."""
@@ -256,7 +256,7 @@ class Network:
     def look_back(self, process: str) -> None:
         """Time passes for it, and does so until there is nothing that it has to ask after."""
         core = self.servers.get(process) or self.workers.get(process)
-        asked = core.look_back() if core is not None else ()
+        asked = core.retry_unanswered() if core is not None else ()
         self.bereft[process] = TIMES_TO_NOTICE if asked else self.bereft[process] - 1
         if not self.bereft[process]:
             del self.bereft[process]
@@ -360,7 +360,7 @@ class Network:
         self._send_fresh(source, CONTROLLER, link)
 
     def _send_fresh(self, source: str, target: str, link: Link[Any]) -> None:
-        while (packet := link.fresh()) is not None:
+        while (packet := link.next_fresh()) is not None:
             self.send(source, target, packet)
 
     def repeat(self, source: str, target: str) -> None:
@@ -371,11 +371,11 @@ class Network:
 
     def _hear(self, source: str, message: Any) -> None:
         if isinstance(message, Packet):
-            entries = self.controller.received(source, message)
+            entries = self.controller.receive_packet(source, message)
             if not entries and message.payloads:  # it lacks a confirmation
-                self.send(CONTROLLER, source, self.controller.links[source].confirmation())
+                self.send(CONTROLLER, source, self.controller.links[source].make_confirmation())
         else:
-            entries = (self.controller.observed(message),)
+            entries = (self.controller.observe_event(message),)
         self.heard += entries
         waits = isinstance(message, Packet) and self.chance.random() < HEARD_WITH_THE_NEXT
         if not (entries and waits):
@@ -390,9 +390,9 @@ class Network:
             self.dies_acting = False
             self.restart_controller(acted=False)
             return
-        self.controller.act(entries)
-        self.cluster.check()
-        for name, packet in self.controller.fresh():
+        self.controller.act_on(entries)
+        self.cluster.check_invariants()
+        for name, packet in self.controller.fresh_packets():
             self.send(CONTROLLER, name, packet)
 
     def _obey(self, target: str, packet: Packet[Any]) -> None:
@@ -406,20 +406,20 @@ class Network:
                 if isinstance(command, SafeToKill):
                     self.doomed.add(command.machine)
             elif isinstance(command, Assign):
-                self.emit(target, self.workers[target].assign(command))
+                self.emit(target, self.workers[target].take_assignment(command))
                 self.load(target, command)
             elif isinstance(command, SealCheckpoint | DropCheckpoints):
                 self.keep(target, command)
             elif target in self.servers:
-                self.emit(target, self.servers[target].command(command))
+                self.emit(target, self.servers[target].handle_command(command))
         link.confirm()
         if packet.payloads and not new:
-            self.send(target, CONTROLLER, link.confirmation())
+            self.send(target, CONTROLLER, link.make_confirmation())
 
     def last_words(self) -> None:
         """What the client had not heard when the job was over."""
-        said, heard = self.controller.link(CLIENT), self.links[CLIENT].received
-        backlog = enumerate(said.unconfirmed, said.sent - len(said.unconfirmed) + 1)
+        said, heard = self.controller.link_to(CLIENT), self.links[CLIENT].last_received
+        backlog = enumerate(said.unconfirmed_payloads, said.last_sent - len(said.unconfirmed_payloads) + 1)
         self.upwards += [word for number, word in backlog if number > heard]
 
     def restart_controller(self, *, acted: bool = True) -> None:
@@ -431,7 +431,7 @@ class Network:
             del self.channels[pair]
         self.heard.clear()
         before, self.controller = self.controller, Controller(self.setup, max, step=self.step)
-        self.controller.replay(self.journal)
+        self.controller.replay_journal(self.journal)
         assert not acted or before.cluster == self.cluster
         self.late = {(source, CONTROLLER) for source in self.links}
 

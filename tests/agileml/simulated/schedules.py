@@ -15,7 +15,7 @@ from msgspec import structs
 
 from agileml.controller import state_machine
 from agileml.controller.cluster import Commands
-from agileml.controller.links import CLIENT, Step, agent
+from agileml.controller.links import CLIENT, Step, agent_name
 from agileml.model_shape import Shape
 from agileml.node.arrays import Matrix
 from agileml.node.tier import Tier
@@ -77,7 +77,7 @@ class Outcome:
         """What must be true of every job that was not lost with its reliable machines."""
         assert any(isinstance(word, Finished) for word in self.upwards), f"ended with {self.upwards[-1]}"
         assert np.array_equal(self.model, self.expected), f"the model is {self.model}, not {self.expected}"
-        bound = max(self.setup.lag, self.unheard)
+        bound = max(self.setup.lag_limit, self.unheard)
         assert max(self.redone, default=0) <= bound, f"clocks redone: {self.redone}"
 
 
@@ -141,7 +141,7 @@ def _server_dies(net: Network, names: list[str]) -> None:
     host = net.hosts[net.chance.choice(names)]
     net.kill(host.server)
     if net.chance.random() < 0.7:
-        net.tell(agent(host.name), ServerLost(host.name, host.servers))
+        net.tell(agent_name(host.name), ServerLost(host.name, host.servers))
     net.start_server(host)
 
 
@@ -151,7 +151,7 @@ def worker_dies(net: Network) -> None:
     host = net.hosts[net.chance.choice(sorted(net.hosts))]
     net.kill(host.worker)
     if net.chance.random() < 0.7:
-        net.tell(agent(host.name), WorkerLost(host.name, host.workers))
+        net.tell(agent_name(host.name), WorkerLost(host.name, host.workers))
     net.start_worker(host)
 
 
@@ -183,7 +183,7 @@ def lose_reliable(net: Network) -> None:
 def lose_every_reliable(net: Network) -> None:
     """Which ends the job, as there is nowhere left to be safe; before training begins, others may come."""
     _lose(net, _reliable(net))
-    if not net.cluster.begun:
+    if not net.cluster.has_begun:
         net.join(Tier.RELIABLE)
 
 
@@ -278,16 +278,16 @@ def _train(net: Network, faults: int, kinds: Sequence[Fault]) -> list[str]:
         net.join(tier)
     moments = deque(sorted(chance.randrange(setup.start, setup.clocks) for _ in range(faults)))
     happened: list[str] = []
-    while not net.cluster.phase.over:
-        if moments and net.cluster.completed >= moments[0] and chance.random() < 0.03:
+    while not net.cluster.phase.is_over:
+        if moments and net.cluster.completed_clock >= moments[0] and chance.random() < 0.03:
             moments.popleft()
             fault = chance.choice(kinds)
             happened.append(f"{fault.__name__} at {net.actions}")
             fault(net)
             continue
         net.reap()
-        assert net.act() or net.doomed, net.cluster.told("progress ends: nothing is under way")
-        assert net.actions < 20_000, net.cluster.told(
+        assert net.act() or net.doomed, net.cluster.with_story("progress ends: nothing is under way")
+        assert net.actions < 20_000, net.cluster.with_story(
             "progress ends: much is under way and nothing comes of it"
         )
     net.last_words()

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from agileml.controller.links import CLIENT, Controller, Entry, agent, role_name
+from agileml.controller.links import CLIENT, Controller, Entry, agent_name, role_name
 from agileml.model_shape import Shape
 from agileml.node.arrays import Matrix, Rows
 from agileml.node.tier import Tier
@@ -48,7 +48,7 @@ from agileml.protocol.messages import (
 from agileml.protocol.meters import ServerMeter, WorkerMeter
 from agileml.protocol.telemetry import Upward
 from agileml.server.server import Server
-from agileml.worker.worker import Work, Worker
+from agileml.worker.worker import ShardWork, Worker
 
 LATENCY_S: Final = 0.002
 DECIDING_S: Final = 0.002
@@ -171,9 +171,9 @@ class Timed:
         """Raises AssertionError when it does not come about in ``at_most_s``."""
         limit = self.now + at_most_s
         while not until():
-            assert self._queue, self.controller.cluster.told("nothing is under way")
+            assert self._queue, self.controller.cluster.with_story("nothing is under way")
             self.now, _, action = heapq.heappop(self._queue)
-            assert self.now < limit, self.controller.cluster.told(f"not within {at_most_s} s")
+            assert self.now < limit, self.controller.cluster.with_story(f"not within {at_most_s} s")
             action()
 
     def reach(self, clock: int) -> None:
@@ -205,7 +205,7 @@ class Timed:
         """The machines are gone, and what was on its way to them."""
         for name in names:
             del self._machines[name]
-            for role in (role_name("server", name, 1), role_name("worker", name, 1), agent(name)):
+            for role in (role_name("server", name, 1), role_name("worker", name, 1), agent_name(name)):
                 self._links.pop(role, None)
 
     # ---- machines ------------------------------------------------------------------------------
@@ -229,16 +229,16 @@ class Timed:
     def _look_back(self, name: str, every_s: float) -> None:
         machine = self._machines.get(name)
         if machine is not None:
-            self._emit(machine, "worker", machine.worker.look_back())
-            self._emit(machine, "server", machine.server.look_back())
+            self._emit(machine, "worker", machine.worker.retry_unanswered())
+            self._emit(machine, "server", machine.server.retry_unanswered())
             self._after(every_s, partial(self._look_back, name, every_s))
 
     def _emit(self, machine: _Machine, role: str, outgoing: Iterable[Outgoing]) -> None:
         for item in outgoing:
             if role == "worker":
-                machine.worker_meter.sent(item)
+                machine.worker_meter.note_request(item)
             else:
-                machine.server_meter.sent(item)
+                machine.server_meter.count_sent(item)
             match item:
                 case Send(peer, message):
                     arrives = partial(self._serve, peer.machine, machine.name, role, message)
@@ -248,7 +248,7 @@ class Timed:
                 case event if isinstance(event, Event):
                     self._say(role_name(role, machine.name, 1), (event,))
         if role == "worker":
-            machine.worker_meter.turned_to(machine.worker.clock, self.now)
+            machine.worker_meter.set_clock(machine.worker.current_clock, self.now)
             self._compute(machine)
 
     def _carry(self, source: _Machine, to: str, arrives: Callable[[], None], message: Message) -> None:
@@ -278,9 +278,9 @@ class Timed:
         machine = self._machines.get(to)
         if machine is None:
             return
-        machine.server_meter.received(message)
-        self._emit(machine, "server", machine.server.handle(role_name(role, sender, 1), message))
-        self._report(machine, "server", machine.server_meter.report(self.now))
+        machine.server_meter.count_received(message)
+        self._emit(machine, "server", machine.server.handle_message(role_name(role, sender, 1), message))
+        self._report(machine, "server", machine.server_meter.make_report(self.now))
 
     def _answer(self, to: str, message: Answer | Notice) -> None:
         role, name, _ = to.split("/")
@@ -288,26 +288,26 @@ class Timed:
         if machine is None:
             return
         if isinstance(message, Notice):
-            self._emit(machine, "server", machine.server.handle(role, message))
+            self._emit(machine, "server", machine.server.handle_message(role, message))
             return
-        machine.worker_meter.received(message, self.now)
-        self._emit(machine, "worker", machine.worker.handle(message))
+        machine.worker_meter.note_answer(message, self.now)
+        self._emit(machine, "worker", machine.worker.handle_answer(message))
 
     def _compute(self, machine: _Machine) -> None:
         """One shard at a time: a machine has one core here."""
-        work = () if machine.computes else machine.worker.work(1)
+        work = () if machine.computes else machine.worker.take_work(1)
         if work:
             machine.computes = True
             self._after(self._shard_s, partial(self._computed, machine, work[0]))
 
-    def _computed(self, machine: _Machine, work: Work) -> None:
+    def _computed(self, machine: _Machine, work: ShardWork) -> None:
         if machine.name not in self._machines:
             return
         machine.computes = False
-        machine.worker_meter.computed(1, self._shard_s)
+        machine.worker_meter.count_computed(1, self._shard_s)
         delta = Patch(self._rows[work.shard], self._delta)
-        self._emit(machine, "worker", machine.worker.computed(work, delta))
-        self._report(machine, "worker", machine.worker_meter.report(self.now))
+        self._emit(machine, "worker", machine.worker.take_result(work, delta))
+        self._report(machine, "worker", machine.worker_meter.make_report(self.now))
 
     def _report(self, machine: _Machine, role: str, load: Event | None) -> None:
         if load is not None and self.setup.automatic:
@@ -332,21 +332,21 @@ class Timed:
         link = self._links.setdefault(source, Link())
         for event in events:
             link.send(event)
-        while (packet := link.fresh()) is not None:
+        while (packet := link.next_fresh()) is not None:
             self._after(LATENCY_S, partial(self._hear, source, packet))
 
     def _hear(self, source: str, packet: Packet[Any]) -> None:
         """What comes while the controller is busy is one step with what it does next."""
         if not self._told:
             self._after(DECIDING_S, self._decide)
-        self._told += self.controller.received(source, packet)
+        self._told += self.controller.receive_packet(source, packet)
 
     def _decide(self) -> None:
         told, self._told = self._told, []
-        self.controller.act(told)
-        self.controller.cluster.check()
+        self.controller.act_on(told)
+        self.controller.cluster.check_invariants()
         self.steps += 1
-        for name, sent in tuple(self.controller.fresh()):
+        for name, sent in tuple(self.controller.fresh_packets()):
             self._after(LATENCY_S, partial(self._obey, name, sent))
 
     def _obey(self, name: str, packet: Packet[Any]) -> None:
@@ -360,9 +360,9 @@ class Timed:
             machine = self._machines[name.split("/")[1]]
             if isinstance(command, Assign):
                 self._load(machine, command)
-                self._emit(machine, "worker", machine.worker.assign(command))
+                self._emit(machine, "worker", machine.worker.take_assignment(command))
             elif name.startswith("server/"):
-                self._emit(machine, "server", machine.server.command(command))
+                self._emit(machine, "server", machine.server.handle_command(command))
 
     def _note(self, word: Upward) -> None:
         self.heard.append((self.now, word))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agileml.protocol.commands import Advance, Create, Handover, SaveModel
 from agileml.protocol.events import BackedUp, Setup
-from agileml.server.replica import Role
+from agileml.server.replica import ReplicaRole
 from tests.agileml.simulated.fabric import Fabric, assignment, peer, serial
 
 SETUP = Setup(partitions=2, shards=4, clocks=6)
@@ -68,9 +68,9 @@ def run_to_the_end(fabric: Fabric, generation: int = 0) -> None:
         fabric.run()
         advance(fabric, generation)
     for partition in range(SETUP.partitions):
-        roles = {name: server.role(partition) for name, server in fabric.servers.items()}
-        backups = [name for name, role in roles.items() if role is Role.BACKUP]
-        keeper = backups or [name for name, role in roles.items() if role is Role.SERVING]
+        roles = {name: server.role_of(partition) for name, server in fabric.servers.items()}
+        backups = [name for name, role in roles.items() if role is ReplicaRole.BACKUP]
+        keeper = backups or [name for name, role in roles.items() if role is ReplicaRole.SERVING]
         fabric.command(SaveModel(keeper[0], 1, SETUP.clocks, (partition,)))
     assert fabric.model().tobytes() == serial(SETUP, SETUP.clocks).tobytes()
 

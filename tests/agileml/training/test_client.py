@@ -52,7 +52,7 @@ class Played:
             assert name == CLIENT
             self._link.receive(decode_packet(frame))
             self._link.confirm()
-            packet = encode_packet(self._link.confirmation())
+            packet = encode_packet(self._link.make_confirmation())
             self._listener.socket.send_multipart([name.encode(), packet])
 
     def until_heard(self) -> None:

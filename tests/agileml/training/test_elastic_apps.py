@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agileml.apps import planted_classes, planted_topics
-from agileml.controller.stopping import Settling
+from agileml.controller.stopping import ConvergenceCheck
 from agileml.job import Job, Stop
 from agileml.protocol.events import Setup, Stage
 from agileml.protocol.telemetry import ObjectiveAt
@@ -66,8 +66,8 @@ def test_a_job_ends_when_its_objective_has_settled(tmp_path: Path) -> None:
         run.start("r1", "t1")
         ended = run.finish().clock
         values = [said.value for said in run.heard if isinstance(said, ObjectiveAt)]
-        settling = Settling(delta)
-        first = next(clock for clock, value in enumerate(values) if settling.settled_with(value))
+        settling = ConvergenceCheck(delta)
+        first = next(clock for clock, value in enumerate(values) if settling.has_converged(value))
         assert first <= ended <= first + 4
         run.check_result()
         run.check_nothing_left()

@@ -13,7 +13,7 @@ from agileml.data.sharding import cut_input
 from agileml.data.shards import Input
 from agileml.model_shape import Shape
 from agileml.protocol.messages import Patch
-from agileml.protocol.telemetry import ObjectiveReport, Objectives, ShardObjective
+from agileml.protocol.telemetry import ObjectiveReport, ObjectiveSums, ShardObjective
 
 MEAN = """
 import numpy as np
@@ -244,7 +244,7 @@ def test_an_objective_may_be_of_numpys_kinds() -> None:
     def single(total: float, count: float) -> Any:
         return np.float32(total / count)
 
-    objectives = Objectives(1, single)
-    found = objectives.add(ObjectiveReport("m1", 1, (ShardObjective(0, 1.0, 4.0),)))
+    objectives = ObjectiveSums(1, single)
+    found = objectives.add_report(ObjectiveReport("m1", 1, (ShardObjective(0, 1.0, 4.0),)))
     assert found is not None
     assert type(found.value) is float

@@ -150,7 +150,7 @@ def test_machines_that_nobody_claims_end_by_themselves(tmp_path: Path) -> None:
         for machine in ("r1", "t1"):
             job.start_agent(machine)
         until = time.monotonic() + PATIENCE_S
-        while job.host.leftovers():
+        while job.host.alive_machines():
             assert time.monotonic() < until
             time.sleep(0.05)
         assert job.folder.last_words.exists()  # the controller ended, and no agent before it by lease

@@ -114,7 +114,7 @@ class Strikes:
     def take_away(self) -> None:
         """What still sleeps is taken away, as whoever rents the machines does when they are lost."""
         for machine in self.job.folder.machines():
-            if machine not in self.machines and self.job.host.alive(machine):
+            if machine not in self.machines and self.job.host.is_alive(machine):
                 self.job.host.kill(machine)
 
 

@@ -131,7 +131,7 @@ def test_a_client_that_is_away_when_the_job_ends_hears_the_rest_later(tmp_path: 
         job.reach(2)
         told = job.client.confirmed
         job.client.close()
-        while job.host.leftovers():
+        while job.host.alive_machines():
             time.sleep(0.1)
         job.client = TrainingClient(job.folder.path, told=told, heard=len(job.heard))
         assert job.finish().clock == 20
@@ -147,9 +147,9 @@ def test_a_hanging_machine_is_lost_and_ends_when_it_wakes(tmp_path: Path) -> Non
         job.host.freeze("t1")
         job.wait(lambda said: said == MachineGivenUp("t1"))
         job.reach(job.clock + 3)
-        assert job.host.alive("t1")
+        assert job.host.is_alive("t1")
         job.host.thaw("t1")
-        while job.host.alive("t1"):
+        while job.host.is_alive("t1"):
             job.listen(0.1)
         job.stop()
         job.check_result()
@@ -220,12 +220,12 @@ def test_a_machine_can_be_taken_away_the_moment_it_starts_and_by_another_process
     with running_job(tmp_path) as job:
         job.host.start_machine("t1", Tier.TRANSIENT, 1)
         job.host.kill("t1")
-        assert job.host.leftovers() == []
+        assert job.host.alive_machines() == []
         job.host.start_machine("t2", Tier.TRANSIENT, 1)
         another = LocalHost(job.folder.path)
-        assert another.leftovers() == ["t2"]
+        assert another.alive_machines() == ["t2"]
         another.kill("t2")
-        assert job.host.leftovers() == []
+        assert job.host.alive_machines() == []
 
 
 @pytest.mark.parametrize("name", ["", "../t1", "a b", ".t1"])

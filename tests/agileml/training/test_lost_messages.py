@@ -36,7 +36,7 @@ def one_worker(setup: Setup) -> tuple[Fabric, Worker, Message]:
     fabric = Fabric(setup, ("r",))
     worker = fabric.add_worker("w")
     fabric.command(Create("r", 0, 1, 0))
-    (read,) = worker.assign(assignment(fabric, "w", (0,), ("r",), epochs=(1,)))
+    (read,) = worker.take_assignment(assignment(fabric, "w", (0,), ("r",), epochs=(1,)))
     return fabric, worker, sent(read)
 
 
@@ -48,19 +48,19 @@ def sent(item: object) -> Message:
 def answers(fabric: Fabric, message: Message) -> list[Message]:
     """What the server says to the worker."""
     assert isinstance(message, Read | Update | Inquiry)
-    said = fabric.servers["r"].handle("w", message)
+    said = fabric.servers["r"].handle_message("w", message)
     return [item.message for item in said if isinstance(item, Reply)]
 
 
 def hear(worker: Worker, message: Message) -> list[Message]:
     """What the worker sends on hearing it."""
     assert isinstance(message, ReadDone | UpdateDone | Unknown)
-    return [sent(item) for item in worker.handle(message)]
+    return [sent(item) for item in worker.handle_answer(message)]
 
 
 def compute(worker: Worker) -> list[Message]:
-    (work,) = worker.work()
-    return [sent(item) for item in worker.computed(work, toy_delta(0, work.clock, work.values))]
+    (work,) = worker.take_work()
+    return [sent(item) for item in worker.take_result(work, toy_delta(0, work.clock, work.values))]
 
 
 def test_what_is_read_ahead_and_overtakes_an_acknowledgement_is_read_again() -> None:
@@ -70,11 +70,11 @@ def test_what_is_read_ahead_and_overtakes_an_acknowledgement_is_read_again() -> 
     update, ahead = compute(worker)
     (early,) = answers(fabric, ahead)
     assert hear(worker, early) == []  # the update has not come yet
-    assert (worker.clock, worker.uncomputed) == (1, 0)
+    assert (worker.current_clock, worker.uncomputed_count) == (1, 0)
     (again,) = hear(worker, *answers(fabric, update))
     (values,) = answers(fabric, again)
     hear(worker, values)
-    (work,) = worker.work()
+    (work,) = worker.take_work()
     assert work.clock == 2
     assert isinstance(early, ReadDone)
     assert not np.array_equal(work.values, early.values)
@@ -82,8 +82,8 @@ def test_what_is_read_ahead_and_overtakes_an_acknowledgement_is_read_again() -> 
 
 def test_a_request_that_was_lost_is_sent_again_and_one_that_waits_is_not() -> None:
     fabric, worker, lost = one_worker(replace(ONE, shards=2))
-    assert worker.look_back() == ()  # it was sent only just now
-    (inquiry,) = worker.look_back()
+    assert worker.retry_unanswered() == ()  # it was sent only just now
+    (inquiry,) = worker.retry_unanswered()
     (again,) = hear(worker, *answers(fabric, sent(inquiry)))
     assert isinstance(again, Read)
     assert isinstance(lost, Read)
@@ -92,8 +92,8 @@ def test_a_request_that_was_lost_is_sent_again_and_one_that_waits_is_not() -> No
     update, ahead = compute(worker)
     hear(worker, *answers(fabric, update))
     assert answers(fabric, ahead) == []  # the other shard's delta is not in yet
-    assert worker.look_back() == ()
-    (inquiry,) = worker.look_back()
+    assert worker.retry_unanswered() == ()
+    (inquiry,) = worker.retry_unanswered()
     assert answers(fabric, sent(inquiry)) == []
 
 
@@ -149,8 +149,8 @@ def test_a_partition_that_was_lost_on_its_way_is_sent_again(lost: tuple[type, ..
     fabric.deliver()
     fabric.loses = ()
     fabric.look_back()
-    assert fabric.servers["a"].role(0) == "serving"
-    assert fabric.servers["r"].look_back() == fabric.servers["r"].look_back() == ()
+    assert fabric.servers["a"].role_of(0) == "serving"
+    assert fabric.servers["r"].retry_unanswered() == fabric.servers["r"].retry_unanswered() == ()
 
 
 @pytest.mark.parametrize("lost", [(Push,), (EndOfLife,), (Push, EndOfLife), (PushDone, Arrived)])
@@ -165,7 +165,7 @@ def test_an_end_of_life_and_what_goes_before_it_are_sent_again(lost: tuple[type,
     fabric.loses = ()
     fabric.look_back()
     fabric.look_back()
-    assert fabric.servers["r"].role(0) == fabric.servers["r"].role(1) == "serving"
+    assert fabric.servers["r"].role_of(0) == fabric.servers["r"].role_of(1) == "serving"
     fabric.assign(assignment(fabric, "w", (0, 1), ("r", "r"), epochs=(3, 3), version=2))
     fabric.run()
     fabric.command(SaveModel("r", 0, 6, (0, 1)))

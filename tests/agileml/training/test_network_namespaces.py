@@ -15,7 +15,7 @@ import zmq
 from msgspec import structs
 
 from agileml.job import Job
-from agileml.node.hosts.local import Where
+from agileml.node.hosts.local import MachineLocation
 from agileml.node.transport.sockets import end_with_silence
 from agileml.protocol.events import Setup, Stage
 from tests.agileml.processes.netns import Network, remove_what_crashed_runs_left, unavailable
@@ -156,7 +156,7 @@ with socket.create_server(("", 0)) as server, socket.create_connection(server.ge
 """
 
 
-def _can_break(network: Network, where: Where) -> bool:
+def _can_break(network: Network, where: MachineLocation) -> bool:
     with subprocess.Popen([*where.enter, sys.executable, "-c", ECHO], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()

@@ -11,10 +11,10 @@ import pytest
 from msgspec.structs import replace
 
 from agileml.controller import admission
-from agileml.controller.cluster import Cluster, Commands, Phase, Result
+from agileml.controller.cluster import ClusterState, Commands, Result, TrainingPhase
 from agileml.controller.links import Step
 from agileml.controller.placement import shard_assignment
-from agileml.controller.placement.ownership import EDGES, ON_ITS_WAY, Partition, Standing
+from agileml.controller.placement.ownership import EDGES, ON_ITS_WAY, Partition, PartitionStatus
 from agileml.controller.state_machine import CLOCK_RULES, RULES, Rule, step
 from agileml.protocol.commands import (
     Advance,
@@ -109,7 +109,7 @@ def test_campaign(campaign: bool) -> None:
         run_schedule(seed, 1 + seed % 8, kinds, every=every)
 
 
-HEARD_TOGETHER = {(Standing.FROZEN, Standing.LOST)}
+HEARD_TOGETHER = {(PartitionStatus.FROZEN, PartitionStatus.LOST)}
 """Where two deaths are one step: see ``test_bulk``."""
 
 # ---- what the schedules reach ----------------------------------------------------------------------
@@ -117,10 +117,10 @@ HEARD_TOGETHER = {(Standing.FROZEN, Standing.LOST)}
 
 def test_the_schedules_take_every_edge_and_reach_every_stage() -> None:
     """Else the table says too much, or the schedules try too little."""
-    taken: set[tuple[Standing, Standing]] = set()
+    taken: set[tuple[PartitionStatus, PartitionStatus]] = set()
     stages: set[Stage] = set()
 
-    def watch(cluster: Cluster, events: Sequence[Event]) -> tuple[Cluster, Commands]:
+    def watch(cluster: ClusterState, events: Sequence[Event]) -> tuple[ClusterState, Commands]:
         """One by one, so that every edge is seen."""
         commands: Commands = ()
         for event in events:
@@ -143,7 +143,7 @@ def test_the_schedules_take_every_edge_and_reach_every_stage() -> None:
     assert taken == EDGES.keys() - HEARD_TOGETHER
 
 
-def has_addressee(cluster: Cluster, command: Command) -> bool:
+def has_addressee(cluster: ClusterState, command: Command) -> bool:
     """Not a process that died of a later event of the same step."""
     if isinstance(command, Upward):
         return True
@@ -153,18 +153,18 @@ def has_addressee(cluster: Cluster, command: Command) -> bool:
 
 
 def edges_between(
-    old: Partition, new: Partition, event: Event, phase: Phase
-) -> set[tuple[Standing, Standing]]:
+    old: Partition, new: Partition, event: Event, phase: TrainingPhase
+) -> set[tuple[PartitionStatus, PartitionStatus]]:
     """The edges of one step, with the standings that did not outlast it put back in between."""
     died = event.machine if isinstance(event, MachineLost | ServerLost | ServerReady) else None
-    way, made_again = [old.standing], new.standing in (Standing.ABSENT, Standing.CREATING)
-    if new.epoch != old.epoch and died in (old.owner, old.source) and phase is not Phase.STARTING:
-        if old.standing is Standing.MOVING and old.source != died:
-            way.append(Standing.FROZEN)
-        elif made_again or new.standing is Standing.RESTORING:
-            way.append(Standing.LOST)
-    if made_again and new.epoch != old.epoch and way[-1] is not Standing.ABSENT:
-        way.append(Standing.ABSENT)
+    way, made_again = [old.standing], new.standing in (PartitionStatus.ABSENT, PartitionStatus.CREATING)
+    if new.epoch != old.epoch and died in (old.owner, old.source) and phase is not TrainingPhase.STARTING:
+        if old.standing is PartitionStatus.MOVING and old.source != died:
+            way.append(PartitionStatus.FROZEN)
+        elif made_again or new.standing is PartitionStatus.RESTORING:
+            way.append(PartitionStatus.LOST)
+    if made_again and new.epoch != old.epoch and way[-1] is not PartitionStatus.ABSENT:
+        way.append(PartitionStatus.ABSENT)
     if way[-1] is not new.standing:
         way.append(new.standing)
     return set(pairwise(way))
@@ -177,7 +177,7 @@ def rollbacks(outcome: Outcome) -> list[Command]:
 # ---- controllers that are wrong in one thing ---------------------------------------------------------
 
 
-def keeps_the_generation(cluster: Cluster, events: Sequence[Event]) -> tuple[Cluster, Commands]:
+def keeps_the_generation(cluster: ClusterState, events: Sequence[Event]) -> tuple[ClusterState, Commands]:
     after, commands = step(cluster, events)
     old = cluster.generation
     kept = tuple(
@@ -187,12 +187,14 @@ def keeps_the_generation(cluster: Cluster, events: Sequence[Event]) -> tuple[Clu
     return replace(after, generation=old), kept
 
 
-def spares_the_survivors(cluster: Cluster, events: Sequence[Event]) -> tuple[Cluster, Commands]:
+def spares_the_survivors(cluster: ClusterState, events: Sequence[Event]) -> tuple[ClusterState, Commands]:
     after, commands = step(cluster, events)
     return after, tuple(command for command in commands if not isinstance(command, Rollback))
 
 
-def trusts_what_is_not_backed_up(cluster: Cluster, events: Sequence[Event]) -> tuple[Cluster, Commands]:
+def trusts_what_is_not_backed_up(
+    cluster: ClusterState, events: Sequence[Event]
+) -> tuple[ClusterState, Commands]:
     after, commands = step(cluster, events)
     ahead = max(partition.completed for partition in after.partitions)
     return after, tuple(
@@ -200,7 +202,7 @@ def trusts_what_is_not_backed_up(cluster: Cluster, events: Sequence[Event]) -> t
     )
 
 
-def skips_a_clock(cluster: Cluster, events: Sequence[Event]) -> tuple[Cluster, Commands]:
+def skips_a_clock(cluster: ClusterState, events: Sequence[Event]) -> tuple[ClusterState, Commands]:
     after, commands = step(cluster, events)
     return after, tuple(
         replace(command, clock=command.clock + 1) if isinstance(command, Assign) else command
@@ -208,7 +210,7 @@ def skips_a_clock(cluster: Cluster, events: Sequence[Event]) -> tuple[Cluster, C
     )
 
 
-def leaves_a_shard_out(cluster: Cluster, events: Sequence[Event]) -> tuple[Cluster, Commands]:
+def leaves_a_shard_out(cluster: ClusterState, events: Sequence[Event]) -> tuple[ClusterState, Commands]:
     after, commands = step(cluster, events)
     return after, tuple(
         replace(command, shards=command.shards[1:]) if isinstance(command, Assign) else command
@@ -216,14 +218,16 @@ def leaves_a_shard_out(cluster: Cluster, events: Sequence[Event]) -> tuple[Clust
     )
 
 
-def kills_at_the_warning(cluster: Cluster, events: Sequence[Event]) -> tuple[Cluster, Commands]:
+def kills_at_the_warning(cluster: ClusterState, events: Sequence[Event]) -> tuple[ClusterState, Commands]:
     after, commands = step(cluster, events)
     warnings = [event for event in events if isinstance(event, EvictionWarned)]
     commands += tuple(SafeToKill(name) for warning in warnings for name in warning.machines)
     return after, commands
 
 
-def seals_what_is_half_written(cluster: Cluster, events: Sequence[Event]) -> tuple[Cluster, Commands]:
+def seals_what_is_half_written(
+    cluster: ClusterState, events: Sequence[Event]
+) -> tuple[ClusterState, Commands]:
     after, commands = step(cluster, events)
     attempt = after.attempt
     for event in events:
@@ -232,7 +236,9 @@ def seals_what_is_half_written(cluster: Cluster, events: Sequence[Event]) -> tup
     return after, commands
 
 
-def drops_checkpoints_too_early(cluster: Cluster, events: Sequence[Event]) -> tuple[Cluster, Commands]:
+def drops_checkpoints_too_early(
+    cluster: ClusterState, events: Sequence[Event]
+) -> tuple[ClusterState, Commands]:
     after, commands = step(cluster, events)
     return after, commands + tuple(
         DropCheckpoints(command.machine, command.attempt, command.folder)
@@ -241,7 +247,9 @@ def drops_checkpoints_too_early(cluster: Cluster, events: Sequence[Event]) -> tu
     )
 
 
-def writes_what_is_not_consistent(cluster: Cluster, events: Sequence[Event]) -> tuple[Cluster, Commands]:
+def writes_what_is_not_consistent(
+    cluster: ClusterState, events: Sequence[Event]
+) -> tuple[ClusterState, Commands]:
     after, commands = step(cluster, events)
     return after, tuple(
         replace(command, clock=max(p.completed for p in after.partitions))
@@ -251,7 +259,7 @@ def writes_what_is_not_consistent(cluster: Cluster, events: Sequence[Event]) -> 
     )
 
 
-def answers_the_dead(cluster: Cluster, events: Sequence[Event]) -> tuple[Cluster, Commands]:
+def answers_the_dead(cluster: ClusterState, events: Sequence[Event]) -> tuple[ClusterState, Commands]:
     """Each event by itself: whom it has answered may have died of the next."""
     commands: Commands = ()
     for event in events:
@@ -263,37 +271,37 @@ def answers_the_dead(cluster: Cluster, events: Sequence[Event]) -> tuple[Cluster
 def _with_rule(right: Rule, wrong: Rule) -> Step:
     rules = {phase: tuple(wrong if rule is right else rule for rule in due) for phase, due in RULES.items()}
 
-    def wrong_step(cluster: Cluster, events: Sequence[Event]) -> tuple[Cluster, Commands]:
+    def wrong_step(cluster: ClusterState, events: Sequence[Event]) -> tuple[ClusterState, Commands]:
         return step(cluster, events, rules)
 
     wrong_step.__name__ = wrong.__name__
     return wrong_step
 
 
-def keeps_waiting_who_is_needed(cluster: Cluster) -> Result:
+def keeps_waiting_who_is_needed(cluster: ClusterState) -> Result:
     """As if all could always wait for the end of a clock."""
-    at_ease = cluster.phase is not Phase.TRAINING or (cluster.turn and cluster.settled)
-    return admission.admit(cluster) if at_ease else (cluster, ())
+    at_ease = cluster.phase is not TrainingPhase.TRAINING or (cluster.turn and cluster.all_served)
+    return admission.admit_machines(cluster) if at_ease else (cluster, ())
 
 
-def leaves_input_with_the_drained(cluster: Cluster) -> Result:
+def leaves_input_with_the_drained(cluster: ClusterState) -> Result:
     left = {name for name, machine in cluster.machines.items() if machine.leaving}
-    after, commands = shard_assignment.share_input(cluster)
+    after, commands = shard_assignment.assign_shards(cluster)
     kept = (old if old.owner in left else new for old, new in zip(cluster.shards, after.shards, strict=True))
     return replace(after, shards=tuple(kept)), commands
 
 
-def gives_orders_between_clocks_only(cluster: Cluster) -> Result:
+def gives_orders_between_clocks_only(cluster: ClusterState) -> Result:
     return shard_assignment.give_orders(cluster) if cluster.turn else (cluster, ())
 
 
-def tells_routes_before_arrival(cluster: Cluster) -> Result:
+def tells_routes_before_arrival(cluster: ClusterState) -> Result:
     """Whoever has it then may acknowledge what the controller will not believe it to hold."""
     early = tuple(
         replace(
             partition,
-            standing=Standing.SERVED,
-            route=Route(partition.number, owner, cluster.endpoint(owner), partition.epoch),
+            standing=PartitionStatus.SERVED,
+            route=Route(partition.number, owner, cluster.server_endpoint(owner), partition.epoch),
         )
         if (owner := partition.owner) is not None and partition.standing in ON_ITS_WAY
         else partition
@@ -303,7 +311,7 @@ def tells_routes_before_arrival(cluster: Cluster) -> Result:
     return replace(after, partitions=cluster.partitions), commands
 
 
-def believes_what_was_delivered_before_a_rollback(cluster: Cluster) -> Result:
+def believes_what_was_delivered_before_a_rollback(cluster: ClusterState) -> Result:
     shards = tuple(replace(s, delivered=(cluster.generation, s.delivered[1])) for s in cluster.shards)
     after, commands = shard_assignment.give_orders(replace(cluster, shards=shards))
     return replace(after, shards=cluster.shards), commands
@@ -321,8 +329,11 @@ WRONG: Sequence[tuple[Step, Sequence[Fault]]] = [
     (drops_checkpoints_too_early, DEATHS),
     (writes_what_is_not_consistent, SEVERE),
     (answers_the_dead, FAULTS),
-    (_with_rule(admission.admit, keeps_waiting_who_is_needed), (lose_reliable, reliable_server_dies)),
-    (_with_rule(shard_assignment.share_input, leaves_input_with_the_drained), GENTLE),
+    (
+        _with_rule(admission.admit_machines, keeps_waiting_who_is_needed),
+        (lose_reliable, reliable_server_dies),
+    ),
+    (_with_rule(shard_assignment.assign_shards, leaves_input_with_the_drained), GENTLE),
     (_with_rule(shard_assignment.give_orders, gives_orders_between_clocks_only), FAULTS),
     (_with_rule(shard_assignment.give_orders, believes_what_was_delivered_before_a_rollback), FAULTS),
 ]
@@ -362,7 +373,7 @@ class ServerThatRepeatsNothing(Server):
     lost: ClassVar[type[Lacking] | type[Missing]]
 
     def handle(self, sender: str, message: Request | Transfer) -> tuple[Outgoing, ...]:
-        return () if isinstance(message, self.lost) else super().handle(sender, message)
+        return () if isinstance(message, self.lost) else super().handle_message(sender, message)
 
 
 class ServerThatRepeatsNoPush(ServerThatRepeatsNothing):
@@ -375,7 +386,7 @@ class ServerThatRepeatsNoTransfer(ServerThatRepeatsNothing):
 
 class WorkerThatRepeatsNothing(Worker):
     def handle(self, answer: Answer) -> tuple[Outgoing, ...]:
-        return () if isinstance(answer, Unknown) else super().handle(answer)
+        return () if isinstance(answer, Unknown) else super().handle_answer(answer)
 
 
 FORGETFUL: Sequence[Roles] = [

@@ -15,8 +15,8 @@ import pytest
 import zmq
 
 from agileml.job import JobFolder
-from agileml.node.transport.curve_keys import Keys
-from agileml.node.transport.sockets import Listener, bound_to, end_with_silence, make_socket
+from agileml.node.transport.curve_keys import CurveKeys
+from agileml.node.transport.sockets import Listener, end_with_silence, listening_endpoint, make_socket
 from agileml.protocol.events import Stage
 from tests.agileml.processes.real_jobs import running_job
 
@@ -48,12 +48,12 @@ class Door:
     """A listener of a job, and what callers get through it."""
 
     def __init__(self) -> None:
-        self.keys = Keys.make()
+        self.keys = CurveKeys.make_pair()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(1)
         self._poller = zmq.Poller()
         self._listener = Listener(self._context, "tcp://127.0.0.1:*", self.keys, self._poller)
 
-    def hears(self, keys: Keys | None, expected: str | None, wait_ms: int) -> bool:
+    def hears(self, keys: CurveKeys | None, expected: str | None, wait_ms: int) -> bool:
         """Whether a word comes in from a caller with ``keys``; ``expected``: the listener's public key."""
         with make_socket(self._context, zmq.DEALER, "worker/t1/1", keys) as caller:
             if expected is not None:
@@ -80,7 +80,7 @@ def door() -> Iterator[Door]:
 
 def test_a_stranger_gets_nothing(door: Door) -> None:
     """One that speaks in clear, one with keys of its own, one who overheard the public half of the job's."""
-    own = Keys.make()
+    own = CurveKeys.make_pair()
     assert not door.hears(None, None, REFUSED_WITHIN_MS)
     assert not door.hears(own, own.public, REFUSED_WITHIN_MS)
     assert not door.hears(own, door.keys.public, REFUSED_WITHIN_MS)
@@ -89,14 +89,14 @@ def test_a_stranger_gets_nothing(door: Door) -> None:
 
 def test_nobody_is_let_in_where_no_doorkeeper_answers() -> None:
     """Were libzmq left alone, it would admit whoever knows the public half."""
-    keys = Keys.make()
+    keys = CurveKeys.make_pair()
     with (
         zmq.Context(1) as context,
         make_socket(context, zmq.ROUTER, keys=keys) as listening,
         make_socket(context, zmq.DEALER, "worker/t1/1", keys) as caller,
     ):
         listening.bind("tcp://127.0.0.1:*")
-        caller.connect(bound_to(listening))
+        caller.connect(listening_endpoint(listening))
         caller.send(b"let me in")
         assert not listening.poll(REFUSED_WITHIN_MS)
 
@@ -104,7 +104,7 @@ def test_nobody_is_let_in_where_no_doorkeeper_answers() -> None:
 def test_an_address_of_version_6_is_put_in_brackets_and_a_missing_one_is_said(tmp_path: Path) -> None:
     folder = JobFolder(tmp_path)
     (tmp_path / "machines" / "t1").mkdir(parents=True)
-    Keys.make().write(tmp_path / "keys.json")
+    CurveKeys.make_pair().write(tmp_path / "keys.json")
     with pytest.raises(ValueError, match="t1 has no address in a job on a network"):
         folder.endpoint("t1", 1)
     folder.set_address("t1", "::1")

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agileml.api import Arrays
-from agileml.worker.shard_cache import Shelf
-from agileml.worker.shard_loader import Loading
+from agileml.worker.shard_cache import ShardCache
+from agileml.worker.shard_loader import ShardLoader
 
 SIZE = 80
 
@@ -25,62 +25,62 @@ def arrays(number: int) -> Arrays:
     return {"x": np.full(SIZE // 8, float(number))}
 
 
-def filled(room: int | None, *numbers: int) -> Shelf:
-    shelf = Shelf(room)
+def filled(room: int | None, *numbers: int) -> ShardCache:
+    shelf = ShardCache(room)
     for number in numbers:
-        shelf.put(number, arrays(number))
+        shelf.add_shard(number, arrays(number))
     return shelf
 
 
 def test_without_a_bound_everything_stays() -> None:
-    assert filled(None, *range(50)).held == frozenset(range(50))
+    assert filled(None, *range(50)).cached_shards == frozenset(range(50))
 
 
 def test_what_was_used_longest_ago_goes_first() -> None:
     shelf = filled(3 * SIZE, 1, 2, 3)
-    assert shelf.get(1) is not None
-    shelf.put(4, arrays(4))
-    assert shelf.held == {1, 3, 4}
-    assert shelf.get(2) is None
+    assert shelf.get_shard(1) is not None
+    shelf.add_shard(4, arrays(4))
+    assert shelf.cached_shards == {1, 3, 4}
+    assert shelf.get_shard(2) is None
 
 
 def test_what_is_owned_or_ahead_stays_before_what_was_used_lately() -> None:
     shelf = filled(3 * SIZE, 1, 2, 3)
-    shelf.want([1], [2])
-    shelf.put(4, arrays(4))
-    assert shelf.held == {1, 2, 4}
-    shelf.put(5, arrays(5))
-    assert shelf.held == {1, 2, 5}
-    shelf.want([1, 2, 6], [])
-    shelf.put(6, arrays(6))
-    assert shelf.held == {1, 2, 6}
+    shelf.set_wanted([1], [2])
+    shelf.add_shard(4, arrays(4))
+    assert shelf.cached_shards == {1, 2, 4}
+    shelf.add_shard(5, arrays(5))
+    assert shelf.cached_shards == {1, 2, 5}
+    shelf.set_wanted([1, 2, 6], [])
+    shelf.add_shard(6, arrays(6))
+    assert shelf.cached_shards == {1, 2, 6}
 
 
 def test_of_more_than_there_is_room_for_the_one_read_last_stays() -> None:
-    shelf = Shelf(SIZE)
-    shelf.want([0, 1, 2], [])
+    shelf = ShardCache(SIZE)
+    shelf.set_wanted([0, 1, 2], [])
     for number in (0, 1, 2, 0):
-        shelf.put(number, arrays(number))
-        assert shelf.get(number) is not None
-        assert shelf.held == {number}
+        shelf.add_shard(number, arrays(number))
+        assert shelf.get_shard(number) is not None
+        assert shelf.cached_shards == {number}
 
 
 def test_reading_ahead_ends_when_the_room_does() -> None:
-    shelf = Shelf(2 * SIZE)
-    shelf.want([0], [5, 6, 7])
+    shelf = ShardCache(2 * SIZE)
+    shelf.set_wanted([0], [5, 6, 7])
     read = []
-    while (number := shelf.next()) is not None:
+    while (number := shelf.next_to_read()) is not None:
         read.append(number)
-        shelf.put(number, arrays(number))
+        shelf.add_shard(number, arrays(number))
         assert len(read) < 10, f"it reads {read} again and again"
     assert read[:3] == [0, 5, 6]
-    assert 0 in shelf.held
+    assert 0 in shelf.cached_shards
 
 
 def test_what_has_no_room_at_all_can_still_be_computed() -> None:
     with loading(Reader(), room=SIZE // 2) as made:
-        made.want([1, 2], [])
-        assert [shard["x"][0] for shard in made.get([1, 2])] == [1, 2]
+        made.set_wanted([1, 2], [])
+        assert [shard["x"][0] for shard in made.get_shards([1, 2])] == [1, 2]
 
 
 @given(
@@ -92,21 +92,21 @@ def test_what_has_no_room_at_all_can_still_be_computed() -> None:
 def test_memory_is_bounded_and_reading_comes_to_an_end(
     room: int, wants: list[tuple[set[int], list[int]]], used: list[int]
 ) -> None:
-    shelf = Shelf(room * SIZE)
+    shelf = ShardCache(room * SIZE)
     for owned, ahead in wants:
-        shelf.want(owned, ahead)
+        shelf.set_wanted(owned, ahead)
         for _ in range(20):
-            number = shelf.next()
+            number = shelf.next_to_read()
             if number is None:
                 break
-            shelf.put(number, arrays(number))
-        assert shelf.next() is None
-        assert shelf.size <= room * SIZE
+            shelf.add_shard(number, arrays(number))
+        assert shelf.next_to_read() is None
+        assert shelf.size_bytes <= room * SIZE
         if len(owned) <= room:
-            assert owned <= shelf.held
+            assert owned <= shelf.cached_shards
         for number in used:
-            found = shelf.get(number)
-            assert (found is None) == (number not in shelf.held)
+            found = shelf.get_shard(number)
+            assert (found is None) == (number not in shelf.cached_shards)
             assert found is None or found["x"][0] == number
 
 
@@ -127,35 +127,35 @@ class Reader:
 
 
 @contextmanager
-def loading(reader: Reader, room: int | None = None) -> Iterator[Loading]:
-    made = Loading(reader, Shelf(room), threads=2)
+def loading(reader: Reader, room: int | None = None) -> Iterator[ShardLoader]:
+    made = ShardLoader(reader, ShardCache(room), threads=2)
     yield made
     for gate in reader.gates.values():
         gate.set()
     made.close()
 
 
-def collect(made: Loading, wanted: set[int]) -> None:
+def collect(made: ShardLoader, wanted: set[int]) -> None:
     """Wait until all of these were told."""
     told: set[int] = set()
     until = time.monotonic() + 60
     while told != wanted:
         assert time.monotonic() < until, f"told {told}, not {wanted}"
         select.select([made.wake_fd], [], [], 0.05)
-        news = made.collect()
+        news = made.collect_loaded()
         told = told if news is None else set(news[0])
 
 
 def test_taking_over_what_was_preloaded_costs_no_read() -> None:
     reader = Reader()
     with loading(reader) as made:
-        made.want([0, 1], [5, 6])
+        made.set_wanted([0, 1], [5, 6])
         collect(made, {0, 1, 5, 6})
-        made.want([0, 1, 5, 6], [])
-        assert [shard["x"][0] for shard in made.get([5, 0, 6])] == [5, 0, 6]
-        made.want([1], [])
-        made.want([0, 1], [])
-        assert made.get([0])
+        made.set_wanted([0, 1, 5, 6], [])
+        assert [shard["x"][0] for shard in made.get_shards([5, 0, 6])] == [5, 0, 6]
+        made.set_wanted([1], [])
+        made.set_wanted([0, 1], [])
+        assert made.get_shards([0])
         assert reader.read == {0: 1, 1: 1, 5: 1, 6: 1}
 
 
@@ -164,10 +164,10 @@ def test_computing_waits_only_for_what_it_needs() -> None:
     first, rest = threading.Event(), threading.Event()
     reader.gates = {3: first, 4: rest, 5: rest}
     with loading(reader) as made:
-        made.want([3], [4, 5])
-        assert made.collect() is None
+        made.set_wanted([3], [4, 5])
+        assert made.collect_loaded() is None
         threading.Timer(0.1, first.set).start()
-        assert made.get([3])[0]["x"][0] == 3, "while nothing else can be read"
+        assert made.get_shards([3])[0]["x"][0] == 3, "while nothing else can be read"
         assert not reader.read.keys() & {4, 5}
         rest.set()
         collect(made, {3, 4, 5})
@@ -178,23 +178,23 @@ def test_what_cannot_be_read_is_raised_where_it_is_needed() -> None:
     def fails(number: int) -> Arrays:
         raise OSError(f"shard {number} is not there")
 
-    made = Loading(fails, Shelf(), threads=1)
-    made.want([2], [])
+    made = ShardLoader(fails, ShardCache(), threads=1)
+    made.set_wanted([2], [])
     with pytest.raises(OSError, match="shard 2"):
-        made.get([2])
+        made.get_shards([2])
     made.close()
 
 
 def test_it_says_when_there_is_no_room_for_the_rest() -> None:
     reader = Reader()
     with loading(reader, room=2 * arrays(0)["x"].nbytes) as made:
-        made.want([0], [1, 2, 3])
+        made.set_wanted([0], [1, 2, 3])
         told: tuple[tuple[int, ...], bool] = ((), False)
         until = time.monotonic() + 60
         while not told[1]:
             assert time.monotonic() < until, f"told {told}"
             select.select([made.wake_fd], [], [], 0.05)
-            told = made.collect() or told
+            told = made.collect_loaded() or told
         assert len(told[0]) == 2
-        made.want([0], [1])
+        made.set_wanted([0], [1])
         collect(made, {0, 1})

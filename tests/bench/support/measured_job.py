@@ -11,7 +11,7 @@ from pathlib import Path
 
 from agileml.client import TrainingClient
 from agileml.job import Job, JobFolder
-from agileml.node.hosts.local import HERE, LocalHost, Where
+from agileml.node.hosts.local import HERE, LocalHost, MachineLocation
 from agileml.node.tier import Tier
 from agileml.protocol.commands import JoinedTraining, Progressed
 from agileml.protocol.events import MachineJoined
@@ -25,7 +25,7 @@ class MeasuredJob:
     """``heard``: everything the client heard, and when, by ``time.perf_counter``."""
 
     def __init__(
-        self, path: Path, job: Job, source: Path, where: Callable[[str], Where] = lambda _: HERE
+        self, path: Path, job: Job, source: Path, where: Callable[[str], MachineLocation] = lambda _: HERE
     ) -> None:
         """``where`` a machine of some name is to run."""
         self.folder = JobFolder.prepare(path / "job", job, source)
@@ -85,7 +85,7 @@ class MeasuredJob:
     @contextmanager
     def frozen(self) -> Iterator[None]:
         """All machines stand still meanwhile; they are up to speed again afterwards."""
-        machines = self.host.leftovers()
+        machines = self.host.alive_machines()
         for name in machines:
             self.host.freeze(name)
         yield
@@ -104,7 +104,7 @@ def measured(
     source: str,
     machines: Sequence[str],
     cores: int = 1,
-    where: Callable[[str], Where] = lambda _: HERE,
+    where: Callable[[str], MachineLocation] = lambda _: HERE,
 ) -> Iterator[MeasuredJob]:
     """A job that trains on the text ``source``; nothing is left of it."""
     with tempfile.TemporaryDirectory() as folder:

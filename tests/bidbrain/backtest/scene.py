@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bidbrain.backtest.beta_grid import Tables
+from bidbrain.backtest.beta_grid import BetaTables
 from bidbrain.backtest.job import Accounting, Job
 from bidbrain.backtest.price_tape import Tape
-from bidbrain.bidding.decision_batch import Codes, Setting
+from bidbrain.bidding.decision_batch import Codes, MarketSetup
 from bidbrain.eviction.price.price_crossing import PriceCrossing
-from bidbrain.model import Limits, Reliable, Scaling
+from bidbrain.model import Limits, ReliableMachines, ScalingModel
 from pricing_data.model.market import Market, MarketRules, PriceHistory, Series
 from pricing_data.model.rules import AWS_2016
 from pricing_data.model.units import HOUR_S, Instant, Seconds, UsdPerHour
@@ -23,10 +23,10 @@ LASTS_S = 40 * HOUR_S
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    setting: Setting
+    setting: MarketSetup
     history: PriceHistory
     tape: Tape
-    tables: Tables
+    tables: BetaTables
     job: Job
     starts: Codes
 
@@ -37,14 +37,14 @@ def scene(
     """Two markets of four cores that move every few minutes and spike now and then; jobs of two hours."""
     rng = np.random.default_rng(seed)
     history = PriceHistory.of({market: _series(rng) for market in MARKETS})
-    setting = Setting(
+    setting = MarketSetup(
         markets=MARKETS,
         cores=np.array([4.0, 4.0]),
         on_demand=np.array([0.239, 0.239]),
         rules=rules,
-        reliable=Reliable(1, UsdPerHour(0.12), 2),
+        reliable=ReliableMachines(1, UsdPerHour(0.12), 2),
         limits=Limits(max_instances=8, max_per_allocation=4),
-        scaling=Scaling(0.98, Seconds(30), Seconds(60), stage2_above=1, stage3_above=4),
+        scaling=ScalingModel(0.98, Seconds(30), Seconds(60), stage2_above=1, stage3_above=4),
     )
     end = Instant(NOW + LASTS_S)
     fitted = PriceCrossing().fit(history.as_of(NOW), NOW)
@@ -52,7 +52,7 @@ def scene(
         setting=setting,
         history=history,
         tape=Tape.of(history, MARKETS, NOW, end),
-        tables=Tables.of(fitted, MARKETS, setting.limits.bid_deltas),
+        tables=BetaTables.from_fitted(fitted, MARKETS, setting.limits.bid_deltas),
         job=Job(work=8 * 4 * 2 * HOUR_S, boot_s=60, accounting=accounting),
         starts=np.sort(rng.integers(NOW, end - 20 * HOUR_S, jobs)),
     )

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bidbrain.backtest.beta_grid import Tables
+from bidbrain.backtest.beta_grid import BetaTables
 from bidbrain.backtest.bills import settle_all
 from bidbrain.backtest.job import Accounting, Job
 from bidbrain.backtest.oracle import clairvoyant
@@ -124,17 +124,19 @@ def test_bills_are_the_ledgers_to_the_micro_dollar(seed: int, rules: object, on_
 def test_tables_are_exact_at_their_knots_and_between_their_neighbours_elsewhere() -> None:
     of = scene(5)
     fitted = PriceCrossing().fit(of.history.as_of(NOW), NOW)
-    tables = Tables.of(fitted, MARKETS, of.setting.limits.bid_deltas)
+    tables = BetaTables.from_fitted(fitted, MARKETS, of.setting.limits.bid_deltas)
     codes, age = np.array([0, 1]), np.zeros(2)
     for delta in of.setting.limits.bid_deltas:
-        survival, uptime = tables.outlook(codes, np.full(2, delta), age, np.full(2, float(HOUR_S)))
+        survival, uptime = tables.survival_and_uptime(
+            codes, np.full(2, delta), age, np.full(2, float(HOUR_S))
+        )
         for code, market in enumerate(MARKETS):
             assert survival[code] == fitted.survival(market, delta, 0.0, HOUR_S)
             assert uptime[code] == fitted.expected_uptime(market, delta, 0.0, HOUR_S)
     deltas, horizons = np.linspace(0, 1, 40), np.full(40, 1500.0)
-    survival, _ = tables.outlook(np.zeros(40, np.int64), deltas, np.zeros(40), horizons)
+    survival, _ = tables.survival_and_uptime(np.zeros(40, np.int64), deltas, np.zeros(40), horizons)
     assert (np.diff(survival) >= -1e-12).all(), "a higher bid lives no shorter"
-    assert tables.outlook(codes, np.full(2, -0.01), age, np.full(2, 60.0))[0].tolist() == [0, 0]
+    assert tables.survival_and_uptime(codes, np.full(2, -0.01), age, np.full(2, 60.0))[0].tolist() == [0, 0]
 
 
 # ---- the oracle ----------------------------------------------------------------------------------

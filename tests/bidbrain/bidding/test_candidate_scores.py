@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from bidbrain.arrays import Flags, Floats
 from bidbrain.bidding.billed_time import billed_seconds
-from bidbrain.bidding.candidate_scores import Requestable, weigh
+from bidbrain.bidding.candidate_scores import RequestGrid, score_candidates
 from bidbrain.bidding.expected_cost import cost_per_work, expected_charge, footprint_charge
-from bidbrain.bidding.expected_work import Allocations, expected_work, reliable_column
-from bidbrain.model import Reliable, Scaling
+from bidbrain.bidding.expected_work import AllocationColumns, expected_work, reliable_column
+from bidbrain.model import ReliableMachines, ScalingModel
 from pricing_data.model.market import MarketRules
 from pricing_data.model.rules import AWS, AWS_2016, AZURE, GCP
 from pricing_data.model.units import HOUR_S, Seconds, UsdPerHour
@@ -22,11 +22,11 @@ from pricing_data.model.units import HOUR_S, Seconds, UsdPerHour
 @given(st.integers(0, 2**32 - 1), st.integers(0, 3), st.integers(0, 4))
 def test_weighed_in_bulk_as_one_by_one(seed: int, held: int, reliable_count: int) -> None:
     rng = np.random.default_rng(seed)
-    scaling = Scaling(0.9, Seconds(60), Seconds(240), 1, 3)
-    reliable = Reliable(reliable_count, UsdPerHour(0.2), 4)
+    scaling = ScalingModel(0.9, Seconds(60), Seconds(240), 1, 3)
+    reliable = ReliableMachines(reliable_count, UsdPerHour(0.2), 4)
     footprint = _allocations(rng, (1, held))
     counts = np.array([1.0, 3.0, 8.0])
-    grid = Requestable(
+    grid = RequestGrid(
         cores=np.array([4.0, 8.0]),
         counts=counts[None, None, :],
         left_s=np.full(2, 3600.0),
@@ -35,13 +35,13 @@ def test_weighed_in_bulk_as_one_by_one(seed: int, held: int, reliable_count: int
         charge=rng.uniform(0.01, 0.1, (1, 2, 5)),
     )
     left = np.array([rng.choice([np.inf, 50_000.0])])
-    weights = weigh(footprint, grid, reliable, scaling, left)
+    weights = score_candidates(footprint, grid, reliable, scaling, left)
     for m, c, d in np.ndindex(2, 3, 5):
         at = (0, m, d)
         columns = (counts[c], grid.cores[m], 3600.0, grid.uptime_s[at], grid.survival[at])
-        added = Allocations(*(np.array([[x]]) for x in (*columns, counts[c] * grid.charge[at])))
-        both = footprint.beside(added)
-        whole = both.beside(reliable_column(both, reliable, scaling))
+        added = AllocationColumns(*(np.array([[x]]) for x in (*columns, counts[c] * grid.charge[at])))
+        both = footprint.join_with(added)
+        whole = both.join_with(reliable_column(both, reliable, scaling))
         work = np.minimum(expected_work(whole, scaling, changes=True), left)
         assert weights.work[0, m, c, d] == pytest.approx(float(work[0]))
         assert weights.charge[0, m, c, d] == pytest.approx(float(footprint_charge(whole)[0]))
@@ -49,9 +49,9 @@ def test_weighed_in_bulk_as_one_by_one(seed: int, held: int, reliable_count: int
         assert weights.cost_per_work[0, m, c, d] == pytest.approx(float(ratio[0]))
 
 
-def _allocations(rng: np.random.Generator, shape: tuple[int, int]) -> Allocations:
+def _allocations(rng: np.random.Generator, shape: tuple[int, int]) -> AllocationColumns:
     left = rng.uniform(60, 3600, shape)
-    return Allocations(
+    return AllocationColumns(
         count=rng.integers(1, 6, shape).astype(np.float64),
         cores=rng.choice([4.0, 8.0], shape),
         left_s=left,

@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 from bidbrain.bidding.decide import decide, renew_or_terminate
 from bidbrain.bidding.footprint import bid_at
 from bidbrain.eviction.price.price_crossing import PriceCrossing
-from bidbrain.model import Action, Decision, Holding, Limits, Observation, Offer, Reliable, Scaling
+from bidbrain.model import (
+    Action,
+    Decision,
+    Holding,
+    Limits,
+    Observation,
+    Offer,
+    ReliableMachines,
+    ScalingModel,
+)
 from pricing_data.model.market import Market, PriceHistory, Series
 from pricing_data.model.rules import AWS_2016, GCP
 from pricing_data.model.units import HOUR_S, Instant, Seconds, UsdPerHour
@@ -57,7 +66,7 @@ def test_a_change_must_be_worth_its_overhead() -> None:
     slow = replace(observe().scaling, sigma_s=Seconds(1800))
     limits = Limits(max_instances=8, max_per_allocation=4)
     tight = holding("one", price=0.05)
-    reliable = Reliable(1, UsdPerHour(0.01), 4)
+    reliable = ReliableMachines(1, UsdPerHour(0.01), 4)
     assert decide(observe(tight, reliable=reliable, limits=limits, scaling=slow)).action is Action.HOLD
 
 
@@ -152,11 +161,11 @@ def scenes(draw: st.DrawFn) -> Scene:
     observation = Observation(
         now=NOW,
         rules=draw(st.sampled_from([AWS_2016, GCP])),
-        reliable=Reliable(draw(st.integers(0, 3)), UsdPerHour(0.25), 4),
+        reliable=ReliableMachines(draw(st.integers(0, 3)), UsdPerHour(0.25), 4),
         footprint=tuple(_holding(random, i) for i in range(draw(st.integers(0, 4)))),
         offers=tuple(_offer(market, history) for market in MARKETS),
         limits=Limits(draw(st.integers(0, 24)), draw(st.integers(1, 6)), (0.001, 0.015625, 0.25)),
-        scaling=Scaling(draw(st.sampled_from([0.7, 0.95, 1.0])), Seconds(60), Seconds(240), 1, 5),
+        scaling=ScalingModel(draw(st.sampled_from([0.7, 0.95, 1.0])), Seconds(60), Seconds(240), 1, 5),
         evictions=PriceCrossing().fit(history, NOW),
     )
     return Scene(observation, history)
@@ -191,7 +200,7 @@ def test_no_decision_exceeds_the_limits_or_makes_work_dearer(scene: Scene) -> No
     assert len(chosen) == 1
     if decision.action is Action.ACQUIRE:
         assert 1 <= decision.count <= observation.limits.max_per_allocation
-        assert observation.live + decision.count <= observation.limits.max_instances
+        assert observation.live_count + decision.count <= observation.limits.max_instances
         assert chosen[0].cost_per_work < decision.cost_per_work_now
         assert chosen[0].cost_per_work == min(option.cost_per_work for option in decision.weighed)
     else:

@@ -9,23 +9,23 @@ import pytest
 
 from bidbrain.bidding.expected_cost import cost_per_work
 from bidbrain.bidding.expected_work import (
-    Allocations,
+    AllocationColumns,
     eviction_of_any,
     expected_work,
-    mean_left,
+    mean_time_left,
     reliable_column,
     useful_time,
 )
-from bidbrain.model import Curve, Reliable, Scaling
+from bidbrain.model import ReliableMachines, ScalingCurve, ScalingModel
 from pricing_data.model.units import HOUR_S, Seconds, UsdPerHour
 
-IDEAL = Scaling(phi=1.0, sigma_s=Seconds(0), lambda_s=Seconds(0), stage2_above=1, stage3_above=15)
-SLOWED = Scaling(phi=1.0, sigma_s=Seconds(60), lambda_s=Seconds(300), stage2_above=1, stage3_above=15)
+IDEAL = ScalingModel(phi=1.0, sigma_s=Seconds(0), lambda_s=Seconds(0), stage2_above=1, stage3_above=15)
+SLOWED = ScalingModel(phi=1.0, sigma_s=Seconds(60), lambda_s=Seconds(300), stage2_above=1, stage3_above=15)
 
 
-def allocations(*rows: tuple[float, float, float, float, float, float]) -> Allocations:
+def allocations(*rows: tuple[float, float, float, float, float, float]) -> AllocationColumns:
     """Rows of count, cores, time left, uptime, survival, charge."""
-    return Allocations(*np.array(rows, dtype=np.float64).reshape(-1, 6).T)
+    return AllocationColumns(*np.array(rows, dtype=np.float64).reshape(-1, 6).T)
 
 
 TWO = allocations((4, 4, 3600, 3240, 0.8, 0.16), (2, 8, 1800, 1710, 0.9, 0.12))
@@ -50,9 +50,9 @@ def test_no_allocation_loses_more_time_than_it_has() -> None:
 def test_equation_4_3() -> None:
     """Both have 16 cores: 16 x (3096 + 1566); with phi 0.9 on six machines times 0.9 ** log2(6)."""
     assert expected_work(TWO, SLOWED, changes=True) == pytest.approx(16 * 4662)
-    curved = Scaling(0.9, Seconds(60), Seconds(300), 1, 15)
+    curved = ScalingModel(0.9, Seconds(60), Seconds(300), 1, 15)
     assert expected_work(TWO, curved, changes=True) == pytest.approx(16 * 4662 * 0.9 ** math.log2(6))
-    constant = Scaling(0.9, Seconds(60), Seconds(300), 1, 15, Curve.CONSTANT)
+    constant = ScalingModel(0.9, Seconds(60), Seconds(300), 1, 15, ScalingCurve.CONSTANT)
     assert expected_work(TWO, constant, changes=True) == pytest.approx(16 * 4662 * 0.9)
 
 
@@ -65,19 +65,19 @@ def test_a_second_allocation_spreads_the_idle_reliable_machine_over_more_work() 
 
     0.20 + 0.10 over 16 core-hours, then 0.20 + 0.10 + 0.12 over 32: dearer in all, cheaper per work.
     """
-    idle = Scaling(phi=1.0, sigma_s=Seconds(0), lambda_s=Seconds(0), stage2_above=0, stage3_above=0)
-    reliable = Reliable(1, UsdPerHour(0.20), 4)
+    idle = ScalingModel(phi=1.0, sigma_s=Seconds(0), lambda_s=Seconds(0), stage2_above=0, stage3_above=0)
+    reliable = ReliableMachines(1, UsdPerHour(0.20), 4)
     yellow = allocations((4, 4, HOUR_S, HOUR_S, 1.0, 0.10))
-    both = yellow.beside(allocations((4, 4, HOUR_S, HOUR_S, 1.0, 0.12)))
+    both = yellow.join_with(allocations((4, 4, HOUR_S, HOUR_S, 1.0, 0.12)))
     costs = [
-        float(cost_per_work(f.beside(reliable_column(f, reliable, idle)), idle, changes=False)) * HOUR_S
+        float(cost_per_work(f.join_with(reliable_column(f, reliable, idle)), idle, changes=False)) * HOUR_S
         for f in (yellow, both)
     ]
     assert costs == pytest.approx([0.30 / 16, 0.42 / 32])
 
 
 def test_reliable_machines_work_until_stage_three() -> None:
-    reliable = Reliable(2, UsdPerHour(0.20), 4)
+    reliable = ReliableMachines(2, UsdPerHour(0.20), 4)
     works = reliable_column(allocations((30, 4, HOUR_S, HOUR_S, 1.0, 1.0)), reliable, IDEAL)
     idles = reliable_column(allocations((31, 4, HOUR_S, HOUR_S, 1.0, 1.0)), reliable, IDEAL)
     assert (works.count.tolist(), idles.count.tolist()) == ([2], [0])
@@ -86,12 +86,12 @@ def test_reliable_machines_work_until_stage_three() -> None:
 
 def test_reliable_machines_are_counted_over_the_mean_time_left() -> None:
     """So that E does not depend on where in its hour a footprint is; an hour where there is nothing else."""
-    reliable = Reliable(1, UsdPerHour(0.20), 4)
-    assert mean_left(TWO) == pytest.approx(2700)
+    reliable = ReliableMachines(1, UsdPerHour(0.20), 4)
+    assert mean_time_left(TWO) == pytest.approx(2700)
     at_its_start = allocations((4, 4, HOUR_S, HOUR_S, 1.0, 0.10))
     in_the_middle = allocations((4, 4, 1800, 1800, 1.0, 0.05))
     costs = [
-        float(cost_per_work(f.beside(reliable_column(f, reliable, IDEAL)), IDEAL, changes=False))
+        float(cost_per_work(f.join_with(reliable_column(f, reliable, IDEAL)), IDEAL, changes=False))
         for f in (at_its_start, in_the_middle)
     ]
     assert costs[0] == pytest.approx(costs[1])
@@ -105,6 +105,6 @@ def test_no_work_costs_infinitely_much() -> None:
 
 def test_many_footprints_at_once_are_the_footprints_one_by_one() -> None:
     rows = ((1, 4, 3600, 3500, 0.9, 0.1), (3, 8, 3600, 3000, 0.5, 0.2))
-    singly = [float(expected_work(TWO.beside(allocations(row)), SLOWED, changes=True)) for row in rows]
-    added = Allocations(*np.array(rows, dtype=np.float64).T[..., None])
-    assert expected_work(TWO.beside(added), SLOWED, changes=True) == pytest.approx(singly)
+    singly = [float(expected_work(TWO.join_with(allocations(row)), SLOWED, changes=True)) for row in rows]
+    added = AllocationColumns(*np.array(rows, dtype=np.float64).T[..., None])
+    assert expected_work(TWO.join_with(added), SLOWED, changes=True) == pytest.approx(singly)

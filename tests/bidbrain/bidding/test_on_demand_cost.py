@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bidbrain.bidding.on_demand_cost import MachineType, Rental, Workload, cheapest_rental, rent
-from bidbrain.model import Curve, Scaling
+from bidbrain.bidding.on_demand_cost import MachineType, Rental, Workload, cheapest_rental, price_rental
+from bidbrain.model import ScalingCurve, ScalingModel
 from pricing_data.model.billing import on_demand_micros, settle_on_demand
 from pricing_data.model.market import Market, MarketRules
 from pricing_data.model.rules import AWS, AWS_2016, AZURE, GCP
 from pricing_data.model.units import HOUR_S, Instant, Seconds, UsdPerHour
 
 FOUR = (AWS_2016, AWS, GCP, AZURE)
-SCALING = Scaling(0.98, Seconds(15), Seconds(15), 1, 15)
+SCALING = ScalingModel(0.98, Seconds(15), Seconds(15), 1, 15)
 
 
 def machine(kind: str, price: float, cores: float, rules: MarketRules) -> MachineType:
@@ -25,7 +25,7 @@ def machine(kind: str, price: float, cores: float, rules: MarketRules) -> Machin
 
 
 def by_trying_all(types: list[MachineType], work: Workload, within_s: float) -> Rental | None:
-    ways = [rent(one, count, work) for one in types for count in range(1, work.most_machines + 1)]
+    ways = [price_rental(one, count, work) for one in types for count in range(1, work.most_machines + 1)]
     in_time = [way for way in ways if way.finish_s <= within_s]
     return min(in_time, key=lambda way: (way.cost, way.finish_s, way.machines, way.market), default=None)
 
@@ -70,9 +70,9 @@ def test_a_hundred_million_machines_are_no_reason_to_wait() -> None:
         assert found is not None
         assert found.finish_s <= 3000
         assert found.cost == min(
-            rent(machine("c4.xlarge", 0.2, 4, rules), count, work).cost
+            price_rental(machine("c4.xlarge", 0.2, 4, rules), count, work).cost
             for count in range(found.machines - 200, found.machines + 2000)
-            if rent(machine("c4.xlarge", 0.2, 4, rules), count, work).finish_s <= 3000
+            if price_rental(machine("c4.xlarge", 0.2, 4, rules), count, work).finish_s <= 3000
         )
 
 
@@ -108,7 +108,7 @@ def test_it_is_what_trying_everything_finds(
 
 
 def test_a_constant_phi_scales_without_end() -> None:
-    work = Workload(1e5, replace(SCALING, phi=0.4, curve=Curve.CONSTANT), Seconds(0), 50)
+    work = Workload(1e5, replace(SCALING, phi=0.4, curve=ScalingCurve.CONSTANT), Seconds(0), 50)
     types = [machine("c4.xlarge", 0.2, 4, AWS)]
     assert cheapest_rental(types, work, 1400) == by_trying_all(types, work, 1400)
 

@@ -37,7 +37,7 @@ def had(
 @given(problem=problems(sharing=True), packed=st.booleans())
 def test_a_round_fits_and_runs_nobody_twice(problem: ShareProblem, packed: bool) -> None:
     policy = Packing(np.random.default_rng(0)) if packed else LeastAttainedService()
-    combinations = Combinations.of(policy.share(problem).shares)
+    combinations = Combinations.of(policy.compute_shares(problem).shares)
     for chosen in had(problem, combinations, 12)[1]:
         used = np.zeros(len(problem.cluster.types))
         jobs: list[int] = []
@@ -52,7 +52,7 @@ def test_a_round_fits_and_runs_nobody_twice(problem: ShareProblem, packed: bool)
 @settings(max_examples=15, deadline=None)
 @given(problem=problems())
 def test_nobody_with_a_share_starves(problem: ShareProblem) -> None:
-    combinations = Combinations.of(LeastAttainedService().share(problem).shares)
+    combinations = Combinations.of(LeastAttainedService().compute_shares(problem).shares)
     total = had(problem, combinations, ROUNDS)[0]
     promised = combinations.share > 0.02
     assert (total.sum(axis=1)[promised.any(axis=1)] > 0).all()
@@ -63,7 +63,7 @@ def test_shares_come_true() -> None:
     rates = np.array([[10.0, 40.0], [4.0, 12.0], [50.0, 100.0]])
     cluster = Cluster(("k80", "v100"), np.ones(2), np.ones(2))
     problem = ShareProblem(cluster, Kinds(rates, np.ones(3, np.int64)), Jobs.of([0, 1, 2]))
-    shares = LeastAttainedService().share(problem).shares
+    shares = LeastAttainedService().compute_shares(problem).shares
     total = had(problem, Combinations.of(shares), ROUNDS)[0]
     assert total == pytest.approx(shares.alone, abs=0.1)
 

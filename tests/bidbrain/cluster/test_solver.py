@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bidbrain.cluster.policies.base import Floors, Maximize, TotalThroughput
 from bidbrain.cluster.policies.fairness import Makespan
-from bidbrain.cluster.policies.linear_program import Program
+from bidbrain.cluster.policies.linear_program import ShareProgram
 from bidbrain.cluster.policies.problem import Cluster, Jobs, Kinds, ShareProblem
 from bidbrain.cluster.solver import LinearProgram, Unsolvable, sift, solve
 
@@ -65,18 +65,21 @@ def test_many_pairs_are_sifted_and_few_are_not_to_the_same_end() -> None:
     def worth(seen: ShareProblem) -> np.ndarray:
         return 1.0 / seen.jobs.steps
 
-    program = Program(problem, steps)
+    program = ShareProgram(problem, steps)
     assert program.uses.paired.sum() > 2000, "else this shows nothing"
-    program.gain(program.weighted(program.each(1 / steps) * program.classes.size))
-    best = Maximize(TotalThroughput(worth)).share(problem)
-    assert best.value == pytest.approx(solve(program.done()).value, rel=1e-9)
-    took = Makespan().share(problem)
+    program.add_gain(program.weighted_gains(program.class_values(1 / steps) * program.classes.size))
+    best = Maximize(TotalThroughput(worth)).compute_shares(problem)
+    assert best.value == pytest.approx(solve(program.build_program()).value, rel=1e-9)
+    took = Makespan().compute_shares(problem)
     assert (steps / problem.throughput(took.shares)).max() == pytest.approx(took.value, rel=1e-7)
-    assert took.value < Makespan().share(problem.alone()).value
+    assert took.value < Makespan().compute_shares(problem.alone()).value
 
     floor = 0.5 * problem.throughput(took.shares)
     filling = Maximize(TotalThroughput(worth), (Floors(lambda _: floor),))
-    known, unknown = replace(filling, near=took.shares).share(problem), filling.share(problem)
+    known, unknown = (
+        replace(filling, near=took.shares).compute_shares(problem),
+        filling.compute_shares(problem),
+    )
     assert known.value == pytest.approx(unknown.value, rel=1e-7)
     assert (problem.throughput(known.shares) >= floor * (1 - 1e-6)).all()
     assert known.value > (problem.throughput(took.shares) / steps).sum() * (1 + 1e-3), "else nothing was left"

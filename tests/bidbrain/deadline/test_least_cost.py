@@ -16,7 +16,7 @@ from bidbrain.deadline.availability_belief import PRIOR, Belief, Beliefs, Lomax,
 from bidbrain.deadline.baselines import Ruled, greedy, uniform_progress
 from bidbrain.deadline.benchmark import Rule, simulate
 from bidbrain.deadline.least_cost import LeastCost
-from bidbrain.deadline.model import Codes, Job, Machine, Situation, Situations
+from bidbrain.deadline.model import Codes, DeadlineState, Job, Machine, Situations
 from bidbrain.deadline.value_iteration import AGE_CLASSES, Plan, plan_tick_s
 from pricing_data.model.units import Seconds
 from tests.bidbrain.deadline.build import TICK_S, job, jobs
@@ -36,7 +36,7 @@ def recorded(rule: Rule) -> tuple[Rule, list[Codes]]:
 @settings(max_examples=30, deadline=None)
 @given(jobs(), st.integers(0, 1000))
 def test_the_live_choice_is_the_benchmark_s(of: Job, seed: int) -> None:
-    """Step one window by ``choose`` and a folded ``Belief``; run it among others in the simulator."""
+    """Step one window by ``choose_machine`` and a folded ``Belief``; run it among others in the simulator."""
     up = np.random.default_rng(seed).random((5, of.ticks)) < 0.6
     policy = LeastCost.of(of)
     noted, answers = recorded(policy.machines)
@@ -75,8 +75,8 @@ def live_course(policy: LeastCost | Ruled, up: Flags) -> list[Machine]:
         belief = Belief.begin(PRIOR, spot_up, at_s) if belief is None else belief.seen(spot_up, at_s)
         if running is Machine.SPOT and not spot_up:
             running, overhead_s = Machine.NOTHING, 0.0
-        now = Situation(at_s, Seconds(work_s), running, Seconds(overhead_s), spot_up)
-        machine = policy.choose(now, belief).machine
+        now = DeadlineState(at_s, Seconds(work_s), running, Seconds(overhead_s), spot_up)
+        machine = policy.choose_machine(now, belief).machine
         if machine is not running:
             overhead_s = 0.0 if machine is Machine.NOTHING else float(of.overhead_s)
         if machine is not Machine.NOTHING:
@@ -112,9 +112,9 @@ def test_expected_costs_come_true() -> None:
     prior = SpellPrior((law,), PRIOR.memory_s)
     policy = LeastCost.of(of, prior)
     up = spells(law, windows=4000, ticks=of.ticks, seed=7)
-    whole = Situation(Seconds(0), of.work_s, Machine.NOTHING, Seconds(0), spot_up=True)
+    whole = DeadlineState(Seconds(0), of.work_s, Machine.NOTHING, Seconds(0), spot_up=True)
 
-    expected = policy.choose(whole, Belief.begin(prior, True, Seconds(0))).expected_cost
+    expected = policy.choose_machine(whole, Belief.begin(prior, True, Seconds(0))).expected_cost
     mean = simulate(of, up, policy.machines, prior).cost.mean()
 
     # Ages within a class are taken for alike, which costs about a percent.
@@ -155,7 +155,7 @@ def test_the_plan_is_the_least_expectation_on_a_small_instance(reserve: int) -> 
 
     plan = Plan.solve(of, TICK_S, hazards[None])
     first = LeastCost(of, plan).costs(
-        Situation(Seconds(0), of.work_s, Machine.NOTHING, Seconds(0), spot_up=True).rows(of),
+        DeadlineState(Seconds(0), of.work_s, Machine.NOTHING, Seconds(0), spot_up=True).rows(of),
         Beliefs.begin(SpellPrior((Lomax(1.0, Seconds(1)),), PRIOR.memory_s), np.array([True])),
     )[:, 0]
 
@@ -194,10 +194,10 @@ def test_a_choice_says_why() -> None:
     of = job(work=40, deadline=60)
     policy = LeastCost.of(of)
     belief = Belief.begin(PRIOR, True, Seconds(0))
-    calm = Situation(Seconds(0), of.work_s, Machine.NOTHING, Seconds(0), spot_up=True)
-    late = Situation(Seconds(19.5 * TICK_S), of.work_s, Machine.NOTHING, Seconds(0), spot_up=True)
+    calm = DeadlineState(Seconds(0), of.work_s, Machine.NOTHING, Seconds(0), spot_up=True)
+    late = DeadlineState(Seconds(19.5 * TICK_S), of.work_s, Machine.NOTHING, Seconds(0), spot_up=True)
 
-    chosen, forced = policy.choose(calm, belief), policy.choose(late, belief)
+    chosen, forced = policy.choose_machine(calm, belief), policy.choose_machine(late, belief)
 
     assert chosen.machine is Machine.SPOT
     assert chosen.why.startswith("run on spot: spot is up, expected ")
@@ -220,8 +220,12 @@ def test_a_plan_for_a_long_time_takes_longer_ticks() -> None:
 
     assert plan_tick_s(of) == 3 * TICK_S
     policy = LeastCost.of(of)
-    whole = Situation(Seconds(0), of.work_s, Machine.NOTHING, Seconds(0), spot_up=True)
-    assert 700 * 0.2 < policy.choose(whole, Belief.begin(PRIOR, True, Seconds(0))).expected_cost < 700 * 0.6
+    whole = DeadlineState(Seconds(0), of.work_s, Machine.NOTHING, Seconds(0), spot_up=True)
+    assert (
+        700 * 0.2
+        < policy.choose_machine(whole, Belief.begin(PRIOR, True, Seconds(0))).expected_cost
+        < 700 * 0.6
+    )
     assert not simulate(of, np.zeros((1, of.ticks), dtype=np.bool_), policy.machines).late[0]
 
 

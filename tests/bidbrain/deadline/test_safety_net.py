@@ -15,7 +15,7 @@ from bidbrain.deadline.baselines import greedy, time_sliced, uniform_progress
 from bidbrain.deadline.benchmark import Rule, Runs, simulate
 from bidbrain.deadline.feasibility import least_budget
 from bidbrain.deadline.least_cost import LeastCost
-from bidbrain.deadline.model import Codes, Job, Machine, Situation, Situations
+from bidbrain.deadline.model import Codes, DeadlineState, Job, Machine, Situations
 from bidbrain.deadline.safety_net import allowed, margins_after, within_net
 from pricing_data.model.units import Seconds
 from tests.bidbrain.deadline.build import TICK_S, job, jobs
@@ -82,7 +82,7 @@ def situation(
     budget_left: float = math.inf,
 ) -> Situations:
     """At the start, with all the work to do."""
-    now = Situation(Seconds(0), of.work_s, running, Seconds(overhead_left_s), spot_up, budget_left)
+    now = DeadlineState(Seconds(0), of.work_s, running, Seconds(overhead_left_s), spot_up, budget_left)
     return now.rows(of)
 
 

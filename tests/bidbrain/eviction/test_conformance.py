@@ -9,14 +9,14 @@ from typing import Final
 import numpy as np
 import pytest
 
-from bidbrain.eviction.base import Estimates, FittedMarkets, Lifetime, MarketModel
-from bidbrain.eviction.capacity.lifetime_model import Lifetimes
-from bidbrain.eviction.capacity.lifetimes import bathtub, constant, weibull
-from bidbrain.eviction.capacity.pooled import Pooled
-from bidbrain.eviction.capacity.published_rates import Band, Bands
-from bidbrain.eviction.capacity.regime_hazard import Conditioned
+from bidbrain.eviction.base import Estimates, FittedMarkets, MarketModel, RemainingLifetime
+from bidbrain.eviction.capacity.lifetime_model import LifetimeModel
+from bidbrain.eviction.capacity.lifetimes import bathtub, constant_hazard, weibull
+from bidbrain.eviction.capacity.pooled import PooledModel
+from bidbrain.eviction.capacity.published_rates import Band, BandModel
+from bidbrain.eviction.capacity.regime_hazard import RegimeHazard
 from bidbrain.eviction.price.price_crossing import PriceCrossing
-from bidbrain.eviction.selector import Chosen
+from bidbrain.eviction.selector import EstimatorSelector
 from pricing_data.model.capacity_spells import Observations, Spells
 from pricing_data.model.market import Market, PriceHistory, Series
 from pricing_data.model.rules import AWS, AWS_2016
@@ -43,16 +43,16 @@ BANDS = {replace(KNOWN, zone=KNOWN.region): Band(0.05, 0.1, 24 * HOUR_S, Instant
 MODELS: Final[Mapping[str, MarketModel]] = {
     "price crossing": PriceCrossing(),
     "price crossing, starts of two hours": PriceCrossing(window_s=2 * HOUR_S),
-    "conditioned": Conditioned(SEEN),
-    "pooled": Pooled(SEEN),
-    "Kaplan-Meier": Lifetimes(SEEN),
-    "constant": Lifetimes(SEEN, constant),
-    "Weibull": Lifetimes(SEEN, weibull),
-    "bathtub": Lifetimes(SEEN, bathtub),
-    "bands": Bands(BANDS),
-    "bands, and own losses": Bands(BANDS, SEEN),
-    "chosen, capacity": Chosen(AWS, SEEN, BANDS),
-    "chosen, auctions": Chosen(AWS_2016, SEEN, BANDS),
+    "conditioned": RegimeHazard(SEEN),
+    "pooled": PooledModel(SEEN),
+    "Kaplan-Meier": LifetimeModel(SEEN),
+    "constant": LifetimeModel(SEEN, constant_hazard),
+    "Weibull": LifetimeModel(SEEN, weibull),
+    "bathtub": LifetimeModel(SEEN, bathtub),
+    "bands": BandModel(BANDS),
+    "bands, and own losses": BandModel(BANDS, SEEN),
+    "chosen, capacity": EstimatorSelector(AWS, SEEN, BANDS),
+    "chosen, auctions": EstimatorSelector(AWS_2016, SEEN, BANDS),
 }
 
 
@@ -101,10 +101,10 @@ def test_a_bid_below_the_price_is_lost(fitted: FittedMarkets) -> None:
 
 
 def test_what_is_not_known_is_said_and_answered_pessimistically(fitted: FittedMarkets) -> None:
-    assert fitted.evidence(KNOWN, HOUR_S).known
+    assert fitted.evidence(KNOWN, HOUR_S).is_known
     known = fitted.evidence(KNOWN, HOUR_S)
     assert 0 < known.used_s <= known.span_s
-    assert not fitted.evidence(UNKNOWN, HOUR_S).known
+    assert not fitted.evidence(UNKNOWN, HOUR_S).is_known
     assert fitted.evidence(UNKNOWN, HOUR_S).used_s == Seconds(0)
     assert fitted.survival(UNKNOWN, 0.1, 0, 60) == 0
     assert fitted.eviction_probability(UNKNOWN, 0.1, 0, 60) == 1
@@ -121,7 +121,7 @@ def test_half_of_the_machines_outlive_the_median(fitted: FittedMarkets) -> None:
 
 
 def test_a_lifetime_is_the_model_asked_about_one_machine(fitted: FittedMarkets) -> None:
-    lifetime = Lifetime(fitted, KNOWN, 0.01, age_s=60)
+    lifetime = RemainingLifetime(fitted, KNOWN, 0.01, age_s=60)
     assert lifetime.survival(600) == fitted.survival(KNOWN, 0.01, 60, 600)
     assert lifetime.expected_uptime(600) == fitted.expected_uptime(KNOWN, 0.01, 60, 600)
 

@@ -15,13 +15,13 @@ from bidbrain.eviction.capacity.curves import FittedCurves
 from bidbrain.eviction.capacity.hazard import HazardCurve, MarketCurve
 from bidbrain.eviction.scoring import (
     base_rates,
-    brier,
-    choose,
+    brier_score,
+    brier_skill,
+    choose_estimator,
+    find_starts,
     log_loss,
-    preferred,
-    reliability,
-    skill,
-    starts,
+    prefer_least_loss,
+    reliability_bins,
 )
 from pricing_data.model.capacity_spells import Observations, Spells
 from pricing_data.model.market import Market
@@ -33,21 +33,21 @@ LOST = np.array([True, False, False, True])
 
 def test_scores_by_hand() -> None:
     given = np.array([0.8, 0.4, 0.0, 0.5])
-    assert brier(given, LOST) == pytest.approx((0.04 + 0.16 + 0 + 0.25) / 4)
+    assert brier_score(given, LOST) == pytest.approx((0.04 + 0.16 + 0 + 0.25) / 4)
     assert log_loss(given, LOST) == pytest.approx(-(math.log(0.8 * 0.6 * 0.5) + math.log(0.9999)) / 4)
-    assert skill(given, np.full(4, 0.5), LOST) == pytest.approx(1 - 0.1125 / 0.25)
-    assert math.isnan(skill(given, LOST.astype(float), LOST))
+    assert brier_skill(given, np.full(4, 0.5), LOST) == pytest.approx(1 - 0.1125 / 0.25)
+    assert math.isnan(brier_skill(given, LOST.astype(float), LOST))
 
 
 def test_reliability_by_hand() -> None:
-    table = reliability(np.array([0.1, 0.15, 0.9, 1.0]), LOST, bins=2)
+    table = reliability_bins(np.array([0.1, 0.15, 0.9, 1.0]), LOST, bins=2)
     assert [(row.low, row.high, row.count) for row in table] == [(0.0, 0.5, 2), (0.5, 1.0, 2)]
     assert [(row.given, row.happened) for row in table] == [(0.125, 0.5), (0.95, 0.5)]
 
 
 def test_starts_whose_outcome_was_not_watched_are_left_out() -> None:
     spells = Spells.of([0, 1000], [700, 1500], [True, False])
-    found = starts(spells, 100, 300)
+    found = find_starts(spells, 100, 300)
     assert found.moments.tolist() == [0, 100, 200, 300, 400, 500, 600, 1000, 1100, 1200]
     assert found.lost.tolist() == [False] * 4 + [True] * 3 + [False] * 3
     assert found.ages_s.tolist() == [0, 100, 200, 300, 400, 500, 600, 0, 100, 200]
@@ -58,7 +58,7 @@ def test_starts_whose_outcome_was_not_watched_are_left_out() -> None:
 def test_base_rates_know_only_what_was_settled(found: list[tuple[int, int, bool]]) -> None:
     begins = np.array([begin for begin, _, _ in found])
     ends = begins + np.array([length for _, length, _ in found])
-    every = starts(Spells.of(begins, ends, [gone for _, _, gone in found]), 50, 200)
+    every = find_starts(Spells.of(begins, ends, [gone for _, _, gone in found]), 50, 200)
     for moment, rate in zip(every.moments, base_rates(every, 200), strict=True):
         settled = every.moments + 200 <= moment
         assert rate == pytest.approx((every.lost[settled].sum() + 0.5) / (settled.sum() + 1))
@@ -66,7 +66,7 @@ def test_base_rates_know_only_what_was_settled(found: list[tuple[int, int, bool]
 
 def fixed(hazard_per_h: float) -> Callable[[Instant], FittedMarkets]:
     evidence = Evidence(Seconds(1.0), Seconds(1.0), "fixed", Instant(0))
-    known = MarketCurve(HazardCurve.constant(hazard_per_h / HOUR_S), (0.5, 2.0), evidence)
+    known = MarketCurve(HazardCurve.with_constant_rate(hazard_per_h / HOUR_S), (0.5, 2.0), evidence)
     return lambda _: FittedCurves(lambda _: known)
 
 
@@ -77,8 +77,10 @@ def test_the_choice_finds_the_hazard_that_was_drawn_from() -> None:
     seen = Observations.of({MARKET: Spells.of(begins, begins + lives, np.ones(400, np.bool_))})
     now = Instant(int(begins[-1]))
     candidates = {"far off": fixed(0.01), "right": fixed(0.5), "too high": fixed(3.0)}
-    assert choose(candidates, seen, MARKET, now) == "right"
-    assert choose(candidates, seen, MARKET, Instant(HOUR_S)) == "far off", "too little: the first that knows"
+    assert choose_estimator(candidates, seen, MARKET, now) == "right"
+    assert choose_estimator(candidates, seen, MARKET, Instant(HOUR_S)) == "far off", (
+        "too little: the first that knows"
+    )
 
 
 def test_a_lead_within_chance_changes_nothing() -> None:
@@ -86,5 +88,5 @@ def test_a_lead_within_chance_changes_nothing() -> None:
     losses = random.uniform(size=100)
     noise = random.normal(scale=0.5, size=100)
     noise -= noise.mean() + 0.01
-    assert preferred({"first": losses, "barely better": losses + noise}) == "first"
-    assert preferred({"first": losses, "better": losses - 0.1 + 0.01 * noise}) == "better"
+    assert prefer_least_loss({"first": losses, "barely better": losses + noise}) == "first"
+    assert prefer_least_loss({"first": losses, "better": losses - 0.1 + 0.01 * noise}) == "better"

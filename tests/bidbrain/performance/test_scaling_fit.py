@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bidbrain.model import Curve, Scaling
+from bidbrain.model import ScalingCurve, ScalingModel
 from bidbrain.performance.scaling_fit import Change, Measured, Robust, Stamp
 from pricing_data.model.units import Seconds
 
-GUESS = Scaling(phi=1.0, sigma_s=Seconds(60), lambda_s=Seconds(60), stage2_above=1, stage3_above=15)
+GUESS = ScalingModel(phi=1.0, sigma_s=Seconds(60), lambda_s=Seconds(60), stage2_above=1, stage3_above=15)
 GUESSED_RATES = {"small": 4.0, "large": 8.0}
 
 
@@ -75,7 +75,7 @@ def test_an_undisturbed_job_is_measured_exactly() -> None:
     assert found.phi == pytest.approx(0.93, abs=1e-6)
     assert found.sigma_s == pytest.approx(35, abs=1e-6)
     assert found.lambda_s == pytest.approx(110, abs=1e-6)
-    assert (found.stage3_above, found.curve) == (GUESS.stage3_above, Curve.PER_DOUBLING)
+    assert (found.stage3_above, found.curve) == (GUESS.stage3_above, ScalingCurve.PER_DOUBLING)
 
 
 @pytest.mark.parametrize("seed", range(5))

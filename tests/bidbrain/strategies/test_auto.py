@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bidbrain.bidding.decision_batch import Moments, Setting
-from bidbrain.bidding.observation_batch import Single
+from bidbrain.bidding.decision_batch import DecisionBatch, MarketSetup
+from bidbrain.bidding.observation_batch import ObservationBatch
 from bidbrain.bidding.steady_state_cost import UNKNOWN_PER_S, fresh_rates
-from bidbrain.model import Action, Holding, Limits, Observation, Offer, Reliable, Scaling
+from bidbrain.model import Action, Holding, Limits, Observation, Offer, ReliableMachines, ScalingModel
 from bidbrain.strategies.auto import Auto
 from bidbrain.strategies.base import NOTHING
 from bidbrain.strategies.proteus import BidBrain
@@ -21,7 +21,7 @@ from pricing_data.model.units import HOUR_S, Instant, Seconds, UsdPerHour
 from tests.bidbrain.build import DOUBLE, NOW, XLARGE, Told, holding, observe, offer
 
 AUTO = Auto()
-SCALING = Scaling(0.98, Seconds(15), Seconds(15), stage2_above=1, stage3_above=15)
+SCALING = ScalingModel(0.98, Seconds(15), Seconds(15), stage2_above=1, stage3_above=15)
 RESTART = Restart(clocks=20, seconds=0.0, core_seconds_per_clock=2880.0, boot_s=60.0)
 
 
@@ -31,8 +31,8 @@ def seen(*footprint: Holding, offers: tuple[Offer, ...], beta: float = 0.05, mos
     return replace(told, rules=GCP)
 
 
-def arrays(observation: Observation) -> tuple[Setting, Moments]:
-    single = Single.of(observation)
+def arrays(observation: Observation) -> tuple[MarketSetup, DecisionBatch]:
+    single = ObservationBatch.from_observation(observation)
     return single.setting, single.at
 
 
@@ -135,7 +135,9 @@ def test_however_many_machines_a_job_may_have_the_decision_is_quick(most: int) -
 
 def placed(beta: float, *, price: float = 0.05, is_open: bool = True) -> tuple[int, bool]:
     observation = seen(offers=(offer(XLARGE, price, is_open=is_open),), beta=beta)
-    found = AUTO.place(*arrays(replace(observation, reliable=Reliable(1, UsdPerHour(0.2), 4))), RESTART)
+    found = AUTO.place_reliable(
+        *arrays(replace(observation, reliable=ReliableMachines(1, UsdPerHour(0.2), 4))), RESTART
+    )
     return int(found.market[0]), bool(found.waits[0])
 
 
@@ -153,19 +155,20 @@ def test_it_waits_for_a_market_that_refused_and_pays_nothing_meanwhile() -> None
 def test_a_loss_costs_the_work_since_the_checkpoint_again() -> None:
     setting, at = arrays(seen(offers=(offer(XLARGE, 0.05),), beta=0.05))
     often, seldom = (
-        float(AUTO.place(setting, at, replace(RESTART, clocks=clocks)).loss[0]) for clocks in (10, 100)
+        float(AUTO.place_reliable(setting, at, replace(RESTART, clocks=clocks)).loss[0])
+        for clocks in (10, 100)
     )
-    speed = RESTART.redone(np.array([0.0]))
+    speed = RESTART.work_redone(np.array([0.0]))
     assert speed[0] == (10 + 1.5) * 2880
     assert seldom > 3 * often > 0
 
 
 def test_where_machines_are_lost_as_often_as_checkpoints_are_written_each_loss_costs_more() -> None:
-    dear = Reliable(1, UsdPerHour(2.0), 4)
+    dear = ReliableMachines(1, UsdPerHour(2.0), 4)
 
     def loss(beta: float) -> float:
         observation = replace(seen(offers=(offer(XLARGE, 0.05),), beta=beta), reliable=dear)
-        return float(AUTO.place(*arrays(observation), RESTART).loss[0])
+        return float(AUTO.place_reliable(*arrays(observation), RESTART).loss[0])
 
     seldom, often = loss(0.01), loss(0.6)
     assert often > 1.1 * seldom

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from bidbrain.model import UNBOUNDED, Holding, Limits, Observation, Offer, Reliable
-from bidbrain.strategies.deadline_inputs import Pledge, promise, target
+from bidbrain.model import UNBOUNDED, Holding, Limits, Observation, Offer, ReliableMachines
+from bidbrain.strategies.deadline_inputs import Pledge, check_promise, choose_target
 from pricing_data.model.market import Market
 from pricing_data.model.rules import AWS
 from pricing_data.model.units import HOUR_S, Instant, Seconds, Usd, UsdPerHour
@@ -26,7 +26,7 @@ def seen(*offers: Offer, reliable: float = 0.0, **changes: Any) -> Observation:
         rules=AWS,
         offers=offers,
         footprint=(),
-        reliable=Reliable(1 if reliable else 0, UsdPerHour(reliable), 4),
+        reliable=ReliableMachines(1 if reliable else 0, UsdPerHour(reliable), 4),
         limits=Limits(4, 4),
         work_left=WORK,
     )
@@ -49,42 +49,42 @@ FAST = offer(LARGE, 0.85, 16)
 
 def test_time_enough_is_kept_by_the_cheapest_and_less_by_the_fastest() -> None:
     both = seen(CHEAP, FAST)
-    assert target(both, pledge(40)).market == SMALL
-    assert target(both, pledge(5)).market == LARGE
-    assert target(both, pledge(0.1)).market == LARGE, "nothing is in time: the soonest"
+    assert choose_target(both, pledge(40)).market == SMALL
+    assert choose_target(both, pledge(5)).market == LARGE
+    assert choose_target(both, pledge(0.1)).market == LARGE, "nothing is in time: the soonest"
 
 
 def test_what_the_reliable_machines_cost_meanwhile_counts() -> None:
-    assert target(seen(CHEAP, FAST, reliable=0.5), pledge(60)).market == LARGE
+    assert choose_target(seen(CHEAP, FAST, reliable=0.5), pledge(60)).market == LARGE
 
 
 @pytest.mark.parametrize("reliable", [0.0, 0.5])
 def test_the_least_of_both_is_the_least_over_the_allowed_markets(reliable: float) -> None:
     both = seen(CHEAP, FAST, reliable=reliable)
-    each = [promise(seen(one, reliable=reliable), pledge(60)) for one in (CHEAP, FAST)]
-    found = promise(both, pledge(60))
+    each = [check_promise(seen(one, reliable=reliable), pledge(60)) for one in (CHEAP, FAST)]
+    found = check_promise(both, pledge(60))
     assert found.least_deadline_s == min(one.least_deadline_s for one in each)
     assert found.least_budget == min(one.least_budget for one in each)
 
 
 def test_what_is_told_works_when_it_is_typed_in() -> None:
     both = seen(CHEAP, FAST)
-    found = promise(both, pledge(1, budget=1.0))
+    found = check_promise(both, pledge(1, budget=1.0))
     assert not found.in_time
     assert not found.covered
     hours = found.least_deadline_s / HOUR_S + 1 / HOUR_S
-    assert promise(both, pledge(hours, budget=found.least_budget)).holds
+    assert check_promise(both, pledge(hours, budget=found.least_budget)).holds
 
 
 def test_a_promise_goes_by_what_is_sure_of_a_type_that_nobody_has_seen() -> None:
     """Believed as fast per core as the other it would be the cheaper one; half of it is sure."""
     believed = replace(FAST, on_demand=UsdPerHour(0.75))
-    assert target(seen(CHEAP, believed), pledge(40)).market == LARGE
+    assert choose_target(seen(CHEAP, believed), pledge(40)).market == LARGE
     doubted = seen(CHEAP, replace(believed, surely=8.0))
-    assert target(doubted, pledge(40)).market == SMALL
+    assert choose_target(doubted, pledge(40)).market == SMALL
     assert (
-        promise(doubted, pledge(40)).least_deadline_s
-        > 1.9 * promise(seen(CHEAP, FAST), pledge(40)).least_deadline_s
+        check_promise(doubted, pledge(40)).least_deadline_s
+        > 1.9 * check_promise(seen(CHEAP, FAST), pledge(40)).least_deadline_s
     )
 
 
@@ -92,4 +92,4 @@ def test_what_is_rented_is_not_changed_for_another_type() -> None:
     rented = Holding(
         "d1", SMALL, 4, 4, UNBOUNDED, UsdPerHour(0.2), Instant(NOW + HOUR_S), 4, NOW, on_demand=True
     )
-    assert target(seen(CHEAP, FAST, footprint=(rented,)), pledge(5)).market == SMALL
+    assert choose_target(seen(CHEAP, FAST, footprint=(rented,)), pledge(5)).market == SMALL

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bidbrain.backtest.run import backtest
-from bidbrain.bidding.decision_batch import Setting
-from bidbrain.bidding.observation_batch import Single
+from bidbrain.bidding.decision_batch import MarketSetup
+from bidbrain.bidding.observation_batch import ObservationBatch
 from bidbrain.eviction.price.price_crossing import PriceCrossing
-from bidbrain.model import Action, Observation, Scaling
+from bidbrain.model import Action, Observation, ScalingModel
 from bidbrain.strategies.base import NOTHING, Strategy
 from bidbrain.strategies.price_only import Failover, OnDemand, Standard
 from bidbrain.strategies.proteus import BidBrain
@@ -22,7 +22,7 @@ from pricing_data.model.units import HOUR_S, Instant, Seconds, UsdPerHour
 from tests.bidbrain.backtest.scene import MARKETS, NOW, scene
 from tests.bidbrain.build import DOUBLE, XLARGE, holding, observe, offer
 
-CHECKPOINTS = Checkpointing.young(cost_s=120, mttf_s=6 * HOUR_S, restart_s=60)
+CHECKPOINTS = Checkpointing.at_youngs_interval(cost_s=120, mttf_s=6 * HOUR_S, restart_s=60)
 STANDARD = Standard(16.0, CHECKPOINTS, "standard")
 
 
@@ -74,7 +74,7 @@ def test_youngs_interval() -> None:
     assert CHECKPOINTS.interval_s == pytest.approx(2276.8, abs=0.1)
     assert CHECKPOINTS.overhead == pytest.approx(120 / (2276.8 + 120), rel=1e-3)
     assert CHECKPOINTS.lost_s == pytest.approx(60 + 2276.8 / 2, abs=0.1)
-    assert Checkpointing.young(120, 6 * HOUR_S, 60, overhead=0.17).overhead == 0.17
+    assert Checkpointing.at_youngs_interval(120, 6 * HOUR_S, 60, overhead=0.17).overhead == 0.17
     with pytest.raises(ValueError, match="overhead in"):
         Checkpointing(Seconds(100), 1.0, Seconds(0))
 
@@ -132,7 +132,7 @@ def observations(draw: st.DrawFn) -> Observation:
         footprint=tuple(footprint),
         offers=tuple(offers),
         limits=of.setting.limits,
-        scaling=Scaling(0.95, Seconds(30), Seconds(60), 1, 4),
+        scaling=ScalingModel(0.95, Seconds(30), Seconds(60), 1, 4),
         evictions=PriceCrossing().fit(of.history.as_of(now), now),
     )
 
@@ -140,9 +140,9 @@ def observations(draw: st.DrawFn) -> Observation:
 @settings(max_examples=25, deadline=None)
 @given(observations(), st.sampled_from(STRATEGIES))
 def test_live_it_decides_as_in_a_batch(observation: Observation, strategy: Strategy) -> None:
-    single = Single.of(observation)
-    asked = strategy.request(single.setting, single.at)
-    settled = bool(strategy.settled(single.setting, single.at.held)[0])
+    single = ObservationBatch.from_observation(observation)
+    asked = strategy.choose_requests(single.setting, single.at)
+    settled = bool(strategy.needs_nothing(single.setting, single.at.held)[0])
     if strategy.name != "proteus-in-sizes":  # live it tries every count
         decision = strategy.decide(observation)
         if asked.market[0] == NOTHING or settled:
@@ -155,7 +155,7 @@ def test_live_it_decides_as_in_a_batch(observation: Observation, strategy: Strat
     if settled:
         assert asked.market[0] == NOTHING, "settled footprints ask for nothing"
     for place, held in enumerate(observation.footprint):
-        stays = bool(strategy.renew(single.setting, single.at, np.array([place]))[0])
+        stays = bool(strategy.choose_renewals(single.setting, single.at, np.array([place]))[0])
         live = strategy.renew_or_terminate(observation, held.id).action
         assert live is (Action.RENEW if stays else Action.TERMINATE)
 
@@ -164,9 +164,9 @@ def test_limits_on_cores_hold_for_machines_of_any_size() -> None:
     observation = observe(
         holding("one"), offers=(offer(XLARGE, 0.05), offer(DOUBLE, 0.05, cores=8)), limits=None
     )
-    single = Single.of(observation)
+    single = ObservationBatch.from_observation(observation)
     limits = replace(observation.limits, max_cores=40.0, max_per_allocation=64)
-    setting: Setting = replace(single.setting, limits=limits)
-    asked = BidBrain("sized", ELASTIC, sizes=(8.0, 64.0)).request(setting, single.at)
+    setting: MarketSetup = replace(single.setting, limits=limits)
+    asked = BidBrain("sized", ELASTIC, sizes=(8.0, 64.0)).choose_requests(setting, single.at)
     assert asked.market[0] != NOTHING
     assert asked.count[0] * setting.cores[asked.market[0]] == 24, "16 of 40 cores are held"

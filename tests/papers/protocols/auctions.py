@@ -13,8 +13,8 @@ import numpy as np
 
 from bidbrain.arrays import Floats
 from bidbrain.eviction.price.beta_table import beta_table
-from bidbrain.eviction.price.confidence import coming_week
-from bidbrain.eviction.price.first_passage import Steps
+from bidbrain.eviction.price.confidence import predict_coming_week
+from bidbrain.eviction.price.first_passage import PriceSteps
 from bidbrain.model import BID_DELTAS
 from pricing_data.formats.traces import read_trace
 from pricing_data.model.market import Market, Series
@@ -81,14 +81,14 @@ def weeks_within(data: Path, every: int = 1) -> tuple[int, int]:
         recording = read_trace(path, only=partial(eq, market))
         series = recording.history.series(market)
         for now in range(int(series.times[0]) + 21 * DAY_S, recording.last - 7 * DAY_S, 7 * DAY_S):
-            known = Steps.of(recording.history.as_of(Instant(now)).series(market), Instant(now))
+            known = PriceSteps.from_series(recording.history.as_of(Instant(now)).series(market), Instant(now))
             past, later = (
                 beta_table(series, Instant(end), BID_DELTAS, HOUR_S) for end in (now, now + 7 * DAY_S)
             )
             before, after = (end - HOUR_S - int(series.times[0]) for end in (now, now + 7 * DAY_S))
             happened = (later * after - past * before) / (after - before)
             for delta, share in list(zip(BID_DELTAS, happened, strict=True))[::4]:
-                given = coming_week(known, delta, HOUR_S, HOUR_S)
+                given = predict_coming_week(known, delta, HOUR_S, HOUR_S)
                 inside += given.low - 1e-9 <= share <= given.high + 1e-9
                 total += 1
     return total, inside

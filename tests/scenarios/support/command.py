@@ -138,7 +138,7 @@ class CommandProduct(Product):
     def check_nothing_left(self) -> None:
         """No process, no disk of a machine, no lock held."""
         assert self.processes() == []
-        assert self.host.leftovers() == []
+        assert self.host.alive_machines() == []
         assert list((self.run.training / "disks").iterdir()) == []
 
     def check_record(self, shown: dict[str, Any]) -> None:

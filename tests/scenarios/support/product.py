@@ -346,7 +346,7 @@ class Product:
     def check_nothing_left(self) -> None:
         """No process, no lock held, no socket."""
         assert self.processes() == []
-        assert self.host.leftovers() == []
+        assert self.host.alive_machines() == []
         assert list(self._temporary.iterdir()) == []
 
     def check_record(self, shown: dict[str, Any]) -> None:

@@ -12,9 +12,9 @@ from bidbrain.backtest.engine import Ran
 from bidbrain.backtest.job import Job
 from bidbrain.backtest.price_tape import Tape
 from bidbrain.backtest.run import backtest
-from bidbrain.bidding.decision_batch import Chances, Codes
+from bidbrain.bidding.decision_batch import Codes, SurvivalBatch
 from bidbrain.eviction.price.price_crossing import PriceCrossing
-from bidbrain.eviction.scalar_adapter import Asked
+from bidbrain.eviction.scalar_adapter import ScalarAdapter
 from bidbrain.model import Action, Limits
 from bidbrain.strategies.registry import LIVE
 from pricing_data.formats.traces import read_trace
@@ -43,9 +43,9 @@ class Hourly:
     history: PriceHistory
     markets: tuple[Market, ...]
 
-    def __call__(self, fitted_at: Codes) -> Chances:
+    def __call__(self, fitted_at: Codes) -> SurvivalBatch:
         (at,) = {Instant(int(moment)) for moment in fitted_at}
-        return Asked(PriceCrossing().fit(self.history.as_of(at), at), self.markets)
+        return ScalarAdapter(PriceCrossing().fit(self.history.as_of(at), at), self.markets)
 
 
 def fast(of: Terms, trace: PriceHistory, capacity: Observations) -> tuple[Ran, int]:

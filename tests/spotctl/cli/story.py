@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from bidbrain.model import Action, Decision, Limits, Scaling
+from bidbrain.model import Action, Decision, Limits, ScalingModel
 from pricing_data.model.billing import End
 from pricing_data.model.market import Market, PriceHistory, Series
 from pricing_data.model.rules import AWS_2016
@@ -37,7 +37,7 @@ def terms() -> Terms:
         reliable_count=1,
         spot=(Tradable(SPOT, UsdPerHour(0.209), 4),),
         limits=Limits(8, 4),
-        scaling=Scaling(0.95, Seconds(60), Seconds(120), 1, 15),
+        scaling=ScalingModel(0.95, Seconds(60), Seconds(120), 1, 15),
         stop=Stop(40),
         core_seconds_per_clock=600.0,
         prices="bundled market (generated)",

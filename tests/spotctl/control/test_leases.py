@@ -15,7 +15,7 @@ from spotctl.control.billing import sure
 from spotctl.control.drive import drive, fold, start
 from spotctl.control.run_spec import Queued, Terms
 from spotctl.control.state import State
-from spotctl.engines.modelled import modelled
+from spotctl.engines.simulated import simulate_training
 from spotctl.providers.simulated import SimulatedProvider
 from spotctl.records.ledger import Ledger
 from spotctl.timesource import VirtualTime
@@ -34,7 +34,7 @@ class Leasing:
         trace = scripted_trace()
         provider = SimulatedProvider(trace, of.rules, 60, lambda: self._time.now)
         self._given = list(given)
-        self._world = TraceWorld(self._time, trace, provider, modelled(of), lambda: (), of)
+        self._world = TraceWorld(self._time, trace, provider, simulate_training(of), lambda: (), of)
         self.ledger = Ledger.in_memory()
         self.state = drive(
             start(e.JobStarted(of.start, of), trace, self.ledger, Silent()), self, self.ledger, Silent()
@@ -156,7 +156,7 @@ def test_a_run_that_died_before_its_first_prices_can_be_read_and_settled(tmp_pat
     state = start(e.JobStarted(of.start, of), trace, ledger, Silent())
     time = VirtualTime(of.start)
     provider = SimulatedProvider(trace, of.rules, 60, lambda: time.now)
-    world = TraceWorld(time, trace, provider, modelled(of), lambda: (), of)
+    world = TraceWorld(time, trace, provider, simulate_training(of), lambda: (), of)
     world.resume(state, ledger.entries(), e.ControllerDown(of.start, of.start))
     ended = drive(state, world, ledger, Silent())
     read: State = fold(ledger.entries(), PriceHistory())

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bidbrain.model import Limits, Scaling
+from bidbrain.model import Limits, ScalingModel
 from bidbrain.strategies.recovery import Checkpointing
 from pricing_data.model.capacity_spells import Observations, Spells
 from pricing_data.model.market import Market, PriceHistory, Series
@@ -26,7 +26,7 @@ from spotctl.control.state import State
 from spotctl.engines.command_model import ModelledCommand
 from tests.spotctl.build import START, random_trace, redecided, replay, scripted_trace, terms
 
-TRUTH = Scaling(0.9, Seconds(40), Seconds(90), stage2_above=1, stage3_above=4)
+TRUTH = ScalingModel(0.9, Seconds(40), Seconds(90), stage2_above=1, stage3_above=4)
 CONFIGURED = replace(TRUTH, phi=0.99, sigma_s=Seconds(5), lambda_s=Seconds(5))
 
 

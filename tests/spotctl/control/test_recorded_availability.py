@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bidbrain.model import Limits, Scaling
+from bidbrain.model import Limits, ScalingModel
 from pricing_data.formats.availability import read_grid
 from pricing_data.formats.traces import read_trace
 from pricing_data.model.capacity_spells import Observations
@@ -43,7 +43,7 @@ def job(zone: str, start: Instant, deadline_h: float | None) -> Terms:
         reliable_count=1,
         spot=(Tradable(market(zone), ON_DEMAND, 8),),
         limits=Limits(max_instances=1, max_per_allocation=1),
-        scaling=Scaling(1.0, Seconds(120), Seconds(60), stage2_above=0, stage3_above=0.5),
+        scaling=ScalingModel(1.0, Seconds(120), Seconds(60), stage2_above=0, stage3_above=0.5),
         stop=Stop(clocks=WORK_H * 30),
         core_seconds_per_clock=960.0,
         prices="recorded",

@@ -19,8 +19,8 @@ from spotctl.control.drive import drive, start
 from spotctl.control.restart import MOST_IN_VAIN
 from spotctl.control.run_spec import Keeping, Terms
 from spotctl.control.state import REFUSED_REST_S, Phase, State
-from spotctl.engines.modelled import modelled
 from spotctl.engines.paired import Told
+from spotctl.engines.simulated import simulate_training
 from spotctl.providers.base import Notice, Offering, Order, Report
 from spotctl.providers.simulated import SimulatedProvider
 from spotctl.records.ledger import Ledger
@@ -314,7 +314,7 @@ class Losing:
 def replayed(of: Terms, deaths: dict[str, int]) -> tuple[State, tuple[e.Entry, ...]]:
     trace, time = scripted_trace(), VirtualTime(of.start)
     provider = Losing(SimulatedProvider(trace, of.rules, 60, lambda: time.now), time, deaths)
-    world = TraceWorld(time, trace, provider, modelled(of), lambda: (), of)
+    world = TraceWorld(time, trace, provider, simulate_training(of), lambda: (), of)
     ledger, observer = Ledger.in_memory(), Silent()
     begun = start(e.JobStarted(of.start, of), trace, ledger, observer)
     return drive(begun, world, ledger, observer), ledger.entries()
@@ -371,7 +371,7 @@ def test_a_replay_that_goes_on_behind_its_record_says_nothing_twice() -> None:
     of = keeping()
     _, entries = replayed(of, DEATHS)
     tells = [entry for entry in entries if isinstance(entry, e.Tell)]
-    training = Told(modelled(of), entries)
+    training = Told(simulate_training(of), entries)
     for number, tell in enumerate(tells, start=1):
         training.tell(number, tell)
     assert training.facts(entries[-1].at) == ()
@@ -379,7 +379,7 @@ def test_a_replay_that_goes_on_behind_its_record_says_nothing_twice() -> None:
 
 def test_where_other_reliable_machines_live_the_modelled_training_goes_back_to_its_checkpoint() -> None:
     """In stage 1, in which nobody else has a copy: as the real one."""
-    training = modelled(replace(shortened(keeping(), 1000), reliable_count=2))
+    training = simulate_training(replace(shortened(keeping(), 1000), reliable_count=2))
     training.tell(1, e.TellJoin(START, ("r1-1", "r1-2"), True, 4))
     facts = training.facts(after(HOUR_S * 2))
     kept = max(fact.clock for fact in facts if isinstance(fact, e.Checkpointed))

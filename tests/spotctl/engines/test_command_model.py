@@ -83,7 +83,7 @@ def test_a_deadline_is_promised_to_a_program_that_keeps_nothing_as_if_all_of_it_
     state = opened(said)
     found = pledge(state)
     assert found is not None
-    assert found.unkept == found.work == 60 * said.core_seconds_per_clock
+    assert found.unsaved_work == found.work == 60 * said.core_seconds_per_clock
 
 
 def test_nothing_is_bought_above_its_price_on_demand() -> None:

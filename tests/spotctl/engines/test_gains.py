@@ -110,7 +110,7 @@ def test_only_its_progress_makes_it_faster_than_it_is_taken_to_be(measure: bool)
     kind = of(state).instance_type
     assert state.speeds()[kind] == pytest.approx(7.2 if measure else 4.0, rel=0.05)
     opened = begin(next(x for x in entries if isinstance(x, e.JobStarted)), scripted_trace())
-    assert observation(opened).offer(of(state)).cores == 4.0
+    assert observation(opened).find_offer(of(state)).cores == 4.0
 
 
 def test_it_is_replayed_and_compared_with_machines_that_do_no_more_either() -> None:

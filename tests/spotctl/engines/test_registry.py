@@ -15,7 +15,7 @@ from agileml.job import JobFolder
 from agileml.node.programs import messages as m
 from agileml.node.programs.job_folder import CommandFolder
 from pricing_data.model.units import Seconds
-from spotctl.engines.registry import Engine, engine_of, job_of
+from spotctl.engines.registry import EngineAdapter, adapt_engine, job_of
 from spotctl.engines.scoring import Scoring
 from spotctl.errors import JobError
 from spotctl.job.checks import check_job
@@ -78,8 +78,8 @@ def wrote(file: Path, at_s: float, text: str = "") -> None:
     os.utime(file, (at_s, at_s))
 
 
-def run_of(folder: Path, spec: JobSpec) -> Engine:
-    return engine_of(Settings.of(spec, LaunchOptions()), terms(), Run(folder))
+def run_of(folder: Path, spec: JobSpec) -> EngineAdapter:
+    return adapt_engine(Settings.of(spec, LaunchOptions()), terms(), Run(folder))
 
 
 def test_an_elastic_training_is_over_since_the_last_part_of_its_model_was_saved(tmp_path: Path) -> None:

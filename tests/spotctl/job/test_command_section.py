@@ -63,7 +63,7 @@ def test_every_key_of_a_complete_file_is_in_the_spec(folder: Path) -> None:
         work=Work(5000, Seconds(10_800.0), "c5.xlarge"),
         retries=3,
     )
-    assert (spec.engine, spec.reliable, spec.stop.clocks, spec.output) == (
+    assert (spec.engine.kind, spec.reliable, spec.stop.clocks, spec.output) == (
         "command",
         None,
         5000,

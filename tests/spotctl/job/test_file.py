@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pricing_data.model.units import MicroUsd, Seconds
+from spotctl.control.engine_traits import ELASTIC_TRAINING
 from spotctl.errors import JobFileError, UsageError
 from spotctl.job.file import load_job, parse_job
 from spotctl.job.spec import (
@@ -75,7 +76,7 @@ def problems(text: str, folder: Path) -> list[str]:
 def test_every_key_of_a_complete_file_is_in_the_spec(folder: Path) -> None:
     assert parse(COMPLETE, folder) == JobSpec(
         name="movies",
-        engine="agileml",
+        engine=ELASTIC_TRAINING,
         app="agileml.apps.mf:MatrixFactorization",
         args={"rank": 64, "learning_rate": 0.02, "shuffle": True, "label": "7", "layers": (8, 4)},
         data=str(folder / "ratings.csv"),
@@ -407,7 +408,7 @@ def test_another_tool_s_file_gets_one_message_that_translates_it(tool: str, fold
 
 def test_a_file_with_run_is_a_command_without_saying_so(folder: Path) -> None:
     spec = parse("run: python train.py\nworkdir: .\n", folder)
-    assert (spec.engine, spec.command is not None) == ("command", True)
+    assert (spec.engine.kind, spec.command is not None) == ("command", True)
 
 
 def test_columns_of_the_data_are_named_by_the_application_s_names(folder: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bidbrain.eviction.selector import Chosen
+from bidbrain.eviction.selector import EstimatorSelector
 from pricing_data.formats.availability import read_grid
 from pricing_data.formats.batches import Lifetime, LifetimeBatch, Probe, ProbeBatch, Rate, RateBatch
 from pricing_data.model.market import Market, PriceHistory
@@ -71,7 +71,7 @@ def test_the_same_estimate_as_running_jobs_make(store: PriceStore) -> None:
     store.add_probes(probed(DEAR, every=50))
     seen = store.observations()
     now = Instant(max(int(seen.spells(market).ends.max()) for market in seen.markets))
-    fitted = Chosen(AWS, seen).fit(PriceHistory.of({}), now)
+    fitted = EstimatorSelector(AWS, seen).fit(PriceHistory.of({}), now)
     rows = found_in(market_table_build.current_table(HOUR).table)
     for market in (CHEAP, DEAR):
         beta = fitted.beta(market, 0.0, 0.0, HOUR)

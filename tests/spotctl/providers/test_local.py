@@ -38,10 +38,10 @@ def test_machines_that_run_were_granted_whatever_the_price_is_now(tmp_path: Path
     order = Order("s1", MARKETS[0], 1, UsdPerHour(0.1), cores=1)
     try:
         names = provider(after_s=0).request(order)
-        assert host.leftovers() == list(names)
+        assert host.alive_machines() == list(names)
         assert provider(after_s=DEAR_AT_S).request(order) == names
         with pytest.raises(CapacityUnavailable):
             provider(after_s=DEAR_AT_S).request(Order("s2", MARKETS[0], 1, UsdPerHour(0.1), cores=1))
-        assert host.leftovers() == list(names)
+        assert host.alive_machines() == list(names)
     finally:
         host.kill_all()

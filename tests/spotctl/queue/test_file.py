@@ -63,7 +63,7 @@ def test_settings_and_members_come_back_from_the_record_as_they_were(tmp_path: P
 
 def test_the_example_is_one() -> None:
     spec = load_queue(ROOT / "examples" / "nightly_batch.yaml")
-    assert {member.spec.engine for member in spec.jobs} == {"agileml", "command"}
+    assert {member.spec.engine.kind for member in spec.jobs} == {"agileml", "command"}
 
 
 @pytest.mark.parametrize(

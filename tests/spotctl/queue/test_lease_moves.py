@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bidbrain.bidding.market_outlook import Outlook
+from bidbrain.bidding.market_outlook import MarketOutlook
 from bidbrain.performance.throughput_completion import Source
 from pricing_data.model.units import HOUR_S, Seconds, UsdPerHour
 from spotctl.control import entries as e
@@ -22,8 +22,8 @@ HERE, THERE = "c4.xlarge", "m4.xlarge"
 MOVE_S = Seconds(150.0)
 
 
-def outlook(rate: float, cost: float = 0.04) -> Outlook:
-    return Outlook(UsdPerHour(cost), 1.0, rate)
+def outlook(rate: float, cost: float = 0.04) -> MarketOutlook:
+    return MarketOutlook(UsdPerHour(cost), 1.0, rate)
 
 
 def turn(
@@ -32,7 +32,7 @@ def turn(
     chosen: str | None = None,
     entitled: bool = True,
     left_s: float = 10 * HOUR_S,
-    there: Outlook | None = None,
+    there: MarketOutlook | None = None,
 ) -> Turn:
     best = {HERE: outlook(4.0), THERE: there or outlook(4.0)}
     return Turn(HERE, held_s, MOVE_S, left_s, chosen, entitled, best)

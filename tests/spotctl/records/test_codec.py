@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bidbrain.cluster.lease import Lease
-from bidbrain.model import Action, Decision, Weighed
+from bidbrain.model import Action, Candidate, Decision
 from pricing_data.model.billing import End
 from pricing_data.model.market import Market
 from pricing_data.model.units import Instant, MicroUsd, UsdPerHour
@@ -25,7 +25,7 @@ INSTANTS = st.integers(0, 2**40).map(Instant)
 PRICES = NUMBERS.map(UsdPerHour)
 MARKET = st.builds(Market, *[st.text(max_size=8)] * 4)
 WEIGHED = st.builds(
-    Weighed,
+    Candidate,
     st.sampled_from(Action),
     st.none() | MARKET,
     st.integers(0, 100),

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from bidbrain.model import Limits, Scaling
+from bidbrain.model import Limits, ScalingModel
 from pricing_data.model.market import Market, PriceHistory, Series
 from pricing_data.model.rules import RULES
 from pricing_data.model.units import HOUR_S, Seconds, UsdPerHour
@@ -80,7 +80,7 @@ def made(job: int) -> tuple[Terms, PriceHistory]:
         ),
         spot=spot,
         limits=Limits(most, min(most, 4)),
-        scaling=Scaling(float(rng.choice([1.0, 0.97, 0.85, 0.6])), Seconds(15), Seconds(15), *stages),
+        scaling=ScalingModel(float(rng.choice([1.0, 0.97, 0.85, 0.6])), Seconds(15), Seconds(15), *stages),
         start_s=Seconds(60),
     )
     deadline_s = rng.choice([0, 0, 2 * HOUR_S, 12 * HOUR_S])

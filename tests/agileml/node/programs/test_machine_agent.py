@@ -204,7 +204,7 @@ class Timed:
         while not until():
             assert time.monotonic() < ends
             limit = self.moved if hold else self.moved + SPEED
-            self.clock.release(self.moved, time.time(), limit, awaited=awaited)
+            self.clock.release_until(self.moved, time.time(), limit, awaited=awaited)
             time.sleep(0.02)
             self.moved += 0.0 if hold else 0.02 * SPEED
 

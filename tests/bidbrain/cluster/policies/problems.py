@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from bidbrain.arrays import Floats
-from bidbrain.cluster.policies.base import inverse
+from bidbrain.cluster.policies.base import invert_rates
 from bidbrain.cluster.policies.problem import Cluster, Jobs, Kinds, ShareProblem, Shares
 
 _RATES = st.sampled_from([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 8.0])
@@ -78,4 +78,4 @@ def used(problem: ShareProblem, shares: Shares) -> Floats:
 
 def levels(problem: ShareProblem, shares: Shares) -> Floats:
     """Normalized throughputs, (n,); 0 for who cannot run."""
-    return np.asarray(problem.throughput(shares) * inverse(problem.equal()))
+    return np.asarray(problem.throughput(shares) * invert_rates(problem.equal()))

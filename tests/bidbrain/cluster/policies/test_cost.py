@@ -24,9 +24,9 @@ def two_types(slo_s: list[float], workers: tuple[float, float] = (2.0, 2.0)) -> 
 
 def test_a_deadline_buys_as_much_of_the_fast_type_as_it_needs() -> None:
     """Per dollar the cheap type wins; 3600 steps in 2400 s need 1.5 a second: half the time on each."""
-    free = PerDollar().share(two_types([np.inf]))
+    free = PerDollar().compute_shares(two_types([np.inf]))
     assert free.shares.alone == pytest.approx(np.array([[1.0, 0.0]]))
-    hurried = PerDollar().share(two_types([2400.0]))
+    hurried = PerDollar().compute_shares(two_types([2400.0]))
     assert hurried.shares.alone == pytest.approx(np.array([[0.5, 0.5]]))
     assert not hurried.short
 
@@ -34,7 +34,7 @@ def test_a_deadline_buys_as_much_of_the_fast_type_as_it_needs() -> None:
 def test_what_everybody_is_promised_at_least_costs_nobody_a_deadline() -> None:
     """Two deadlines want the fast worker for themselves; the third job gets what they leave: nothing."""
     problem = two_types([1800.0, 1800.0, np.inf], workers=(1.0, 1.0))
-    answer = Total().share(problem)
+    answer = Total().compute_shares(problem)
     speed = problem.throughput(answer.shares)
     assert speed[:2].sum() == pytest.approx(3.0)
     assert speed[2] == pytest.approx(0.0, abs=1e-6)
@@ -43,7 +43,7 @@ def test_what_everybody_is_promised_at_least_costs_nobody_a_deadline() -> None:
 
 def test_who_cannot_keep_a_deadline_is_named_and_the_others_keep_theirs() -> None:
     problem = two_types([1000.0, 3600.0, np.inf])
-    answer = PerDollar().share(problem)
+    answer = PerDollar().compute_shares(problem)
     (short,) = answer.short
     assert short.job == "job0"
     assert short.needed == pytest.approx(3.6)
@@ -55,7 +55,7 @@ def test_who_cannot_keep_a_deadline_is_named_and_the_others_keep_theirs() -> Non
 
 def test_workers_that_are_too_few_are_said_to_be() -> None:
     problem = two_types([1800.0, 1800.0], workers=(0.0, 1.0))
-    answer = PerDollar().share(problem)
+    answer = PerDollar().compute_shares(problem)
     assert answer.short
     assert all("left beside the others'" in short.why for short in answer.short)
     assert sum(short.given for short in answer.short) <= 2.0 + 1e-6
@@ -66,7 +66,7 @@ def test_workers_that_are_too_few_are_said_to_be() -> None:
 def test_every_deadline_is_kept_or_named(problem: ShareProblem) -> None:
     needed = deadline_speed(problem)
     for policy in (PerDollar(), Total(), PerJob()):
-        answer = policy.share(problem)
+        answer = policy.compute_shares(problem)
         check(problem, answer.shares)
         got, named = problem.throughput(answer.shares), {short.job for short in answer.short}
         for job, name in enumerate(problem.jobs.names):
@@ -80,13 +80,13 @@ def test_the_least_budget_that_is_named_is_enough_and_no_less_is(problem: ShareP
         return
     least = _least(problem)
     with pytest.raises(Infeasible, match=re.escape(f"at least ${least:.6f}")):
-        MakespanWithin(0.0).share(problem)
-    answer = MakespanWithin(least * (1 + 1e-6)).share(problem)
+        MakespanWithin(0.0).compute_shares(problem)
+    answer = MakespanWithin(least * (1 + 1e-6)).compute_shares(problem)
     spent = problem.cost_per_hour(answer.shares) * answer.value / HOUR_S
     assert spent <= least * (1 + 1e-5)
     with pytest.raises(Infeasible):
-        MakespanWithin(least * 0.999).share(problem)
-    richer = MakespanWithin(least * 10).share(problem)
+        MakespanWithin(least * 0.999).compute_shares(problem)
+    richer = MakespanWithin(least * 10).compute_shares(problem)
     assert richer.value <= answer.value * (1 + 1e-6)
 
 
@@ -100,14 +100,14 @@ def _least(problem: ShareProblem) -> float:
 def test_floors_keep_ratios_from_shrinking_to_nothing() -> None:
     """Without promises the best ratio is next to nothing of one job; with them every job has its part."""
     problem = two_types([np.inf] * 4)
-    answer = Total(least_share=0.5).share(problem)
+    answer = Total(least_share=0.5).compute_shares(problem)
     assert (problem.throughput(answer.shares) >= 0.5 * problem.isolated() * (1 - 1e-6)).all()
 
 
 def test_what_was_reached_job_by_job_is_below_what_no_shares_exceed() -> None:
     problem = two_types([2400.0, np.inf, 5000.0])
-    answer = PerJob().share(problem)
-    assert answer.value <= PerJob.bound(problem) * (1 + 1e-9)
+    answer = PerJob().compute_shares(problem)
+    assert answer.value <= PerJob.upper_bound(problem) * (1 + 1e-9)
 
 
 def test_a_problem_that_contradicts_itself_is_refused() -> None:

@@ -29,12 +29,12 @@ def problem(seed: int, least: float) -> ShareProblem:
 def test_the_answer_is_found_and_nobody_is_left_without(least: float) -> None:
     for seed in range(150):
         asked = problem(seed, least)
-        answer = FinishTimeFairness().share(asked)
+        answer = FinishTimeFairness().compute_shares(asked)
         check(asked, answer.shares)
         jobs, speed = asked.jobs, asked.throughput(answer.shares)
         assert speed.min() > 0, f"seed {seed}"
         alone = jobs.isolated_s + jobs.steps / asked.isolated()
         rho = (jobs.age_s + jobs.steps / speed) / alone
         assert rho.max() <= answer.value * (1 + 2e-7), f"seed {seed}"
-        filled = Filled(FinishTimeFairness()).share(asked)
+        filled = Filled(FinishTimeFairness()).compute_shares(asked)
         assert (asked.throughput(filled.shares) >= speed * (1 - 1e-6)).all(), f"seed {seed}"

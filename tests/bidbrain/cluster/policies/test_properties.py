@@ -16,9 +16,9 @@ from bidbrain.cluster.policies.base import (
     Maximize,
     Policy,
     SpendAtMost,
-    Spending,
+    TotalSpending,
     TotalThroughput,
-    runnable,
+    runnable_jobs,
 )
 from bidbrain.cluster.policies.baselines import Agnostic, AlloX, Isolated, Packing
 from bidbrain.cluster.policies.cost import MakespanWithin, MaxThroughput, PerDollar, PerJob, Total
@@ -60,14 +60,14 @@ MANY = 20
 @settings(max_examples=MANY, deadline=None)
 @given(problem=problems())
 def test_shares_fit(name: str, problem: ShareProblem) -> None:
-    check(problem, ALONE[name].share(problem).shares)
+    check(problem, ALONE[name].compute_shares(problem).shares)
 
 
 @pytest.mark.parametrize("name", SHARING)
 @settings(max_examples=MANY, deadline=None)
 @given(problem=problems(sharing=True))
 def test_shares_of_pairs_fit(name: str, problem: ShareProblem) -> None:
-    check(problem, SHARING[name].share(problem).shares)
+    check(problem, SHARING[name].compute_shares(problem).shares)
 
 
 @settings(max_examples=MANY, deadline=None)
@@ -81,20 +81,20 @@ def test_merging_classes_changes_nothing(problem: ShareProblem) -> None:
         MaxThroughput(),
         Total(),
     ):
-        merged, apart = policy.share(problem), policy.share(unmerged(problem))
+        merged, apart = policy.compute_shares(problem), policy.compute_shares(unmerged(problem))
         if isinstance(policy, Total) and merged.short:
             continue  # Who gives where deadlines cannot all be kept is not unique.
         assert merged.value == pytest.approx(apart.value, rel=CLOSE)
     for filling in (WaterFilling(), Hierarchical(), Hierarchical(Inside.FIFO)):
-        merged, apart = filling.share(problem), filling.share(unmerged(problem))
+        merged, apart = filling.compute_shares(problem), filling.compute_shares(unmerged(problem))
         assert levels(problem, merged.shares) == pytest.approx(levels(problem, apart.shares), abs=1e-5)
 
 
 @settings(max_examples=MANY, deadline=None)
 @given(problem=problems(sharing=True))
 def test_pairs_of_classes_dealt_out_give_every_job_what_its_class_got(problem: ShareProblem) -> None:
-    answer = LeastAttainedService().share(problem)
-    able = runnable(problem)
+    answer = LeastAttainedService().compute_shares(problem)
+    able = runnable_jobs(problem)
     got = problem.throughput(answer.shares)[able] / fair_part(problem)[able]
     if able.any():
         assert got.min() == pytest.approx(answer.value, rel=CLOSE)
@@ -103,22 +103,22 @@ def test_pairs_of_classes_dealt_out_give_every_job_what_its_class_got(problem: S
 @settings(max_examples=MANY, deadline=None)
 @given(problem=problems())
 def test_nobody_is_worse_off_than_in_a_corner_of_their_own(problem: ShareProblem) -> None:
-    corner = Isolated().share(problem).shares
-    speed, able = problem.throughput(corner), runnable(problem)
+    corner = Isolated().compute_shares(problem).shares
+    speed, able = problem.throughput(corner), runnable_jobs(problem)
     if not able.any():
         return
     least = (speed / fair_part(problem))[able].min()
-    assert LeastAttainedService().share(problem).value >= least * (1 - CLOSE)
+    assert LeastAttainedService().compute_shares(problem).value >= least * (1 - CLOSE)
     for most in (WaterFilling(), Filled(LeastAttainedService())):
-        shares = most.share(problem).shares
+        shares = most.compute_shares(problem).shares
         assert (problem.throughput(shares) / fair_part(problem))[able].min() >= least * (1 - CLOSE)
     whole = replace(problem, any_size=True)
     for policy in (Makespan(), Filled(Makespan())):
-        assert policy.share(whole).value <= (whole.jobs.steps / whole.isolated()).max() * (1 + CLOSE)
+        assert policy.compute_shares(whole).value <= (whole.jobs.steps / whole.isolated()).max() * (1 + CLOSE)
     jobs = whole.jobs
     alone = jobs.steps / whole.isolated()
     worst = ((jobs.age_s + alone) / (jobs.isolated_s + alone)).max()
-    assert FinishTimeFairness().share(whole).value <= worst * (1 + CLOSE)
+    assert FinishTimeFairness().compute_shares(whole).value <= worst * (1 + CLOSE)
 
 
 @settings(max_examples=MANY, deadline=None)
@@ -126,9 +126,9 @@ def test_nobody_is_worse_off_than_in_a_corner_of_their_own(problem: ShareProblem
 def test_sharing_workers_is_never_worse(problem: ShareProblem) -> None:
     alone = problem.alone()
     for most in (LeastAttainedService(), MaxThroughput(), Fifo(), PerDollar(slos=False), WaterFilling()):
-        assert most.share(problem).value >= most.share(alone).value * (1 - CLOSE)
+        assert most.compute_shares(problem).value >= most.compute_shares(alone).value * (1 - CLOSE)
     for least in (Makespan(), FinishTimeFairness(), ShortestJobFirst()):
-        assert least.share(problem).value <= least.share(alone).value * (1 + CLOSE)
+        assert least.compute_shares(problem).value <= least.compute_shares(alone).value * (1 + CLOSE)
 
 
 @settings(max_examples=MANY, deadline=None)
@@ -147,8 +147,8 @@ def test_one_type_in_many_guises_is_one_type(problem: ShareProblem) -> None:
         ShortestJobFirst(),
         MaxThroughput(),
     ):
-        blind = policy.share(alike.agnostic(0))
-        assert policy.share(alike).value == pytest.approx(blind.value, rel=CLOSE)
+        blind = policy.compute_shares(alike.agnostic(0))
+        assert policy.compute_shares(alike).value == pytest.approx(blind.value, rel=CLOSE)
 
 
 @settings(max_examples=MANY, deadline=None)
@@ -157,7 +157,7 @@ def test_other_money_changes_no_share(problem: ShareProblem, factor: float) -> N
     cluster = replace(problem.cluster, cost=problem.cluster.cost * factor)
     dearer = replace(problem, cluster=cluster)
     for policy in (PerDollar(), Total(), PerJob()):
-        before, after = policy.share(problem), policy.share(dearer)
+        before, after = policy.compute_shares(problem), policy.compute_shares(dearer)
         assert after.value * factor == pytest.approx(before.value, rel=1e-5)
         # The old shares are as good at the new prices as the new ones.
         assert dearer.cost_per_hour(before.shares) == pytest.approx(
@@ -166,7 +166,8 @@ def test_other_money_changes_no_share(problem: ShareProblem, factor: float) -> N
         assert [short.job for short in after.short] == [short.job for short in before.short]
     spent = problem.cluster.cost.max() * problem.cluster.workers.sum() * 1e3
     spans = [
-        MakespanWithin(budget).share(seen) for seen, budget in ((problem, spent), (dearer, spent * factor))
+        MakespanWithin(budget).compute_shares(seen)
+        for seen, budget in ((problem, spent), (dearer, spent * factor))
     ]
     assert spans[0].value == pytest.approx(spans[1].value, rel=1e-9)
 
@@ -174,7 +175,7 @@ def test_other_money_changes_no_share(problem: ShareProblem, factor: float) -> N
 @settings(max_examples=MANY, deadline=None)
 @given(problem=problems())
 def test_what_is_filled_up_takes_from_nobody(problem: ShareProblem) -> None:
-    plain, filled = (policy.share(problem).shares for policy in (Makespan(), Filled(Makespan())))
+    plain, filled = (policy.compute_shares(problem).shares for policy in (Makespan(), Filled(Makespan())))
     before, after = problem.throughput(plain), problem.throughput(filled)
     assert (after >= before * (1 - CLOSE) - CLOSE).all()
     assert (after / problem.equal()).sum() >= (before / problem.equal()).sum() * (1 - CLOSE)
@@ -187,7 +188,7 @@ def test_the_shortest_job_is_as_fast_as_it_can_be(problem: ShareProblem) -> None
     if not (speed > 0).any():
         return
     took = np.divide(problem.jobs.steps, speed, out=np.full(len(speed), np.inf), where=speed > 0)
-    answer = ShortestJobFirst().share(problem)
+    answer = ShortestJobFirst().compute_shares(problem)
     got = problem.throughput(answer.shares)
     assert answer.value == pytest.approx(took.min())
     assert got[np.argmin(took)] == pytest.approx(speed[np.argmin(took)], rel=CLOSE)
@@ -202,8 +203,8 @@ def test_terms_and_constraints_compose(problem: ShareProblem, budget: float) -> 
         return np.asarray(1.0 / seen.equal())
 
     term = LeastThroughput(fair_part) + 0.01 * TotalThroughput(normalized)
-    answer = Maximize(term, (SpendAtMost(budget),)).share(problem)
+    answer = Maximize(term, (SpendAtMost(budget),)).compute_shares(problem)
     check(problem, answer.shares)
     assert problem.cost_per_hour(answer.shares) <= budget * (1 + CLOSE)
-    thrift = Maximize(term + (-1e6) * Spending(), (SpendAtMost(budget),)).share(problem)
+    thrift = Maximize(term + (-1e6) * TotalSpending(), (SpendAtMost(budget),)).compute_shares(problem)
     assert used(problem, thrift.shares).sum() == pytest.approx(0.0, abs=1e-6)

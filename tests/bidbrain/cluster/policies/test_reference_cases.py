@@ -41,7 +41,7 @@ def case(request: pytest.FixtureRequest, recorded_data: Path) -> Case:
 
 
 def value(policy: Policy, problem: ShareProblem) -> list[float]:
-    return [policy.share(problem).value]
+    return [policy.compute_shares(problem).value]
 
 
 @pytest.mark.parametrize("sees", SEES)
@@ -77,7 +77,7 @@ def test_water_filling(case: Case, sees: str, entities: str) -> None:
     if name not in case.policies:
         assert (sees, entities != "") == ("", True), "the published code knows entities only with types"
         return
-    levels = problem.throughput(BY_ENTITY[entities].share(problem).shares) / problem.equal()
+    levels = problem.throughput(BY_ENTITY[entities].compute_shares(problem).shares) / problem.equal()
     exact = case.exact(name)
     assert levels == pytest.approx(exact, abs=RELATIVE * max(exact))
 
@@ -95,7 +95,7 @@ def test_cost_with_deadlines(case: Case, sees: str) -> None:
     told = case.policies[name]
     found = value(PerDollar(slos=told["slos_feasible"], per_worker=True), problem)
     assert found == pytest.approx(case.exact(name), rel=RELATIVE)
-    kept = PerDollar(per_worker=True).share(problem)
+    kept = PerDollar(per_worker=True).compute_shares(problem)
     assert (not kept.short) == told["slos_feasible"]
     if told["slos_feasible"]:
         # Ratios of sums: what that code's own objective is not.

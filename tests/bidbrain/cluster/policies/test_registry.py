@@ -23,7 +23,7 @@ PROBLEM = ShareProblem(
 @pytest.mark.parametrize("blind", [False, True])
 def test_every_policy_answers_with_valid_shares(name: str, blind: bool) -> None:
     parameters = {"agnostic": blind, **({"budget": 1000.0} if name == "makespan-within" else {})}
-    shares = policy(name, parameters).share(PROBLEM).shares.per_job
+    shares = policy(name, parameters).compute_shares(PROBLEM).shares.per_job
     assert shares.min() >= -1e-9
     assert shares.sum(axis=1).max() <= 1 + 1e-6
     assert np.all(PROBLEM.scale @ shares <= PROBLEM.cluster.workers + 1e-6)
@@ -44,7 +44,7 @@ def test_every_policy_answers_where_all_of_a_type_is_kept_for_others(
         jobs=Jobs.of([0, 1, 1], steps=1e4, entity=[0, 0, 1]),
     )
     parameters = {"budget": 1000.0} if name == "makespan-within" else {}
-    answer = policy(name, parameters).share(problem)
+    answer = policy(name, parameters).compute_shares(problem)
     shares = answer.shares.per_job
     assert not np.isnan(answer.value)
     assert np.all(PROBLEM.scale @ shares <= np.array(workers) + 1e-6)

@@ -15,12 +15,12 @@ from bidbrain.cluster.policies.base import (
     Floors,
     Maximize,
     Policy,
-    Spending,
+    TotalSpending,
     TotalThroughput,
-    runnable,
+    runnable_jobs,
 )
-from bidbrain.cluster.policies.bisection import top
-from bidbrain.cluster.policies.cost import MakespanWithin, PerDollar, deadline_speed, possible
+from bidbrain.cluster.policies.bisection import most_throughput
+from bidbrain.cluster.policies.cost import MakespanWithin, PerDollar, deadline_speed, reachable_floors
 from bidbrain.cluster.policies.fairness import FinishTimeFairness, Makespan
 from bidbrain.cluster.policies.job_weights import most_worth
 from bidbrain.cluster.policies.problem import Cluster, Jobs, Kinds, ShareProblem
@@ -68,7 +68,7 @@ def crowds(draw: st.DrawFn) -> ShareProblem:
 @settings(max_examples=MANY, deadline=None)
 @given(problem=crowds())
 def test_merged_is_as_good_as_one_by_one(policy: Policy, problem: ShareProblem) -> None:
-    merged, apart = policy.share(problem), policy.share(unmerged(problem))
+    merged, apart = policy.compute_shares(problem), policy.compute_shares(unmerged(problem))
     check(problem, merged.shares)
     assert len(merged.short) == len(apart.short)
     if isinstance(policy, PerDollar) and merged.short:
@@ -85,21 +85,23 @@ def test_worths_of_their_own_are_merged_without_loss(problem: ShareProblem, part
     """As one program with a class for each worth; some worths are equal, some 0."""
     count = len(problem.jobs.kind)
     worth = np.round(np.random.default_rng(draw).uniform(0, 3, count), 1) / problem.jobs.steps
-    floor = possible(problem, part * deadline_speed(problem))[0]
+    floor = reachable_floors(problem, part * deadline_speed(problem))[0]
     best = most_worth(problem, worth, floor)
     check(problem, best.shares)
     got = problem.throughput(best.shares)
     assert (got >= floor * (1 - 1e-7)).all()
     assert got @ worth == pytest.approx(best.value, rel=1e-7, abs=1e-12)
     one_by_one = Maximize(TotalThroughput(lambda _: worth), (Floors(lambda _: floor),))
-    assert best.value == pytest.approx(one_by_one.share(unmerged(problem)).value, rel=EXACT, abs=1e-12)
+    assert best.value == pytest.approx(
+        one_by_one.compute_shares(unmerged(problem)).value, rel=EXACT, abs=1e-12
+    )
 
 
 @settings(max_examples=MANY, deadline=None)
 @given(problem=crowds(), part=st.sampled_from([0.3, 1.0]))
 def test_work_per_dollar_is_the_most_there_is(problem: ShareProblem, part: float) -> None:
     """Dinkelbach's test: at the answer's ratio, work less what it costs can be at most 0."""
-    floor = possible(problem, part * deadline_speed(problem))[0]
+    floor = reachable_floors(problem, part * deadline_speed(problem))[0]
     worth = 1.0 / problem.jobs.steps
     if not floor.any():
         return
@@ -108,8 +110,8 @@ def test_work_per_dollar_is_the_most_there_is(problem: ShareProblem, part: float
     got, cost = problem.throughput(best.shares), problem.cost_per_hour(best.shares)
     assert (got >= floor * (1 - 1e-6)).all()
     assert got @ worth == pytest.approx(best.value * cost, rel=1e-6)
-    margin = TotalThroughput(lambda _: worth) + (-best.value) * Spending()
-    most = Maximize(margin, (Floors(lambda _: floor),)).share(unmerged(problem))
+    margin = TotalThroughput(lambda _: worth) + (-best.value) * TotalSpending()
+    most = Maximize(margin, (Floors(lambda _: floor),)).compute_shares(unmerged(problem))
     assert most.value == pytest.approx(0.0, abs=1e-8 * best.value * cost)
 
 
@@ -117,12 +119,12 @@ def test_work_per_dollar_is_the_most_there_is(problem: ShareProblem, part: float
 @given(problem=crowds(), part=st.floats(0.05, 1.0))
 def test_everybody_reaches_their_own_floor(problem: ShareProblem, part: float) -> None:
     """Floors that can just be had together, at the least cost: nobody is given another's."""
-    floor = possible(problem, part * deadline_speed(problem))[0]
-    cheapest = Maximize(-1.0 * Spending(), (Floors(lambda _: floor),))
-    shares = cheapest.share(problem).shares
+    floor = reachable_floors(problem, part * deadline_speed(problem))[0]
+    cheapest = Maximize(-1.0 * TotalSpending(), (Floors(lambda _: floor),))
+    shares = cheapest.compute_shares(problem).shares
     check(problem, shares)
     assert (problem.throughput(shares) >= floor * (1 - 1e-7)).all()
-    alone = cheapest.share(unmerged(problem))
+    alone = cheapest.compute_shares(unmerged(problem))
     assert problem.cost_per_hour(shares) == pytest.approx(-alone.value, rel=1e-8, abs=1e-9)
 
 
@@ -130,13 +132,13 @@ def test_everybody_reaches_their_own_floor(problem: ShareProblem, part: float) -
 @given(problem=crowds())
 def test_the_slowest_job_is_the_value(problem: ShareProblem) -> None:
     """What is answered is what the shares do."""
-    able = runnable(problem)
+    able = runnable_jobs(problem)
     if not able.any():
         return
-    answer = Makespan().share(problem)
+    answer = Makespan().compute_shares(problem)
     took = problem.jobs.steps[able] / problem.throughput(answer.shares)[able]
     assert took.max() == pytest.approx(answer.value, rel=1e-7)
-    answer = FinishTimeFairness().share(problem)
+    answer = FinishTimeFairness().compute_shares(problem)
     isolated = problem.isolated()[able]
     took = problem.jobs.steps[able] / problem.throughput(answer.shares)[able]
     whole = problem.jobs.isolated_s[able] + problem.jobs.steps[able] / isolated
@@ -150,16 +152,16 @@ def test_the_slowest_job_is_the_value(problem: ShareProblem) -> None:
 def test_a_budget_is_kept_and_used_as_well_as_one_by_one(problem: ShareProblem, times: float) -> None:
     price = problem.kinds.scale[:, None] * problem.cluster.cost
     per_step = np.divide(price, problem.kinds.rates, out=np.full(price.shape, np.inf), where=problem.allowed)
-    able = runnable(problem)
+    able = runnable_jobs(problem)
     least = float((problem.jobs.steps * per_step.min(axis=1)[problem.jobs.kind])[able].sum()) / 3600
     if not able.any():
         return
     policy = MakespanWithin(least * times)
-    merged, apart = policy.share(problem), policy.share(unmerged(problem))
+    merged, apart = policy.compute_shares(problem), policy.compute_shares(unmerged(problem))
     assert merged.value == pytest.approx(apart.value, rel=EXACT)
     spent = problem.cost_per_hour(merged.shares) * merged.value / 3600
     assert spent <= least * times * (1 + 1e-8)
-    assert merged.value >= Makespan().share(problem).value * (1 - EXACT)
+    assert merged.value >= Makespan().compute_shares(problem).value * (1 - EXACT)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +170,7 @@ def test_a_budget_is_kept_and_used_as_well_as_one_by_one(problem: ShareProblem, 
 @settings(max_examples=15, deadline=None)
 @given(problem=crowds())
 def test_levels_are_those_of_jobs_one_by_one(policy: Policy, problem: ShareProblem) -> None:
-    merged, apart = policy.share(problem), policy.share(unmerged(problem))
+    merged, apart = policy.compute_shares(problem), policy.compute_shares(unmerged(problem))
     found = [levels(problem, answer.shares) for answer in (merged, apart)]
     assert found[0] == pytest.approx(found[1], abs=1e-5)
 
@@ -208,9 +210,9 @@ def test_floors_that_cannot_be_had_are_refused() -> None:
     worth = TotalThroughput(lambda seen: np.ones(len(seen.jobs.kind)))
     for asked in ([1.5, 1.0, 0.51], [2.1, 0.0, 0.0]):
         with pytest.raises(Unsolvable):
-            Maximize(worth, (promised(*asked),)).share(problem)
+            Maximize(worth, (promised(*asked),)).compute_shares(problem)
     both = Maximize(worth, (promised(1.5, 0.0, 0.0), promised(0.0, 1.0, 0.5)))
-    got = problem.throughput(both.share(problem).shares)
+    got = problem.throughput(both.compute_shares(problem).shares)
     assert got == pytest.approx([1.5, 1.0, 0.5])
 
 
@@ -224,10 +226,10 @@ def test_jobs_that_are_done_hold_nobody_up() -> None:
         Kinds(np.array([[2.0]]), np.array([1])),
         Jobs.of([0, 0], steps=[10.0, 0.0]),
     )
-    assert Makespan().share(problem).value == pytest.approx(5.0)
+    assert Makespan().compute_shares(problem).value == pytest.approx(5.0)
     done = replace(problem, jobs=replace(problem.jobs, steps=np.zeros(2)))
-    assert Makespan().share(done).value == 0.0
-    assert top(problem) == pytest.approx([2.0, 2.0])
+    assert Makespan().compute_shares(done).value == 0.0
+    assert most_throughput(problem) == pytest.approx([2.0, 2.0])
 
 
 def test_who_has_no_choice_speaks_for_nobody_else() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 from bidbrain.arrays import Flags, Floats
-from bidbrain.cluster.policies.base import Floors, Maximize, Policy, TotalThroughput, runnable
+from bidbrain.cluster.policies.base import Floors, Maximize, Policy, TotalThroughput, runnable_jobs
 from bidbrain.cluster.policies.problem import Cluster, Jobs, Kinds, ShareProblem
 from bidbrain.cluster.policies.water_filling import Hierarchical, Inside, WaterFilling
 from tests.bidbrain.cluster.policies.problems import levels, problems
@@ -79,7 +79,7 @@ def by_entity(fifo: bool) -> Parts:
 
 def filled(problem: ShareProblem, parts: Parts) -> Floats:
     oracle = Oracle(problem)
-    level, rising = np.zeros(oracle.n), runnable(problem)
+    level, rising = np.zeros(oracle.n), runnable_jobs(problem)
     while rising.any():
         step = parts(problem, rising) / problem.scale
         level = level + oracle.raised(level, step) * step
@@ -99,7 +99,7 @@ POLICIES: dict[str, tuple[Policy, Parts]] = {
 @given(problem=problems(most_jobs=6))
 def test_equal_to_the_integer_program(name: str, problem: ShareProblem) -> None:
     policy, parts = POLICIES[name]
-    found = levels(problem, policy.share(problem).shares)
+    found = levels(problem, policy.compute_shares(problem).shares)
     assert found == pytest.approx(filled(problem, parts), abs=20 * _RISES)
 
 
@@ -109,10 +109,10 @@ def test_equal_to_the_integer_program(name: str, problem: ShareProblem) -> None:
 @given(data=problems(sharing=True))
 def test_nobody_can_be_raised_without_lowering_somebody(name: str, sharing: bool, data: ShareProblem) -> None:
     problem = data if sharing else data.alone()
-    shares = POLICIES[name][0].share(problem).shares
+    shares = POLICIES[name][0].compute_shares(problem).shares
     got = problem.throughput(shares)
     worth, floor = 1.0 / problem.equal(), got * (1 - 1e-9)
-    best = Maximize(TotalThroughput(lambda _: worth), (Floors(lambda _: floor),)).share(problem)
+    best = Maximize(TotalThroughput(lambda _: worth), (Floors(lambda _: floor),)).compute_shares(problem)
     assert best.value <= (got * worth).sum() * (1 + 1e-5)
 
 
@@ -121,9 +121,9 @@ def test_the_example_of_the_dissertation() -> None:
     kinds = Kinds(np.array([[1.0]]), np.array([1]))
     jobs = Jobs.of([0, 0, 0, 0], weight=[3.0, 1.0, 1.0, 1.0])
     problem = ShareProblem(Cluster(("gpu",), np.array([4.0]), np.array([1.0])), kinds, jobs)
-    assert WaterFilling().share(problem).shares.alone[:, 0] == pytest.approx([1, 1, 1, 1])
+    assert WaterFilling().compute_shares(problem).shares.alone[:, 0] == pytest.approx([1, 1, 1, 1])
     fewer = ShareProblem(Cluster(("gpu",), np.array([2.0]), np.array([1.0])), kinds, jobs)
-    assert WaterFilling().share(fewer).shares.alone[:, 0] == pytest.approx([1, 1 / 3, 1 / 3, 1 / 3])
+    assert WaterFilling().compute_shares(fewer).shares.alone[:, 0] == pytest.approx([1, 1 / 3, 1 / 3, 1 / 3])
 
 
 def test_what_a_stuck_job_leaves_goes_to_the_next_in_its_entity() -> None:
@@ -132,6 +132,6 @@ def test_what_a_stuck_job_leaves_goes_to_the_next_in_its_entity() -> None:
     jobs = Jobs.of([0] * 5, entity=[0, 0, 0, 1, 1])
     cluster = Cluster(("gpu",), np.array([2.5]), np.array([1.0]))
     problem = ShareProblem(cluster, kinds, jobs, np.array([1.0, 2.0]))
-    answer = Hierarchical((Inside.FAIRNESS, Inside.FIFO)).share(problem)
+    answer = Hierarchical((Inside.FAIRNESS, Inside.FIFO)).compute_shares(problem)
     # The queue rises twice as fast as the other entity: to 5/3, when that has 5/6, and all is given.
     assert answer.shares.alone[:, 0] == pytest.approx([5 / 18, 5 / 18, 5 / 18, 1.0, 2 / 3])

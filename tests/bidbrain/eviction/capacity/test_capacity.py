@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bidbrain.eviction.capacity.curves import CurveModel
-from bidbrain.eviction.capacity.exposure import rows_of
-from bidbrain.eviction.capacity.lifetime_model import Lifetimes
-from bidbrain.eviction.capacity.pooled import Pooled, family
-from bidbrain.eviction.capacity.published_rates import Band, Bands
-from bidbrain.eviction.capacity.regime_hazard import Conditioned, MarketRecord, Memory, learn
+from bidbrain.eviction.capacity.exposure import exposure_rows
+from bidbrain.eviction.capacity.lifetime_model import LifetimeModel
+from bidbrain.eviction.capacity.pooled import PooledModel, instance_family
+from bidbrain.eviction.capacity.published_rates import Band, BandModel
+from bidbrain.eviction.capacity.regime_hazard import MarketRecord, Memory, RegimeHazard, learn_hazard
 from bidbrain.eviction.price.price_crossing import FittedPriceCrossing
-from bidbrain.eviction.selector import Chosen
+from bidbrain.eviction.selector import EstimatorSelector
 from pricing_data.model.capacity_spells import Observations, Spells
 from pricing_data.model.market import Market, PriceHistory
 from pricing_data.model.rules import AWS, AWS_2016
@@ -49,24 +49,26 @@ def beta(model: CurveModel, market: Market, age_s: float = 0.0, now: Instant = N
     return model.fit(NOTHING, now).eviction_probability(market, 0.0, age_s, HOUR_S)
 
 
-MODELS = (Conditioned, Pooled, Lifetimes)
+MODELS = (RegimeHazard, PooledModel, LifetimeModel)
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_what_ends_after_now_changes_nothing(model: type[Conditioned | Pooled | Lifetimes]) -> None:
+def test_what_ends_after_now_changes_nothing(model: type[RegimeHazard | PooledModel | LifetimeModel]) -> None:
     whole = Observations.of({HERE: drawn(0.5, 1), BESIDE: drawn(0.2, 2)})
     now = Instant(BEGIN + 9 * DAY_S + 1234)
     assert beta(model(whole), HERE, now=now) == beta(model(whole.as_of(now)), HERE, now=now)
 
 
-@pytest.mark.parametrize("model", [Conditioned, Pooled])
-def test_a_market_that_nobody_saw_gets_what_its_neighbours_have(model: type[Conditioned | Pooled]) -> None:
+@pytest.mark.parametrize("model", [RegimeHazard, PooledModel])
+def test_a_market_that_nobody_saw_gets_what_its_neighbours_have(
+    model: type[RegimeHazard | PooledModel],
+) -> None:
     bad, good = Observations.of({HERE: drawn(1.0, 3)}), Observations.of({HERE: drawn(0.1, 4)})
     assert beta(model(bad), NEVER_SEEN) > 2 * beta(model(good), NEVER_SEEN)
 
 
-@pytest.mark.parametrize("model", [Conditioned, Pooled])
-def test_own_losses_move_a_market_away_from_its_neighbours(model: type[Conditioned | Pooled]) -> None:
+@pytest.mark.parametrize("model", [RegimeHazard, PooledModel])
+def test_own_losses_move_a_market_away_from_its_neighbours(model: type[RegimeHazard | PooledModel]) -> None:
     seen = Observations.of({HERE: drawn(0.1, 5), BESIDE: drawn(0.1, 6)})
     before = beta(model(seen), NEVER_SEEN)
     for loss in range(8):
@@ -78,14 +80,14 @@ def test_own_losses_move_a_market_away_from_its_neighbours(model: type[Condition
 
 def test_the_young_are_lost_sooner_than_the_old_and_it_is_found_out() -> None:
     seen = Observations.of({HERE: drawn(0.5, 7, shape=0.5), BESIDE: drawn(0.5, 8, shape=0.5)})
-    assert beta(Conditioned(seen), NEVER_SEEN, 0) > 1.5 * beta(Conditioned(seen), NEVER_SEEN, 6 * HOUR_S)
+    assert beta(RegimeHazard(seen), NEVER_SEEN, 0) > 1.5 * beta(RegimeHazard(seen), NEVER_SEEN, 6 * HOUR_S)
 
 
 def test_losses_like_clockwork_are_foreseen_and_no_age_is_out_of_numbers() -> None:
     """Lost after exactly two hours each time: sure to be lost then, safe before."""
     begins = np.arange(NOW - 20 * 86400, NOW - 3 * HOUR_S, 3 * HOUR_S)
     spells = Spells.of(begins, begins + 2 * HOUR_S, np.ones(len(begins), np.bool_))
-    model = Conditioned(Observations.of({HERE: spells}))
+    model = RegimeHazard(Observations.of({HERE: spells}))
     assert beta(model, HERE) < 0.05
     assert beta(model, HERE, age_s=1.9 * HOUR_S) > 0.9
 
@@ -93,7 +95,7 @@ def test_losses_like_clockwork_are_foreseen_and_no_age_is_out_of_numbers() -> No
 def test_a_machine_started_now_is_as_old_as_the_markets_capacity() -> None:
     """The probes have been up for hours: a new machine does not face the hazard of the first minutes."""
     running = drawn(0.5, 7, days=19, shape=0.5).with_spell(NOW - 6 * HOUR_S, NOW, False)
-    model = Conditioned(Observations.of({HERE: running, BESIDE: drawn(0.5, 8, shape=0.5)}))
+    model = RegimeHazard(Observations.of({HERE: running, BESIDE: drawn(0.5, 8, shape=0.5)}))
     assert beta(model, HERE, 0) == beta(model, HERE, 6 * HOUR_S) < beta(model, NEVER_SEEN, 0)
 
 
@@ -101,13 +103,15 @@ def test_a_machine_started_now_is_as_old_as_the_markets_capacity() -> None:
 @given(st.integers(2 * HOUR_S, 15 * DAY_S), st.integers(0, 30 * HOUR_S))
 def test_asked_in_bulk_a_record_answers_as_a_fit_at_each_moment_would(after_s: int, age_s: int) -> None:
     seen = Observations.of({HERE: drawn(0.4, 10), BESIDE: drawn(0.2, 11)})
-    learned = learn(seen, NOW, Memory())
+    learned = learn_hazard(seen, NOW, Memory())
     assert learned is not None
     moment = Instant(BEGIN + after_s)
-    bulk = MarketRecord.of(learned, rows_of(Observations.of({HERE: seen.spells(HERE)})))
-    one = MarketRecord.of(learned, rows_of(Observations.of({HERE: seen.spells(HERE).as_of(moment)})))
-    hazards = bulk.hazards(np.array([float(moment)]), np.array([float(age_s)]), HOUR_S)
-    assert hazards[0] == pytest.approx(one.curve(moment).between(age_s, HOUR_S), rel=1e-9)
+    bulk = MarketRecord.from_rows(learned, exposure_rows(Observations.of({HERE: seen.spells(HERE)})))
+    one = MarketRecord.from_rows(
+        learned, exposure_rows(Observations.of({HERE: seen.spells(HERE).as_of(moment)}))
+    )
+    hazards = bulk.hazards_at(np.array([float(moment)]), np.array([float(age_s)]), HOUR_S)
+    assert hazards[0] == pytest.approx(one.curve_at(moment).hazard_between(age_s, HOUR_S), rel=1e-9)
 
 
 def test_intervals_hold_the_truth_and_narrow() -> None:
@@ -116,9 +120,9 @@ def test_intervals_hold_the_truth_and_narrow() -> None:
     for seed in range(40):
         for days in (4, 20):
             seen = Observations.of({HERE: drawn(0.3, 100 + seed, days)})
-            found = Lifetimes(seen, least_losses=1).fit(NOTHING, NOW).beta(HERE, 0.0, HOUR_S, 24 * HOUR_S)
+            found = LifetimeModel(seen, least_losses=1).fit(NOTHING, NOW).beta(HERE, 0.0, HOUR_S, 24 * HOUR_S)
             widths.append(found.high - found.low)
-        pooled = Pooled(seen).fit(NOTHING, NOW).beta(HERE, 0.0, 3 * HOUR_S, HOUR_S)
+        pooled = PooledModel(seen).fit(NOTHING, NOW).beta(HERE, 0.0, 3 * HOUR_S, HOUR_S)
         held += pooled.low <= truth <= pooled.high
     assert held >= 35
     assert np.mean(widths[1::2]) < np.mean(widths[::2])
@@ -129,7 +133,7 @@ def test_a_first_loss_elsewhere_does_not_speak_louder_than_what_is_published() -
         replace(NEVER_SEEN, zone=HERE.region): Band(0.0, 0.05, 30 * DAY_S, Instant(BEGIN), "advisor")
     }
     seen = Observations().with_spell(HERE, NOW - HOUR_S, NOW - 60, True)
-    fitted = Chosen(AWS, seen, published).fit(NOTHING, NOW)
+    fitted = EstimatorSelector(AWS, seen, published).fit(NOTHING, NOW)
     assert fitted.evidence(NEVER_SEEN, HOUR_S).source == "advisor"
     assert fitted.eviction_probability(HERE, 0.0, 0.0, HOUR_S) > 5 * fitted.eviction_probability(
         NEVER_SEEN, 0.0, 0.0, HOUR_S
@@ -138,12 +142,12 @@ def test_a_first_loss_elsewhere_does_not_speak_louder_than_what_is_published() -
 
 def test_few_losses_are_no_lifetime_table() -> None:
     seen = Observations.of({HERE: Spells.of([BEGIN] * 4, [BEGIN + HOUR_S] * 4, [True] * 4)})
-    assert not Lifetimes(seen).fit(NOTHING, NOW).evidence(HERE, HOUR_S).known
-    assert Lifetimes(seen, least_losses=4).fit(NOTHING, NOW).evidence(HERE, HOUR_S).known
+    assert not LifetimeModel(seen).fit(NOTHING, NOW).evidence(HERE, HOUR_S).is_known
+    assert LifetimeModel(seen, least_losses=4).fit(NOTHING, NOW).evidence(HERE, HOUR_S).is_known
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_without_any_loss_nothing_is_known(model: type[Conditioned | Pooled | Lifetimes]) -> None:
+def test_without_any_loss_nothing_is_known(model: type[RegimeHazard | PooledModel | LifetimeModel]) -> None:
     seen = Observations.of({HERE: Spells.of([BEGIN], [BEGIN + HOUR_S], [False])})
     assert beta(model(seen), HERE) == 1
 
@@ -151,11 +155,11 @@ def test_without_any_loss_nothing_is_known(model: type[Conditioned | Pooled | Li
 def test_a_band_is_a_prior_that_own_losses_outweigh() -> None:
     region = replace(HERE, zone=HERE.region)
     published = {region: Band(0.15, 0.20, 30 * DAY_S, Instant(BEGIN), "advisor")}
-    told = beta(Bands(published), HERE)
+    told = beta(BandModel(published), HERE)
     assert told == pytest.approx(1 - 0.825 ** (1 / 720), rel=0.05), "a month's share, as a constant hazard"
     seen = Observations.of({HERE: drawn(0.5, 12)})
-    assert beta(Bands(published, seen), HERE) == pytest.approx(-np.expm1(-0.5), rel=0.25)
-    assert beta(Bands(published), HERE, now=Instant(BEGIN - 1)) == 1, "not published yet"
+    assert beta(BandModel(published, seen), HERE) == pytest.approx(-np.expm1(-0.5), rel=0.25)
+    assert beta(BandModel(published), HERE, now=Instant(BEGIN - 1)) == 1, "not published yet"
 
 
 def test_bands_without_ends_stay_finite_and_grow_with_what_they_say() -> None:
@@ -171,20 +175,26 @@ def test_bands_without_ends_stay_finite_and_grow_with_what_they_say() -> None:
 
 def test_families_of_types() -> None:
     names = ("p3.2xlarge", "p3dn.24xlarge", "n1-highcpu-16", "a2-highgpu-1g", "Standard_NC6s_v3")
-    assert [family(name) for name in names] == ["p3", "p3dn", "n1-highcpu", "a2-highgpu", "Standard_NC"]
+    assert [instance_family(name) for name in names] == [
+        "p3",
+        "p3dn",
+        "n1-highcpu",
+        "a2-highgpu",
+        "Standard_NC",
+    ]
 
 
 def test_where_prices_clear_by_bid_crossing_is_eviction() -> None:
     seen = Observations.of({HERE: drawn(0.5, 13)})
-    assert isinstance(Chosen(AWS_2016, seen).fit(NOTHING, NOW), FittedPriceCrossing)
+    assert isinstance(EstimatorSelector(AWS_2016, seen).fit(NOTHING, NOW), FittedPriceCrossing)
 
 
 def test_the_choice_falls_on_who_knows_and_follows_what_happened() -> None:
     published = {replace(HERE, zone=HERE.region): Band(0.0, 0.05, 30 * DAY_S, Instant(BEGIN), "advisor")}
-    unseen = Chosen(AWS, bands=published).fit(NOTHING, NOW)
+    unseen = EstimatorSelector(AWS, bands=published).fit(NOTHING, NOW)
     assert unseen.evidence(HERE, HOUR_S).source == "advisor"
-    assert not unseen.evidence(replace(HERE, region="eu-west-1"), HOUR_S).known
-    seen = Chosen(AWS, Observations.of({HERE: drawn(0.5, 14)}), published).fit(NOTHING, NOW)
+    assert not unseen.evidence(replace(HERE, region="eu-west-1"), HOUR_S).is_known
+    seen = EstimatorSelector(AWS, Observations.of({HERE: drawn(0.5, 14)}), published).fit(NOTHING, NOW)
     assert "losses" in seen.evidence(HERE, HOUR_S).source
     assert seen.eviction_probability(HERE, 0.1, 0, HOUR_S) > 0.2
 
@@ -192,6 +202,6 @@ def test_the_choice_falls_on_who_knows_and_follows_what_happened() -> None:
 def test_the_choice_is_made_from_what_was_known_at_midnight() -> None:
     whole = Observations.of({HERE: drawn(0.5, 15), BESIDE: drawn(0.1, 16)})
     now = Instant(BEGIN + 12 * DAY_S)
-    early = Chosen(AWS, whole.as_of(now)).fit(NOTHING, now)
-    late = Chosen(AWS).observing(whole).fit(NOTHING, now)
+    early = EstimatorSelector(AWS, whole.as_of(now)).fit(NOTHING, now)
+    late = EstimatorSelector(AWS).with_observations(whole).fit(NOTHING, now)
     assert early.beta(HERE, 0.0, 0.0, HOUR_S) == late.beta(HERE, 0.0, 0.0, HOUR_S)

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bidbrain.eviction.capacity.exposure import rows_of
+from bidbrain.eviction.capacity.exposure import exposure_rows
 from bidbrain.eviction.capacity.hazard import HazardCurve, beta_limits, gamma_limits
-from bidbrain.eviction.capacity.lifetimes import bathtub, constant, kaplan_meier, weibull
+from bidbrain.eviction.capacity.lifetimes import bathtub, constant_hazard, kaplan_meier, weibull
 from bidbrain.eviction.capacity.poisson import ridge_poisson
-from bidbrain.eviction.capacity.recent_losses import Record
+from bidbrain.eviction.capacity.recent_losses import LossRecord
 from pricing_data.model.capacity_spells import Observations, Spells
 from pricing_data.model.market import Market
 from pricing_data.model.units import HOUR_S
@@ -26,7 +26,7 @@ def curves(draw: st.DrawFn) -> HazardCurve:
     size = draw(st.integers(1, 5))
     steps = draw(st.lists(st.integers(1, 500), min_size=size - 1, max_size=size - 1))
     rates = draw(st.lists(st.sampled_from([0.0, 1e-4, 1e-3, 0.02]), min_size=size, max_size=size))
-    return HazardCurve.of(np.append(0.0, np.cumsum(steps)), rates)
+    return HazardCurve.from_rates(np.append(0.0, np.cumsum(steps)), rates)
 
 
 @settings(max_examples=100, deadline=None)
@@ -36,10 +36,12 @@ def test_survival_and_uptime_are_integrals_of_the_hazard(
 ) -> None:
     moments = age_s + (np.arange(horizon_s * 20) + 0.5) / 20
     rates = curve.rates[np.searchsorted(curve.edges_s, moments, side="right") - 1]
-    assert curve.between(age_s, horizon_s) == pytest.approx(rates.sum() / 20, rel=1e-9, abs=1e-12)
+    assert curve.hazard_between(age_s, horizon_s) == pytest.approx(rates.sum() / 20, rel=1e-9, abs=1e-12)
     survival = np.exp(-(np.cumsum(rates) - rates / 2) / 20)
     assert curve.expected_uptime(age_s, horizon_s) == pytest.approx(survival.sum() / 20, rel=1e-4)
-    assert curve.betweens(np.array([float(age_s)]), horizon_s)[0] == curve.between(age_s, horizon_s)
+    assert curve.hazards_between(np.array([float(age_s)]), horizon_s)[0] == curve.hazard_between(
+        age_s, horizon_s
+    )
 
 
 @settings(max_examples=100, deadline=None)
@@ -63,7 +65,7 @@ def test_half_are_gone_at_the_median(curve: HazardCurve, age_s: int) -> None:
 )
 def test_what_is_no_hazard_is_refused(edges: list[float], rates: list[float], why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        HazardCurve.of(edges, rates)
+        HazardCurve.from_rates(edges, rates)
 
 
 def test_limits_narrow_with_losses_and_hold_what_gamma_says() -> None:
@@ -96,7 +98,7 @@ def test_kaplan_meier_is_the_product_limit(found: list[tuple[int, bool]]) -> Non
 
 def test_a_constant_hazard_is_losses_over_time() -> None:
     ages, lost = np.array([3600.0, 7200.0, 7200.0]), np.array([True, True, False])
-    assert constant(ages, lost).survival(0, 3600) == pytest.approx(math.exp(-2 * 3600 / 18000))
+    assert constant_hazard(ages, lost).survival(0, 3600) == pytest.approx(math.exp(-2 * 3600 / 18000))
 
 
 def test_weibull_finds_the_shape_it_was_drawn_from_despite_censoring() -> None:
@@ -128,7 +130,7 @@ def test_rows_keep_all_time_and_every_loss(found: list[tuple[int, int, bool]]) -
     begins = np.array([begin for begin, _, _ in found])
     lengths = np.array([length for _, length, _ in found])
     lost = np.array([gone for _, _, gone in found])
-    rows = rows_of(Observations.of({MARKET: Spells.of(begins, begins + lengths, lost)}))
+    rows = exposure_rows(Observations.of({MARKET: Spells.of(begins, begins + lengths, lost)}))
     assert rows.at_risk_s.sum() == lengths.sum()
     assert np.count_nonzero(rows.lost) == np.count_nonzero(lost)
     assert bool(np.all(rows.at_risk_s >= 0))
@@ -138,9 +140,9 @@ def test_the_regression_finds_rates_by_group_and_its_slope_is_zero_there() -> No
     group = np.array([0.0, 0.0, 1.0, 1.0])
     losses, exposure = np.array([3.0, 1.0, 9.0, 7.0]), np.array([100.0, 100.0, 100.0, 300.0])
     fitted = ridge_poisson(group[:, None], losses, exposure, 0.0)
-    assert fitted.rates(np.array([[0.0], [1.0]])) == pytest.approx([4 / 200, 16 / 400])
+    assert fitted.predict_rates(np.array([[0.0], [1.0]])) == pytest.approx([4 / 200, 16 / 400])
     drawn = ridge_poisson(group[:, None], losses, exposure, 1e6)
-    assert drawn.rates(np.array([[0.0], [1.0]])) == pytest.approx([20 / 600, 20 / 600], rel=1e-3)
+    assert drawn.predict_rates(np.array([[0.0], [1.0]])) == pytest.approx([20 / 600, 20 / 600], rel=1e-3)
     with pytest.raises(ValueError, match="at least one loss"):
         ridge_poisson(group[:, None], np.zeros(4), exposure, 1.0)
 
@@ -155,7 +157,7 @@ def test_a_record_is_the_faded_sum_of_what_was_over_or_running(
 ) -> None:
     begins = np.array([begin for begin, _, _ in found])
     ends = begins + np.array([length for _, length, _ in found])
-    rows = rows_of(Observations.of({MARKET: Spells.of(begins, ends, [gone for _, _, gone in found])}))
+    rows = exposure_rows(Observations.of({MARKET: Spells.of(begins, ends, [gone for _, _, gone in found])}))
     rate, memory_s, lost, expected = 1e-3, 2000.0, 0.0, 0.0
     for begin, end, gone in zip(rows.begins, rows.ends, rows.lost, strict=True):
         if end <= moment:
@@ -164,6 +166,6 @@ def test_a_record_is_the_faded_sum_of_what_was_over_or_running(
             expected += rate * (end - begin) * fading
         elif begin < moment:
             expected += rate * (moment - begin)
-    record = Record.of(rows, np.full(len(rows.cell), rate), memory_s)
-    factor = record.factor(np.array([float(moment)]), 2.0)[0]
+    record = LossRecord.from_rows(rows, np.full(len(rows.cell), rate), memory_s)
+    factor = record.factor_at(np.array([float(moment)]), 2.0)[0]
     assert factor == pytest.approx((2 + lost) / (2 + expected), rel=1e-9)

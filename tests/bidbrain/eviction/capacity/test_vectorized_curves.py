@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from bidbrain.bidding.decision_batch import BulkMarkets
-from bidbrain.eviction.capacity.lifetime_model import Lifetimes
+from bidbrain.eviction.capacity.lifetime_model import LifetimeModel
 from bidbrain.eviction.capacity.published_rates import Band
-from bidbrain.eviction.selector import Chosen
+from bidbrain.eviction.selector import EstimatorSelector
 from pricing_data.model.capacity_spells import Observations, Spells
 from pricing_data.model.market import Market, PriceHistory
 from pricing_data.model.rules import AWS
@@ -37,11 +37,11 @@ def seen() -> Observations:
 @pytest.mark.parametrize("kind", ["chosen", "lifetimes"])
 def test_in_bulk_as_one_by_one(seen: Observations, kind: str) -> None:
     bands = {BANDED: Band(0.05, 0.1, HOUR_S, Instant(BEGIN), "published")}
-    model = Chosen(AWS, seen, bands) if kind == "chosen" else Lifetimes(seen)
+    model = EstimatorSelector(AWS, seen, bands) if kind == "chosen" else LifetimeModel(seen)
     fitted = model.fit(PriceHistory(), NOW)
     assert isinstance(fitted, BulkMarkets)
-    chances = fitted.chances(MARKETS)
-    known = [fitted.evidence(market, HOUR_S).known for market in MARKETS]
+    chances = fitted.survival_batch(MARKETS)
+    known = [fitted.evidence(market, HOUR_S).is_known for market in MARKETS]
     assert chances.known().tolist() == [known]
     random = np.random.default_rng(22)
     shape = (40, len(MARKETS))
@@ -49,7 +49,7 @@ def test_in_bulk_as_one_by_one(seen: Observations, kind: str) -> None:
     deltas = random.choice([-0.01, 0.0, 0.4], size=shape)
     ages = random.choice([0.0, 100.0, 5000.0, 90_000.0, 900_000.0], size=shape)
     horizons = random.uniform(0, 20 * HOUR_S, size=shape)
-    survival, uptime = chances.outlook(codes, deltas, ages, horizons)
+    survival, uptime = chances.survival_and_uptime(codes, deltas, ages, horizons)
     for place in np.ndindex(shape):
         question = (MARKETS[codes[place]], float(deltas[place]), float(ages[place]), float(horizons[place]))
         assert survival[place] == pytest.approx(fitted.survival(*question), rel=1e-9, abs=1e-15)

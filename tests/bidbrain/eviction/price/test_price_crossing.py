@@ -9,8 +9,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from bidbrain.eviction.price.crossing_index import Recorded
-from bidbrain.eviction.price.first_passage import Passages, Steps
+from bidbrain.eviction.price.crossing_index import CrossingIndex
+from bidbrain.eviction.price.first_passage import Passages, PriceSteps
 from bidbrain.eviction.price.price_crossing import FittedPriceCrossing, PriceCrossing
 from pricing_data.formats.traces import read_trace
 from pricing_data.model.market import Market, PriceHistory, Series
@@ -140,7 +140,7 @@ def test_a_worked_case() -> None:
 
 def test_prices_that_repeat_add_no_steps() -> None:
     series = Series(np.array([0, 10, 20, 30]) + BEGIN, np.array([0.1, 0.1, 0.2, 0.2]))
-    steps = Steps.of(series, Instant(BEGIN + 40))
+    steps = PriceSteps.from_series(series, Instant(BEGIN + 40))
     assert (steps.begins_s.tolist(), steps.ends_s.tolist(), steps.prices.tolist()) == (
         [0, 20],
         [20, 40],
@@ -151,12 +151,12 @@ def test_prices_that_repeat_add_no_steps() -> None:
 def test_too_little_history_is_unknown_and_answered_pessimistically() -> None:
     series = Series(np.array([BEGIN]), np.array([0.1]))
     model = fitted(series, BEGIN + 1800, window_s=HOUR_S)
-    assert not model.evidence(MARKET, 60).known
+    assert not model.evidence(MARKET, 60).is_known
     assert model.eviction_probability(MARKET, 0.1, 0, 60) == 1
     assert model.expected_uptime(MARKET, 0.1, 0, 60) == Seconds(0)
     assert model.median_time_to_eviction(MARKET, 0.1, 0) is None
     never_seen = Market("aws", "us-east-1", "us-east-1b", "m4.xlarge")
-    assert not model.evidence(never_seen, 60).known
+    assert not model.evidence(never_seen, 60).is_known
     assert model.survival(never_seen, 0.1, 0, 60) == 0
 
 
@@ -211,13 +211,17 @@ def test_what_is_found_once_is_to_the_bit_what_first_passages_say(
     known = PriceHistory.of({MARKET: series}).as_of(now)
     if now > known.series(MARKET).times[-1]:
         known = known.appended(MARKET, now, known.series(MARKET).prices[-1])
-    steps = Steps.of(known.series(MARKET), now)
+    steps = PriceSteps.from_series(known.series(MARKET), now)
     for whole in (series, other[0]):  # what is held may be of other prices, too
-        held = PriceCrossing(window_s, {MARKET: Recorded.of_series(whole)}).fit(known, now)
+        held = PriceCrossing(window_s, {MARKET: CrossingIndex.from_series(whole)}).fit(known, now)
         for asked_s in (horizon_s, 2 * horizon_s, HOUR_S, HOUR_S + horizon_s, 25 * HOUR_S):
             watched_s = max(asked_s, window_s)
             some = steps.starts_s(watched_s) > 0
-            plainly = Passages.of(steps, delta).within(asked_s, watched_s) if some else (0.0, 0.0)
+            plainly = (
+                Passages.from_steps(steps, delta).survival_and_uptime(asked_s, watched_s)
+                if some
+                else (0.0, 0.0)
+            )
             assert held.survival(MARKET, delta, 0.0, asked_s) == plainly[0]
             assert held.expected_uptime(MARKET, delta, 0.0, asked_s) == plainly[1]
 
@@ -228,7 +232,7 @@ def test_what_a_recorded_market_answers_does_not_depend_on_what_it_remembers(rec
     file = recorded_data / "aws-spot-2016q1" / "spot_prices.csv.gz"
     history = read_trace(file, only=lambda m: m == market).history
     series = history.series(market)
-    held, random = Recorded.of_series(series), np.random.default_rng(2)
+    held, random = CrossingIndex.from_series(series), np.random.default_rng(2)
     nows = [Instant(int(series.times[n])) for n in (len(series) // 3, len(series) // 2, -1)]
     asked = [(now, float(delta)) for now in nows for delta in random.uniform(0, 0.05, 40)]
     first: dict[tuple[Instant, float], tuple[float, float]] = {}
@@ -237,28 +241,28 @@ def test_what_a_recorded_market_answers_does_not_depend_on_what_it_remembers(rec
         answer = fit.survival(market, delta, 0.0, HOUR_S), fit.expected_uptime(market, delta, 0.0, HOUR_S)
         assert first.setdefault((now, delta), answer) == answer
     for now, delta in asked[::10]:
-        plainly = Passages.of(Steps.of(history.as_of(now).series(market), now), delta)
-        assert plainly.within(HOUR_S, HOUR_S) == first[now, delta]
+        plainly = Passages.from_steps(PriceSteps.from_series(history.as_of(now).series(market), now), delta)
+        assert plainly.survival_and_uptime(HOUR_S, HOUR_S) == first[now, delta]
 
 
 def test_grids_are_answered_once_and_nobody_can_spoil_them() -> None:
     series = Series(BEGIN + np.arange(0, 4000, 10), np.tile([0.1, 0.2, 0.1, 0.15], 100))
     fit = fitted(series, BEGIN + 5000)
-    chances = fit.chances((MARKET,))
+    chances = fit.survival_batch((MARKET,))
     market, bids, age_s = (
         np.zeros((1, 1, 1), np.int64),
         np.linspace(0, 0.2, 20)[None, None],
         np.zeros((1, 1, 1)),
     )
     horizon_s = np.full((1, 1, 1), 60.0)
-    survival, uptime_s = chances.outlook(market, bids, age_s, horizon_s)
+    survival, uptime_s = chances.survival_and_uptime(market, bids, age_s, horizon_s)
     assert survival.ravel().tolist() == [fit.survival(MARKET, d, 0.0, 60.0) for d in bids.ravel().tolist()]
     assert uptime_s.ravel().tolist() == [
         fit.expected_uptime(MARKET, d, 0.0, 60.0) for d in bids.ravel().tolist()
     ]
     survival[:] = -1.0
-    assert fit.chances((MARKET,)) is chances
-    assert (chances.outlook(market, bids, age_s, horizon_s)[0] >= 0).all()
-    longer = chances.outlook(market, bids, age_s, horizon_s * 2)[1]
+    assert fit.survival_batch((MARKET,)) is chances
+    assert (chances.survival_and_uptime(market, bids, age_s, horizon_s)[0] >= 0).all()
+    longer = chances.survival_and_uptime(market, bids, age_s, horizon_s * 2)[1]
     assert (longer >= uptime_s).all()
     assert (longer > uptime_s).any()

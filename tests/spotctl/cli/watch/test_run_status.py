@@ -6,8 +6,8 @@ from pathlib import Path
 
 from msgspec import structs
 
-from agileml.node.agent.crash_reports import gave_up
-from agileml.node.agent.watchdog import Overdue, Told
+from agileml.node.agent.crash_reports import format_give_up
+from agileml.node.agent.watchdog import Stall, StallLog
 from pricing_data.formats.layouts import Semantics
 from pricing_data.formats.traces import Recording
 from spotctl.cli.watch.live_view import LiveView
@@ -31,10 +31,10 @@ def recorded_run(folder: Path) -> Run:
 
 
 def test_status_names_what_is_waited_for_on_machines_that_live(tmp_path: Path) -> None:
-    run, overdue = recorded_run(tmp_path), Overdue("computing shards [3] in clock 7", 300.0, news=True)
+    run, overdue = recorded_run(tmp_path), Stall("computing shards [3] in clock 7", 300.0, news=True)
     for machine in ("r1-0", "s1-0"):
         (run.machines / machine).mkdir(parents=True)
-        Told(run.machines / machine, "worker").tell([overdue], wall_clock())
+        StallLog(run.machines / machine, "worker").report_stalls([overdue], wall_clock())
     found = run_status(run, state_after(40))["waits"]
     (wait,) = found  # s1-0 is gone, and what it was at with it
     assert (wait["instance"], wait["process"]) == ("r1-0", "worker")
@@ -51,7 +51,7 @@ def test_a_person_is_told_for_how_long() -> None:
 def test_status_says_what_the_processes_of_a_failed_run_died_of(tmp_path: Path) -> None:
     run = recorded_run(tmp_path)
     (run.machines / "r1-0").mkdir(parents=True)
-    (run.machines / "r1-0" / "agent.log").write_text(gave_up("worker", 5))
+    (run.machines / "r1-0" / "agent.log").write_text(format_give_up("worker", 5))
     state = state_after(52)
     failed = structs.replace(state, closed=e.Close(START, e.Outcome.FAILED, 1, "no reliable machine is left"))
     found = [run_status(run, told)["died_of"] for told in (state, failed)]
@@ -61,7 +61,9 @@ def test_status_says_what_the_processes_of_a_failed_run_died_of(tmp_path: Path) 
 def test_so_is_whoever_watches_the_run(tmp_path: Path) -> None:
     run = Run(tmp_path / "movies" / "one")
     (run.machines / "r1-0").mkdir(parents=True)
-    Told(run.machines / "r1-0", "server").tell([Overdue("reading", 300.0, news=True)], wall_clock())
+    StallLog(run.machines / "r1-0", "server").report_stalls(
+        [Stall("reading", 300.0, news=True)], wall_clock()
+    )
     watched = Screen("600x real time")
     watched.on_start(run, NO_PRICES)
     watched.on_entry(state_after(20), entries()[-1])
